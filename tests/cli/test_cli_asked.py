@@ -35,9 +35,9 @@ def real(folder, monkeypatch):
     ("word", "hint"),
     [
         ("AMP15", "AMP115"),
-        ("fused-optimiser", "near to it are fused-optimizer"),
+        ("fused-optimiser", "did you mean fused-optimizer"),
         ("AMP601", "that is a rule of amp-lint"),
-        ("AMP999", "near to it are AMP"),
+        ("AMP999", "did you mean AMP"),
         ("everything", "codes begin with AMP1, "),
         ("AMP199", "no rewrite is called 'AMP199'"),
     ],
@@ -75,22 +75,22 @@ def test_the_command_line_takes_the_place_of_the_configuration(real, invoke):
 
 def test_switches_of_which_nothing_is_left_are_told(real, invoke):
     done = invoke("train.py", "--ddp", "--ignore", "AMP2")
-    assert "note: --ddp says nothing: --ignore leaves all of its rewrites out (AMP2)" in done.stderr
+    assert "note: --ddp has no effect: --ignore leaves all of its rewrites out (AMP2)" in done.stderr
     done = invoke("train.py", "--modernize", "--select", "AMP1")
-    assert "note: --modernize says nothing: --select names none of its rewrites (AMP5)" in done.stderr
-    assert "says nothing" not in invoke("train.py", "--ddp", "--ignore", "AMP205").stderr
+    assert "note: --modernize has no effect: --select names none of its rewrites (AMP5)" in done.stderr
+    assert "has no effect" not in invoke("train.py", "--ddp", "--ignore", "AMP205").stderr
     done = invoke("train.py", "--shard-eval")
-    assert "note: --shard-eval and --no-shard-eval say nothing without --ddp" in done.stderr
+    assert "note: --shard-eval has no effect without --ddp" in done.stderr
     assert "say nothing" not in invoke("train.py", "--ddp", "--shard-eval").stderr
 
 
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        ("--select AMP301", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
-        ("--select AMP2", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
-        ("--select AMP1 --ignore AMP1 --ddp", "of AMP1, AMP2, AMP4 and AMP5 no rewrite is asked for"),
-        ("--ignore AMP1,AMP2,AMP4", "of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"),
+        ("--select AMP301", "no rewrite of AMP1, AMP4 and AMP5 is selected, and AMP2 needs --ddp"),
+        ("--select AMP2", "no rewrite of AMP1, AMP4 and AMP5 is selected, and AMP2 needs --ddp"),
+        ("--select AMP1 --ignore AMP1 --ddp", "no rewrite of AMP1, AMP2, AMP4 and AMP5 is selected"),
+        ("--ignore AMP1,AMP2,AMP4", "no rewrite of AMP1, AMP4 and AMP5 is selected, and AMP2 needs --ddp"),
     ],
 )
 def test_a_choice_that_leaves_nothing_to_do_is_told(words, note, real, invoke):

@@ -114,7 +114,7 @@ def test_they_are_shown_written_and_put_back_with_the_script(train, invoke):
 def test_without_the_option_or_without_processes_nothing_of_them_is_edited(train, invoke):
     assert "torchrun" not in invoke("train.py", "--ddp").stdout
     said = invoke("train.py", "--launch-lines")
-    assert "torchrun" not in said.stdout and "say nothing without --ddp" in said.stderr
+    assert "torchrun" not in said.stdout and "has no effect without --ddp" in said.stderr
 
 
 def test_json_says_which_are_edited(train, invoke):

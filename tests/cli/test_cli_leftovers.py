@@ -53,14 +53,14 @@ def test_apex_goes_from_them_and_old_names_stay(invoke):
     done = invoke(".", "--ddp")
     assert "-from apex.normalization" in done.stdout
     assert "Variable" not in done.stdout
-    assert "layers.py: no training script leads to it; its interfaces are brought up to date" in done.stderr
+    assert "layers.py: no training script imports it; its old interfaces are replaced" in done.stderr
     assert "1 training script in 3 files" in done.stderr
 
 
 def test_with_modernize_their_old_names_go_too(invoke):
     done = invoke(".", "--modernize")
     assert "-    print(model(Variable(torch.randn(1, 4))))" in done.stdout
-    assert "infer.py: no training script leads to it; its interfaces are brought up to date" in done.stderr
+    assert "infer.py: no training script imports it; its old interfaces are replaced" in done.stderr
 
 
 def test_they_are_left_out_where_scripts_are_chosen(invoke):

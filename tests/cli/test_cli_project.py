@@ -42,7 +42,7 @@ def test_the_summary_counts_what_was_looked_at(tree, invoke):
 def test_a_training_step_that_no_script_leads_to_is_told(tree, invoke):
     tree(train=TRAIN, lonely=LIBRARY)
     done = invoke(".")
-    assert "note: lonely.py has a training step, and no script found leads to it" in done.stderr
+    assert "note: lonely.py has a training step, but no training script that was found imports it" in done.stderr
     assert "lonely.py has" not in invoke(".", "--entry", "train.py").stderr
 
 

@@ -502,7 +502,7 @@ def test_a_run_that_fails_leaves_the_copy_as_it_was(runtime, repository, invoke,
     (repository / "b.py").write_text(USING + "amp.EMA\n")
     invoke("a.py", "-w", "--vendor", "--allow-dirty")
     small = vendored(repository)
-    monkeypatch.setattr(transaction, "replace_all", lambda items: Problem(items[0].path, "no"))
+    monkeypatch.setattr(transaction, "replace_all", lambda items, stuck: Problem(items[0].path, "no"))
     assert invoke("b.py", "-w", "--vendor", "--allow-dirty").exit_code == 2
     assert vendored(repository) == small
     assert litter(repository) == []

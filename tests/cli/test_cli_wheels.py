@@ -36,7 +36,7 @@ def test_the_second_distribution_asks_for_torch_alone_as_the_first_does():
 
 
 def test_the_version_is_read_from_one_file():
-    assert [project["project"]["dynamic"] for project in (PROJECT, RUNTIME)] == [["version"], ["version"]]
+    assert [project["project"]["dynamic"] for project in (PROJECT, RUNTIME)] == [["version", "readme", "urls"]] * 2
     files = [
         folder / project["tool"]["hatch"]["version"]["path"]
         for folder, project in ((ROOT, PROJECT), (ROOT / "runtime", RUNTIME))

@@ -81,7 +81,7 @@ def test_a_file_that_is_no_baseline_is_an_error(write, invoke, text):
     write({"a.py": "log(y)\n", "known.json": text})
     done = invoke("a.py", "--baseline", "known.json")
     assert done.exit_code == 2
-    assert "error: known.json: is no baseline of amp-lint" in done.stderr
+    assert "error: known.json: is not a baseline" in done.stderr
 
 
 def diagnostic(line, text, code="AMP601", path="/src/a.py"):

@@ -73,10 +73,10 @@ def test_the_settings_of_the_project_count_for_it_too(folder):
 
 def test_a_rewrite_that_only_the_runtime_has_is_named(folder):
     assert (
-        "AMP410 says nothing with --target torch"
+        "AMP410 has no effect with --target torch"
         in invoke("train.py", "--target", "torch", "--select", "AMP410").stderr
     )
-    assert "AMP410 says nothing" not in invoke("train.py", "--select", "AMP410").stderr
+    assert "AMP410 has no effect" not in invoke("train.py", "--select", "AMP410").stderr
 
 
 @pytest.mark.parametrize("more", [("--no-fused",), ("--ignore", "AMP301")])

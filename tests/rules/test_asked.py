@@ -287,7 +287,7 @@ def test_the_page_says_whether_it_can_be_left_out(rule):
     if rule.optional:
         assert section.startswith("Yes: ")
     else:
-        assert section.startswith(("No: ", "Around a training step no: "))
+        assert section.startswith("No: ")
 
 
 def test_rewrites_of_old_pytorch_stand_each_for_itself():

@@ -63,8 +63,11 @@ def finetune(net, loader, optimizer, limit):
     script.write_text(script.read_text(encoding="utf-8").replace("train_one_epoch", "finetune"), encoding="utf-8")
     done = invoke(".", "--check")
     line = loop.read_text(encoding="utf-8").splitlines().index("        loss.backward()") + 1
-    # Nothing is due that the command could change, so it is a note.
-    assert done.exit_code == 0
+    # Nothing is due that the command could change, and still the repository is not as it was.
+    assert done.exit_code == 1
+    assert invoke(".").exit_code == 0
+    assert invoke(".", "--write-baseline", "amp-declines.json").exit_code == 0
+    assert invoke(".", "--check", "--baseline", "amp-declines.json").exit_code == 0
     assert done.stderr.count("is not scaled") == 1
     note = f"loop.py:{line}: AMP180 step-not-scaled: `loss.backward()` is not scaled: this step came after"
     assert note in done.stderr
@@ -75,6 +78,47 @@ def test_what_is_declined_does_not_fail_but_is_told(migrated, invoke):
     done = invoke(".", "--check", "--ddp")
     assert done.exit_code == 0
     assert "closure.py: precision declined" in done.stderr and "AMP191" in done.stderr
+
+
+def test_with_strict_what_is_declined_fails_until_it_is_known(migrated, invoke):
+    script = migrated / "closure.py"
+    script.write_text(DECLINED, encoding="utf-8")
+    assert invoke(".", "--ddp", "--check", "--strict").exit_code == 1
+    assert invoke(".", "--ddp", "--strict").exit_code == 1
+    wrote = invoke(".", "--ddp", "--write-baseline", "amp-declines.json")
+    assert wrote.exit_code == 0 and "to amp-declines.json" in wrote.stderr
+    (migrated / "pyproject.toml").write_text(
+        '[tool.amp-migrate]\nstrict = true\nddp = true\nbaseline = "amp-declines.json"\n', encoding="utf-8"
+    )
+    done = invoke(".", "--check")
+    assert done.exit_code == 0
+    assert "AMP191" not in done.stderr and "closure.py" not in done.stderr
+    assert "in the baseline" in done.stderr
+    # The same lines elsewhere in the file are the same; another step is new.
+    script.write_text("# moved\n\n" + DECLINED, encoding="utf-8")
+    assert invoke(".", "--check").exit_code == 0
+    (migrated / "second.py").write_text(DECLINED, encoding="utf-8")
+    again = invoke(".", "--check")
+    assert again.exit_code == 1
+    assert "second.py: precision declined" in again.stderr and "closure.py" not in again.stderr
+    assert invoke(".", "--check", "--no-strict").exit_code == 0
+
+
+def test_a_comment_that_keeps_a_step_on_purpose_is_no_decline(migrated, invoke):
+    (migrated / "closure.py").write_text("# amp: skip\n" + DECLINED, encoding="utf-8")
+    assert invoke(".", "--ddp", "--check", "--strict").exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [["-w"], ["-o", "out"], ["--check"]])
+def test_a_baseline_is_written_by_itself(migrated, invoke, arguments):
+    done = invoke(".", "--write-baseline", "amp-declines.json", *arguments)
+    assert (done.exit_code, "--write-baseline only lists" in done.stderr) == (2, True)
+
+
+def test_what_is_no_baseline_is_an_error(migrated, invoke):
+    (migrated / "x.json").write_text("[]", encoding="utf-8")
+    done = invoke(".", "--baseline", "x.json")
+    assert (done.exit_code, "x.json: is not a baseline" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("way", ["comment", "exclude", "entry", "not named"])

@@ -17,6 +17,7 @@ from amp_rules.lint.finding import SEVERITIES
 from amp_migrate.commands.shared import (
     CommandWithOthers,
     PathArgument,
+    Words,
     color_option,
     config_option,
     listed,
@@ -41,13 +42,14 @@ _EXIT_CODES = help_on_exit_codes(
     }
 )
 _EPILOG = f"""\b
-Another command:
-  amp-lint server               findings as you type, for editors
-                                (amp-lint server --help; a folder of that name is ./server)
+Other commands:
+  amp-lint server                 findings as you type, for editors
+  amp-lint completion bash        completion for bash, zsh or fish
+  (each has --help; a folder of that name is ./server)
 
 {_EXIT_CODES}
 
-Files with errors are named, and the other files are still judged. Defaults can be
+A file with an error is named, and the other files are still checked. Defaults can be
 set under [tool.amp-lint] in pyproject.toml, named as the options here.
 """
 
@@ -57,10 +59,6 @@ def _jobs(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
         return None if value is None else parse_jobs(value)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number from 0.", ctx, param) from error
-
-
-def _choice(values: tuple[str, ...]) -> click.Choice[str]:
-    return click.Choice(values, case_sensitive=False)
 
 
 def _server() -> click.Command:
@@ -73,6 +71,17 @@ class _Command(CommandWithOthers):
     """``amp-lint``, whose first argument may be ``server``."""
 
     others = MappingProxyType({"server": _server})
+    sections = MappingProxyType(
+        {
+            "What is checked": (),
+            "Fixes": ("fix", "unsafe_fixes", "diff"),
+            "Output": (
+                *("min_severity", "baseline", "write_baseline", "output_format", "output_file", "statistics"),
+                *("exit_zero", "exit_non_zero_on_fix", "explain", "list_rules", "color", "quiet", "verbose"),
+            ),
+            "Limits": ("jobs", "timeout", "cache", "cache_dir"),
+        }
+    )
 
 
 @click.command(
@@ -83,47 +92,48 @@ class _Command(CommandWithOthers):
 )
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PathArgument())
 @click.option(
-    "--opt-level", type=_choice(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
+    "--opt-level", type=Words(LEVELS), metavar="O1|O2|O3", help="Precision level, named as in Apex. [default: O1]"
 )
-@click.option("--dtype", type=_choice(HALF_TYPES), help="Half precision type. [default: fp16]")
-@click.option("--device", type=_choice(DEVICES), help="Device that the code runs on. [default: cuda]")
-@click.option("--ddp/--no-ddp", default=None, help="Judge the code as run by several processes. [default: no]")
+@click.option("--dtype", type=Words(HALF_TYPES), help="Half precision type. [default: fp16]")
+@click.option("--device", type=Words(DEVICES), help="Device that the code runs on. [default: cuda]")
+@click.option("--ddp/--no-ddp", default=None, help="Check the code as run by several processes. [default: no]")
 @click.option(
     "--select",
     multiple=True,
     metavar="RULES",
     callback=listed,
-    help="Ask these rules only: codes, names, prefixes or ALL, separated by commas.",
+    help="Check only these rules: codes, names, prefixes or ALL, separated by commas.",
 )
-@click.option("--ignore", multiple=True, metavar="RULES", callback=listed, help="Do not ask these rules.")
-@click.option("--extend-select", multiple=True, metavar="RULES", callback=listed, help="Ask these rules as well.")
-@click.option("--preview/--no-preview", default=None, help="Ask rules in preview too. [default: no]")
+@click.option("--ignore", multiple=True, metavar="RULES", callback=listed, help="Do not check these rules.")
+@click.option("--extend-select", multiple=True, metavar="RULES", callback=listed, help="Also check these rules.")
+@click.option("--preview/--no-preview", default=None, help="Also check rules in preview. [default: no]")
 @click.option(
     "--severity",
     "--min-severity",
     "min_severity",
-    type=_choice(SEVERITIES),
-    help="Report what is at least as severe; nothing else counts for the exit status. [default: info]",
+    type=Words(SEVERITIES),
+    help="Report findings of this severity or higher; others do not count for the exit status. [default: info]",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="PATTERNS",
     callback=listed,
-    help="Pass such files over in folders: gitignore patterns, separated by commas, in place of those of the settings.",
+    help="Skip files in folders that match these gitignore patterns, separated by commas, in place of those in "
+    "pyproject.toml.",
 )
-@click.option("--fix", is_flag=True, help="Mend what can be mended safely, in place.")
+@click.option("-w", "--fix", is_flag=True, help="Apply safe fixes to the files.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
     default=None,
-    help="With --fix or --diff, mend what wants a reader too. [default: no]",
+    help="With --fix or --diff, also apply fixes that need a review. [default: no]",
 )
 @click.option("--diff", is_flag=True, help="Print what --fix would change, and change nothing.")
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Do not report the findings that FILE lists.",
+    help="Neither report nor count the findings that FILE lists.",
 )
 @click.option(
     "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."
@@ -132,28 +142,38 @@ class _Command(CommandWithOthers):
     "--format",
     "--output-format",
     "output_format",
-    type=_choice(FORMATS),
-    help="How to print the findings. [default: full]",
+    type=Words(FORMATS),
+    help="Format of the findings. [default: full]",
 )
 @click.option(
-    "--output-file", type=click.Path(path_type=Path), metavar="FILE", help="Print to FILE, not to standard output."
+    "-o",
+    "--output",
+    "--output-file",
+    "output_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Print to FILE, not to standard output.",
 )
 @click.option("--statistics", is_flag=True, help="Print the number of findings of each rule.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
-@click.option("--exit-non-zero-on-fix", is_flag=True, help="With --fix, exit with 1 if a file was mended.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="With --fix, exit with 1 if a file was changed.")
 @click.option("--explain", multiple=True, metavar="RULES", callback=listed, help="Print the pages of these rules.")
 @click.option("--list-rules", is_flag=True, help="List all rules; with --format json, as data.")
 @color_option
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary, only findings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say what is done, with tracebacks of internal errors.")
 @click.option(
-    "-j", "--jobs", metavar="N", callback=_jobs, help="Number of processes; 0 or auto for one a core. [default: auto]"
+    "-j",
+    "--jobs",
+    metavar="N",
+    callback=_jobs,
+    help="Number of parallel processes; 0 or auto for one per core. [default: auto]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help=f"Skip a file that takes longer; 0 for no bound. [default: {DEFAULT_TIMEOUT:g}]",
+    help=f"Skip a file whose analysis takes longer; 0 for no limit. [default: {DEFAULT_TIMEOUT:g}]",
 )
 @click.option(
     "--cache-dir",
@@ -172,10 +192,10 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
     PATH is a file, a folder, a notebook, or '-' for standard input. The code is read and never run.
 
     \b
-      amp-lint src/                                 judge it as run with autocast in fp16
-      amp-lint src/ --opt-level O3 --dtype bf16     ... wholly in bfloat16
-      amp-lint src/ --fix                           mend what can be mended safely
-      amp-lint --explain AMP601                     what a rule is about
+      amp-lint src/                                 check it as run with autocast in fp16
+      amp-lint src/ --opt-level O3 --dtype bf16     ... entirely in bfloat16
+      amp-lint src/ --fix                           apply safe fixes
+      amp-lint --explain AMP601                     the page of a rule
     """
     from amp_migrate.lint import command
     from amp_migrate.out.terminal import Messages

@@ -17,7 +17,7 @@ import click
 from amp_rules.plan.options import Options
 from click.core import ParameterSource
 
-from amp_migrate.commands.migration_options import migration_options, voice_options
+from amp_migrate.commands.migration_options import HOW_IT_IS_WRITTEN, migration_options, voice_options
 from amp_migrate.commands.shared import (
     CommandWithOthers,
     PathArgument,
@@ -34,6 +34,8 @@ from amp_migrate.settings.selected_rewrites import left_out
 if TYPE_CHECKING:
     from amp_rules.source.text import SourceFile
 
+    from amp_migrate.lint.baseline import Baseline
+    from amp_migrate.out.delivery import Delivery
     from amp_migrate.out.summary import Summary
     from amp_migrate.run.migration import Run
 
@@ -41,27 +43,30 @@ _DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
 
 _EXIT_CODES = help_on_exit_codes(
     {
-        ExitCode.FINE: "all went well, whether or not anything changes (or, with --check, nothing is due)",
-        ExitCode.FOUND: "with --check: changes are due, or there is something to undo",
-        ExitCode.ERROR: "an error: a file that cannot be read or written, a wrong option",
+        ExitCode.FINE: "no errors, whether or not anything changes (with --check: nothing is due)",
+        ExitCode.FOUND: "with --check: changes are due, a migrated script has a new step in FP32, or there is\n"
+        "      something to undo; with --strict: a step was declined",
+        ExitCode.ERROR: "an error: a file cannot be read or written, or an option is wrong",
     }
 )
 _EPILOG = f"""\b
-Another command:
-  amp-migrate verify train.py   run a script before and after its migration, and compare
-                                (amp-migrate verify --help)
+Other commands:
+  amp-migrate verify train.py     run a script before and after its migration, and compare
+  amp-migrate completion bash     completion for bash, zsh or fish
+  (each has --help; a folder of that name is ./verify)
 
 {_EXIT_CODES}
 
-Files with errors are left as they were, and the other files are still dealt with.
+A file with an error is left unchanged, and the other files are still migrated.
 
 \b
--w writes all files of a project or none. It keeps a journal of the last 10 runs, from
-which --undo puts them back: in the folder amp-migrate of the project's git folder, and
-outside git under $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
+-w writes all files of a project or none. --undo restores them from a journal of the last
+10 runs. The journal is in the folder amp-migrate of the project's .git folder, or outside
+git in $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults of --opt-level to --ignore, of --vendor, --launch-lines and --install-line can be set under [tool.amp-migrate]
-in pyproject.toml (opt-level = "O2"), and exclude = [...] with gitignore patterns.
+Defaults can be set under [tool.amp-migrate] in pyproject.toml, as in opt-level = "O2": for the options that say what is
+migrated and how it is written (but --entry), and for --strict and --baseline. There, exclude = [...] takes gitignore
+patterns of files to skip.
 """
 
 
@@ -75,6 +80,28 @@ class _Command(CommandWithOthers):
     """``amp-migrate``, whose first argument may be ``verify``."""
 
     others = MappingProxyType({"verify": _verify})
+    sections = MappingProxyType(
+        {
+            "What is migrated": (),
+            "How it is written": HOW_IT_IS_WRITTEN,
+            "Output": (
+                *(
+                    "write",
+                    "output",
+                    "check",
+                    "strict",
+                    "baseline",
+                    "write_baseline",
+                    "allow_dirty",
+                    "undo",
+                    "output_format",
+                    "reports",
+                ),
+                *("color", "quiet", "verbose"),
+            ),
+            "Limits": ("jobs", "timeout", "cache", "cache_dir"),
+        }
+    )
 
 
 @click.command(
@@ -90,49 +117,65 @@ class _Command(CommandWithOthers):
     "entries",
     multiple=True,
     metavar="SCRIPT",
-    help="Of the training scripts found in a folder, take this one; may be repeated, and may be a pattern.",
+    help="In a folder, migrate only this training script. May be repeated, and may be a pattern.",
 )
 @click.option(
     "--vendor/--no-vendor",
     default=None,
-    help="With -w or -o, copy what a migrated script uses of amp_runtime beside it, or add to the copy. [default: no]",
+    help="With -w or -o, copy the part of amp_runtime that a migrated script uses to its folder. [default: no]",
 )
 @click.option(
     "--launch-lines/--no-launch-lines",
     default=None,
-    help="With --ddp, also edit the lines that start a migrated script and say in how many processes, to torchrun. "
+    help="With --ddp, also change commands that start a migrated script and name the number of processes, to torchrun. "
     "[default: no]",
 )
 @click.option(
     "--install-line",
     metavar="REQUIREMENT",
-    help="In notebooks, begin the first cell with a %pip line that installs this, as a wheel or a repository; auto "
-    "is the runtime from where amp-migrate was installed. [default: none]",
+    help="In notebooks, begin the first cell with a %pip line that installs this wheel or repository; auto stands for "
+    "the runtime of this installation. [default: none]",
 )
 @click.option("-w", "--write", is_flag=True, help="Change the files in place.")
 @click.option(
     "-o",
     "--output",
     metavar="PATH",
-    help="Write the changed files (only those) elsewhere: to a file if PATH ends in .py or .ipynb, else below the "
-    "folder PATH with their relative layout; '-' is standard output.",
+    help="Write the changed files, and only those, to PATH: a file if it ends in .py or .ipynb, else a folder with the "
+    "same layout. '-' is standard output.",
 )
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if changes are due.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing; exit with 1 if changes are due, or if a migrated script has a new step in FP32.",
+)
+@click.option("--strict/--no-strict", default=None, help="Exit with 1 if a step was declined. [default: no]")
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Neither report nor count the declined steps that FILE lists.",
+)
+@click.option(
+    "--write-baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="List all declined steps in FILE, and change nothing else.",
+)
 @click.option(
     "--allow-dirty",
     is_flag=True,
-    help="With -w, also change files that git could not give back: uncommitted, untracked or ignored ones. "
-    "With --undo, also put back files that were edited since.",
+    help="With -w, also change files that git cannot restore: uncommitted, untracked or ignored ones. "
+    "With --undo, also restore files that were edited since.",
 )
-@click.option("--undo", is_flag=True, help="Put back what the last -w in this project changed.")
+@click.option("--undo", is_flag=True, help="Restore the files that the last -w in this project changed.")
 @click.option(
     "--format",
     "output_format",
     type=click.Choice([*_DIFFS, *_DOCUMENTS]),
     default="diff",
-    help="What to print on standard output. A diff is what `git apply` takes, of a notebook that of its JSON; cells "
-    "shows notebooks cell by cell, as diff does on a terminal; github, sarif and rdjson are for reviews. "
-    "[default: diff]",
+    help="Format of standard output. diff is for `git apply`; cells shows notebooks cell by cell; json has every edit "
+    "and every declined step; github, sarif and rdjson are for code review. [default: diff]",
 )
 @report_option
 @click.option(
@@ -141,14 +184,14 @@ class _Command(CommandWithOthers):
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Number of processes; 0 for one a core. [default: 0]",
+    help="Number of parallel processes; 0 for one per core. [default: 0]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=120.0,
     metavar="SECONDS",
-    help="Give a script up after this time by the clock; 0 for never. [default: 120]",
+    help="Skip a script whose analysis takes longer; 0 for no limit. [default: 120]",
 )
 @click.option("--cache/--no-cache", default=True, help="Keep results between runs. [default: yes]")
 @click.option(
@@ -171,9 +214,9 @@ class _Command(CommandWithOthers):
 def main(ctx: click.Context, /, **arguments: Any) -> None:
     """Rewrite PyTorch training scripts for mixed precision and several GPUs.
 
-    PATH is a training script, a notebook, a folder (its training scripts are found), or '-' for standard
-    input. The modules of your own that a script imports are migrated with it where that is needed. Prints a
-    diff that `git apply` accepts; -w writes the files.
+    PATH is a training script, a notebook, a folder that is searched for training scripts, or '-' for standard
+    input. Your own modules that a script imports are migrated with it where needed. Prints a diff for
+    `git apply`; -w writes the files.
 
     \b
       amp-migrate train.py                          show what would change
@@ -190,11 +233,11 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
             return _undo(arguments, summary)
         settings = settings_of(arguments)
         if ctx.get_parameter_source("sync_bn") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --sync-bn and --no-sync-bn say nothing without --ddp")
+            summary.line("note: --sync-bn has no effect without --ddp")
         if ctx.get_parameter_source("shard_eval") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --shard-eval and --no-shard-eval say nothing without --ddp")
+            summary.line("note: --shard-eval has no effect without --ddp")
         if ctx.get_parameter_source("launch_lines") is ParameterSource.COMMANDLINE and not settings.options.ddp:
-            summary.line("note: --launch-lines and --no-launch-lines say nothing without --ddp")
+            summary.line("note: --launch-lines has no effect without --ddp")
         for note in left_out(settings.options):
             summary.line(f"note: {note}")
         return _migrate(arguments, settings, summary)
@@ -212,6 +255,10 @@ def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     output = arguments["output"]
     if arguments["write"] and output is not None:
         raise click.UsageError("-w changes the files in place and -o writes elsewhere; give one of them.")
+    if arguments["write_baseline"] and (arguments["write"] or output is not None or arguments["check"]):
+        raise click.UsageError("--write-baseline only lists what is declined; give no -w, -o or --check with it.")
+    if arguments["write_baseline"] and Path("-") in arguments["paths"]:
+        raise click.UsageError("--write-baseline lists files, and standard input is none.")
     if arguments["check"] and (arguments["write"] or output is not None):
         raise click.UsageError("--check writes nothing; it cannot be combined with -w or -o.")
     if output == "":
@@ -248,10 +295,12 @@ def _is_one_file(output: str | None) -> bool:
 def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) -> int:
     from amp_migrate.installation import install_magic
     from amp_migrate.launch.launches import launches
+    from amp_migrate.out.terminal import plural
     from amp_migrate.projects import project_folder
     from amp_migrate.run import discovery
     from amp_migrate.run.deciding import MigrationJob
     from amp_migrate.run.decision_cache import DecisionCache
+    from amp_migrate.run.known_declines import declines_of
     from amp_migrate.run.migration import run_all
     from amp_migrate.run.scripts import choose
     from amp_migrate.settings.caching import cache_folder
@@ -296,13 +345,23 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
 
     # First of all: a report is of the files as they were read.
     _report(arguments["reports"], run, settings.options, summary)
-    written = _deliver(arguments, settings, summary, run, paths, given)
+    if arguments["write_baseline"]:
+        return _write_baseline(arguments["write_baseline"], run, settings, summary)
+    declines = declines_of(run, _baseline(settings), given)
+    done = _deliver(arguments, settings, summary, run, paths, given)
+    if done.problems:
+        # Before all that would read as if it had been written.
+        summary.unwritten = frozenset(run.updates.keys() - done.files.keys())
+        for problem in done.problems:
+            summary.problem(problem)
 
     for folder in found.barren:
         summary.line(("warning: ", "yellow"), f"no Python files below {folder}, or all are ignored or excluded")
     summary.found(scripts, run)
     summary.reports(run.reports, scripts)
     summary.unreached(scripts, run)
+    if declines.known:
+        summary.line(f"{plural(declines.known, 'declined step')} in the baseline")
     if run.reports:
         summary.counts(run)
     if not arguments["check"] and not _wants_text(arguments):
@@ -310,12 +369,41 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         if not run.problems:
             is_patch = given is None and arguments["output_format"] == "diff"
             needs_runtime = not settings.vendor and settings.options.target == "runtime"
-            summary.next_steps(run, written, needs_runtime=needs_runtime, is_patch=is_patch)
+            summary.next_steps(run, done.files, needs_runtime=needs_runtime, is_patch=is_patch)
     for problem in run.problems:
-        summary.problem(problem)
+        if problem not in done.problems:
+            summary.problem(problem)
     if run.problems:
         return ExitCode.ERROR
-    return ExitCode.FOUND if arguments["check"] and run.updates else ExitCode.FINE
+    due = arguments["check"] and (run.updates or declines.added)
+    return ExitCode.FOUND if due or (settings.strict and declines.new) else ExitCode.FINE
+
+
+def _baseline(settings: Settings) -> Baseline | None:
+    """Read the file of known declines, if there is to be one."""
+    from amp_migrate.lint.baseline import read_baseline
+
+    return read_baseline(settings.baseline) if settings.baseline else None
+
+
+def _write_baseline(path: Path, run: Run, settings: Settings, summary: Summary) -> int:
+    """List what is declined."""
+    from amp_migrate.lint.baseline import render_baseline
+    from amp_migrate.out.terminal import plural
+    from amp_migrate.problems import shown
+    from amp_migrate.run.known_declines import declines_of
+    from amp_migrate.write.replacing import Replacement, replace_all
+
+    path = path.absolute()
+    found = declines_of(run, None, None).all
+    mode = f"{settings.options.opt_level}{' ddp' if settings.options.ddp else ''}"
+    data = render_baseline(path, mode, found).encode("utf-8", "backslashreplace")
+    if problem := replace_all([Replacement(path, data, None, path)]):
+        raise UserError(str(problem))
+    for problem in run.problems:
+        summary.problem(problem)
+    summary.line(f"wrote {plural(len(found), 'declined step')} to {shown(path)}")
+    return ExitCode.ERROR if run.problems else ExitCode.FINE
 
 
 def _deliver(
@@ -325,8 +413,8 @@ def _deliver(
     run: Run,
     paths: tuple[Path, ...],
     given: SourceFile | None,
-) -> dict[Path, Path]:
-    """Print or write the result; return where each written file went."""
+) -> Delivery:
+    """Print or write the result; return what came of writing."""
     from amp_migrate.out import delivery
     from amp_migrate.out.terminal import plural
     from amp_migrate.problems import shown
@@ -361,7 +449,7 @@ def _deliver(
             if copy.changes:
                 what = "will copy what is used of the runtime to" if copy.before is None else "will change"
                 summary.line(f"--vendor {what} {shown(copy.path)}")
-    return done.files
+    return done
 
 
 def _report(paths: Sequence[Path], run: Run, options: Options, summary: Summary) -> None:

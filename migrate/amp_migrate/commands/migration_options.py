@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS
 
-from amp_migrate.commands.shared import color_option, config_option, listed
+from amp_migrate.commands.shared import Words, color_option, config_option, listed
 from amp_migrate.settings.migration import parse_loss_scale
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -25,73 +25,81 @@ def _loss_scale(ctx: click.Context, param: click.Parameter, value: str | None) -
 _MIGRATION = (
     click.option(
         "--opt-level",
-        type=click.Choice(OPT_LEVELS, case_sensitive=False),
+        type=Words(OPT_LEVELS),
         metavar="O0|O1|O2|O3",
         help="Precision level, named as in Apex. [default: O1]",
     ),
-    click.option("--ddp/--no-ddp", default=None, help="Also migrate to several processes. [default: no]"),
+    click.option(
+        "--ddp/--no-ddp",
+        default=None,
+        help="Also migrate to several processes (distributed data parallel). [default: no]",
+    ),
     click.option(
         "--sync-bn/--no-sync-bn",
         default=None,
-        help="With --ddp, synchronise batch norm over the processes. [default: yes]",
+        help="With --ddp, compute batch norm statistics over all processes. [default: yes]",
     ),
     click.option(
         "--shard/--no-shard",
         default=None,
-        help="Share parameters, gradients and optimizer states out over the processes too (FSDP2); includes --ddp. "
+        help="Shard parameters, gradients and optimizer states over the processes (FSDP2). Implies --ddp. "
         "[default: no]",
     ),
     click.option(
         "--shard-eval/--no-shard-eval",
         default=None,
-        help="With --ddp, share evaluations out where that gives the numbers of one process. [default: no]",
+        help="With --ddp, split evaluation over the processes where the results stay those of one process. "
+        "[default: no]",
     ),
-    click.option("--fused/--no-fused", default=None, help="Use fused kernels of optimizers. [default: yes]"),
-    click.option(
-        "--dtype", type=click.Choice(DTYPES, case_sensitive=False), help="Half precision type. [default: auto]"
-    ),
+    click.option("--fused/--no-fused", default=None, help="Use fused optimizer kernels. [default: yes]"),
+    click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),
     click.option(
         "--loss-scale",
         metavar="dynamic|N",
         callback=_loss_scale,
-        help="Dynamic, or a fixed loss scale. [default: dynamic]",
+        help="Dynamic loss scaling, or a fixed loss scale. [default: dynamic]",
     ),
     click.option(
         "--target",
-        type=click.Choice(TARGETS, case_sensitive=False),
-        help="What migrated scripts use: the package amp_runtime, or plain PyTorch alone (O0 and O1). "
-        "[default: runtime]",
+        type=Words(TARGETS),
+        help="What migrated scripts import: the package amp_runtime, or only PyTorch (O0 and O1). [default: runtime]",
     ),
     click.option(
         "--apex",
-        type=click.Choice(APEX_MODES, case_sensitive=False),
-        help="Scripts for NVIDIA Apex: idiom rewrites them like any other, compat changes their imports only, auto "
-        "takes the first where the whole project is understood. [default: auto]",
+        type=Words(APEX_MODES),
+        help="How to migrate scripts for NVIDIA Apex. idiom rewrites them like other scripts, compat changes only "
+        "their imports, auto is idiom where the whole project is understood and else compat. [default: auto]",
     ),
     click.option(
         "--modernize/--no-modernize",
         default=None,
-        help="Also replace what a current PyTorch no longer has: Variable, volatile, loss.data[0] and the like. "
+        help="Also replace what PyTorch has removed: Variable, volatile, loss.data[0] and others. "
         "[default: for scripts that use Apex]",
     ),
     click.option(
         "--switch/--no-switch",
         default=None,
-        help="Where the script has an argument parser, give it an option --amp that chooses the level. [default: no]",
+        help="Add an option --amp, which chooses the level, to the script's own argument parser. [default: no]",
     ),
     click.option(
         "--select",
         multiple=True,
         metavar="CODES",
         callback=listed,
-        help="Carry out these rewrites only: codes such as AMP105, or their beginnings.",
+        help="Apply only these rewrites: codes such as AMP105, prefixes of codes, or names, separated by commas.",
     ),
-    click.option("--ignore", multiple=True, metavar="CODES", callback=listed, help="Leave these rewrites out."),
+    click.option("--ignore", multiple=True, metavar="CODES", callback=listed, help="Do not apply these rewrites."),
 )
+HOW_IT_IS_WRITTEN = (
+    *("fused", "dtype", "loss_scale", "target", "apex", "switch"),
+    *("vendor", "launch_lines", "install_line"),
+)
+"""The parameters that change how new code is written, and not what is migrated: a section of ``--help``."""
+
 _VOICE = (
     color_option,
-    click.option("-q", "--quiet", is_flag=True, help="Print no summary, only errors."),
-    click.option("-v", "--verbose", is_flag=True, help="List every edit, and tracebacks of internal errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors, no summary."),
+    click.option("-v", "--verbose", is_flag=True, help="Also list every edit, and show tracebacks of internal errors."),
     config_option("tool.amp-migrate"),
 )
 

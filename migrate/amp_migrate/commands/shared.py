@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import gc
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
+from amp_migrate.commands.sections import SectionedCommand
 from amp_migrate.exit_codes import ExitCode
 from amp_migrate.problems import UserError
+
+COMPLETION = "completion"
 
 color_option = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Colour; auto means on terminals, unless NO_COLOR is set. [default: auto]",
+    help="When to print colours; auto is on terminals, unless NO_COLOR is set. [default: auto]",
 )
 
 
-class CommandWithOthers(click.Command):
+if TYPE_CHECKING:
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # generic since click 8.2
+
+
+class Words(Choice):
+    """Words in any case; an error shows them as they are written in the manual, levels in upper case."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None = None) -> str:
+        """Say what the words are, and which is near."""
+        near = difflib.get_close_matches(str(value).lower(), [str(word).lower() for word in self.choices], 1)
+        meant = next((f" Did you mean {word}?" for word in self.choices if near and str(word).lower() == near[0]), "")
+        return f"{value!r} is not one of {', '.join(map(str, self.choices))}.{meant}"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete the words as they are written in the manual."""
+        words = (str(word) for word in self.choices)
+        return [CompletionItem(word) for word in words if word.lower().startswith(incomplete.lower())]
+
+
+class CommandWithOthers(SectionedCommand):
     """A command whose first argument may be another command; a file or folder of that name is ``./verify``.
 
     Attributes:
@@ -37,8 +66,7 @@ class CommandWithOthers(click.Command):
     ) -> Any:
         """Run the command, or the one that the first word names."""
         words = sys.argv[1:] if args is None else list(args)
-        if words and words[0] in self.others:
-            other = self.others[words[0]]()
+        if other := self._other(words):
             return other.main(words[1:], f"{prog_name or self.name} {words[0]}", **more)
         if args is None:
             # The process ends with this command. Loading the rules and reading scripts makes hardly any garbage, and
@@ -46,6 +74,22 @@ class CommandWithOthers(click.Command):
             gc.disable()
             atexit.register(gc.freeze)
         return super().main(words, prog_name, **more)
+
+    def _other(self, words: Sequence[str]) -> click.Command | None:
+        """The command that the first word names."""
+        if words and words[0] == COMPLETION:
+            from amp_migrate.commands.completion import completion_of
+
+            return completion_of(self)
+        return self.others[words[0]]() if words and words[0] in self.others else None
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Make the context; while a shell completes words, that of the command that the first of them names."""
+        if extra.get("resilient_parsing") and (other := self._other(args)):
+            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options; of those that an unknown one may mean, the nearest is named alone."""
@@ -63,6 +107,14 @@ class PathArgument(click.Path):
     def __init__(self) -> None:
         super().__init__(path_type=Path, readable=False)
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete paths, and as the first word also the names of other commands."""
+        items = super().shell_complete(ctx, param, incomplete)
+        if isinstance(ctx.command, CommandWithOthers) and not ctx.params.get(param.name or ""):
+            names = (*ctx.command.others, COMPLETION)
+            items += [CompletionItem(name) for name in names if incomplete and name.startswith(incomplete)]
+        return items
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         if value == "":
@@ -76,7 +128,7 @@ def config_option(section: str) -> Callable[[Any], Any]:
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help=f"Read [{section}] from FILE, not from the nearest pyproject.toml.",
+        help=f"Read [{section}] from FILE instead of the nearest pyproject.toml.",
     )
 
 
@@ -86,7 +138,7 @@ def stdin_filename_option(results: str) -> Callable[[Any], Any]:
         "--stdin-filename",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help=f"With '-': where the text belongs, for its imports and the {results}.",
+        help=f"With '-': the path of the text, for its imports and the {results}.",
     )
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from amp_migrate.commands.migration_options import migration_options, voice_options
+from amp_migrate.commands.migration_options import HOW_IT_IS_WRITTEN, migration_options, voice_options
+from amp_migrate.commands.sections import SectionedCommand
 from amp_migrate.commands.shared import PathArgument, run_command
 from amp_migrate.commands.verify_options import verify_options
 from amp_migrate.exit_codes import ExitCode, help_on_exit_codes
@@ -51,8 +53,21 @@ verdict reaches, and what it cannot see.
 """
 
 
-class _Verify(click.Command):
+class _Verify(SectionedCommand):
     """Says where a script's own options go."""
+
+    sections = MappingProxyType(
+        {
+            "What is migrated": (),
+            "How it is written": HOW_IT_IS_WRITTEN,
+            "What is compared": (
+                *("levels", "steps", "full", "procs", "launch", "types", "tolerance", "seed", "python", "as_module"),
+                *("against", "base"),
+            ),
+            "Output": ("keep", "output_format", "reports", "color", "quiet", "verbose"),
+            "Limits": ("timeout", "memory", "threads", "links", "copy_limit"),
+        }
+    )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and note whether the script's own arguments are told, be it that there are none."""
@@ -171,6 +186,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         "vendor": False,
         "launch_lines": False,
         "install_line": None,
+        "strict": None,
+        "baseline": None,
     }
     options = settings_of(given).options
     if arguments["ddp"] is None:

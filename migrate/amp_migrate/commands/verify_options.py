@@ -27,7 +27,7 @@ def _levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     levels = tuple(dict.fromkeys(word.strip().upper() for word in value.split(",") if word.strip()))
     unknown = [level for level in levels if level not in OPT_LEVELS]
     if unknown or not levels:
-        raise click.BadParameter(f"{value!r} are not some of {', '.join(OPT_LEVELS)}.", ctx, param)
+        raise click.BadParameter(f"{value!r} is no list of levels; they are {', '.join(OPT_LEVELS)}.", ctx, param)
     return levels
 
 
@@ -35,7 +35,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     types = tuple(sorted(word.strip().lower() for word in (value or "").split(",") if word.strip()))
     known = [name for name in DTYPES if name != "auto"]
     if value is not None and (not types or any(name not in known for name in types)):
-        raise click.BadParameter(f"{value!r} are not some of {', '.join(known)}.", ctx, param)
+        raise click.BadParameter(f"{value!r} is no list of half types; they are {', '.join(known)}.", ctx, param)
     return types
 
 
@@ -63,45 +63,48 @@ _OPTIONS = (
     click.option(
         "--full",
         is_flag=True,
-        help="Let every run go as far as the original does. [default: some only part of it, all together at most 4 "
-        "times the original's time]",
+        help="Run every version as far as the original. [default: some runs end earlier, and all together take at most "
+        "4 times the original's time]",
     ),
     click.option(
         "--procs",
         type=click.IntRange(1, 64),
         default=2,
         metavar="N",
-        help="Also compare N processes with one; implies --ddp, and 1 leaves it out. [default: 2]",
+        help="Also compare N processes with one. Implies --ddp; 1 skips the comparison. [default: 2]",
     ),
     click.option(
         "--launch",
         metavar="COMMAND",
         callback=_launch,
-        help='How several processes are started: "torchrun --nproc-per-node 4 train.py --epochs 1", or "python '
-        'train.py ..." where the script starts them itself.',
+        help='The command that starts several processes: "torchrun --nproc-per-node 4 train.py --epochs 1", or "python '
+        'train.py ..." if the script starts them itself.',
     ),
     click.option(
         "--types",
         metavar="TYPES",
         callback=_types,
-        help="Half types to compute in: bf16, fp16 or both. [default: what the device computes in, and fp16]",
+        help="Half precision types to compare: bf16, fp16 or both. [default: that of the device, and fp16]",
     ),
     click.option(
         "--tolerance",
         type=click.FloatRange(0, 1, min_open=True),
         default=0.05,
         metavar="SHARE",
-        help="How far losses in half may be from the original's, relative. [default: 0.05]",
+        help="Largest relative difference of losses in half precision from the original's. [default: 0.05]",
     ),
     click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=600.0,
         metavar="SECONDS",
-        help="Bound on each run. [default: 600]",
+        help="Time limit of each run. [default: 600]",
     ),
     click.option(
-        "--memory", metavar="SIZE", callback=_size, help="Bound on each run. [default: three quarters of the machine's]"
+        "--memory",
+        metavar="SIZE",
+        callback=_size,
+        help="Memory limit of each run. [default: three quarters of the machine's]",
     ),
     click.option(
         "--seed", type=click.IntRange(0, 2**32 - 1), default=0, metavar="N", help="Seed of every run. [default: 0]"
@@ -117,34 +120,32 @@ _OPTIONS = (
         "against",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Compare with this version, whoever made it: a script, or a folder laid out as the project.",
+        help="Compare with this version instead, whoever made it: a script, or a folder laid out like the project.",
     ),
-    click.option(
-        "--base", metavar="REVISION", help="Compare the work tree with a revision of git, which is the original then."
-    ),
+    click.option("--base", metavar="REVISION", help="Compare the work tree with this revision of git as the original."),
     click.option(
         "--link",
         "links",
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Link this file or folder of the project into the copies instead of copying it; may be repeated.",
+        help="Link this file or folder of the project into the copies instead of copying it. May be repeated.",
     ),
     click.option(
-        "--copy-limit", default="2G", metavar="SIZE", callback=_size, help="Bound on the size of a copy. [default: 2G]"
+        "--copy-limit", default="2G", metavar="SIZE", callback=_size, help="Largest size of a copy. [default: 2G]"
     ),
     click.option(
         "--keep",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
-        help="Keep copies and records there.",
+        help="Keep copies and records in FOLDER.",
     ),
     click.option(
         "--format",
         "output_format",
         type=click.Choice(["text", "json"]),
         default="text",
-        help="What to print on standard output. [default: text]",
+        help="Format of standard output. [default: text]",
     ),
 )
 

@@ -13,14 +13,44 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from amp_migrate.lint.diagnostics import Diagnostic
 from amp_migrate.problems import UserError, shown
 
 _VERSION = 1
 
 Key = tuple[str, str, str]
+
+
+class Place(Protocol):
+    """A place that a rule names."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def code(self) -> str:
+        """The rule's code."""
+        ...
+
+
+class Known(Protocol):
+    """What a baseline can list: a finding of ``amp-lint``, or something that ``amp-migrate`` declines."""
+
+    @property
+    def finding(self) -> Place:
+        """Where it is."""
+        ...
+
+    @property
+    def line_text(self) -> str:
+        """The line on which it begins."""
+        ...
+
+
+KnownItem = TypeVar("KnownItem", bound=Known)
 
 
 @dataclass
@@ -41,7 +71,7 @@ class Baseline:
     def _folder(self) -> Path:
         return self.path.resolve().parent
 
-    def new(self, diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    def new(self, diagnostics: Iterable[KnownItem]) -> Iterator[KnownItem]:
         """Yield what the baseline does not know."""
         left = self.known.copy()
         for item in diagnostics:
@@ -52,7 +82,7 @@ class Baseline:
                 yield item
 
     def stale(
-        self, diagnostics: Iterable[Diagnostic], files: Iterable[Path], codes: frozenset[str], mode: str
+        self, diagnostics: Iterable[Known], files: Iterable[Path], codes: frozenset[str], mode: str
     ) -> Counter[Key]:
         """Return what the baseline lists of these files and rules and is not found any more.
 
@@ -65,7 +95,7 @@ class Baseline:
         left.subtract(key for item in diagnostics if (key := self.key(item)) in left)
         return +left
 
-    def key(self, item: Diagnostic) -> Key:
+    def key(self, item: Known) -> Key:
         """Return what a finding is recognised by."""
         return self._name(item.finding.path), item.finding.code, item.line_text
 
@@ -89,10 +119,10 @@ def read_baseline(path: Path) -> Baseline:
     except OSError as error:
         raise UserError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{shown(path)}: is no baseline of amp-lint; --write-baseline makes one") from error
+        raise UserError(f"{shown(path)}: is not a baseline; --write-baseline makes one") from error
 
 
-def render_baseline(path: Path, mode: str, diagnostics: Sequence[Diagnostic]) -> str:
+def render_baseline(path: Path, mode: str, diagnostics: Sequence[Known]) -> str:
     """Return the text of the baseline that lists these findings, sorted so that its diffs are small."""
     baseline = Baseline(path)
     counts = Counter(baseline.key(item) for item in diagnostics)

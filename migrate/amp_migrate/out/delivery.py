@@ -112,7 +112,7 @@ def write_in_place(run: Run, vendored: Beside, *, allow_dirty: bool) -> Delivery
         items = [Replacement(path, run.updates[path].data, run.updates[path].source.data, path) for path in group]
         files = {path: path for path in group}
         copies = vendored.of(group)
-        if problem := write_project(items, copies):
+        if problem := write_project(items, copies, run.inputs(group)):
             written.problems.append(problem)
         else:
             written.files |= files

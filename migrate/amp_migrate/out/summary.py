@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rules.plan.notes import OWN_LEFT
-from amp_rules.plan.report import Note, Outcome, Refusal, Report, Unit
+from amp_rules.plan.notes import OWN_LEFT, OWN_PRECISION_STAYS
+from amp_rules.plan.report import Edit, Note, Outcome, Refusal, Report, Unit
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.out.asked_torch import NEEDED, asked_older
@@ -23,6 +23,8 @@ from amp_migrate.runtimes import other_runtime
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
 _MOST_REASONS = 5
+_DONE: set[Outcome] = {"migrated", "completed"}
+_WHY_O0 = "O0 here only joins the processes; the script's own mixed precision stays, and decides what runs in half"
 _NOT_TRAINING: set[Outcome] = {"absent", "not requested", "not applicable"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
@@ -37,7 +39,13 @@ _STYLES: dict[Outcome, str] = {
 
 @dataclass
 class Summary(Messages):
-    """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit."""
+    """Prints what was done, what was left alone and why, and what to do next; ``verbose`` also lists every edit.
+
+    Attributes:
+        unwritten: the files that were to be written and could not be.
+    """
+
+    unwritten: frozenset[Path] = frozenset()
 
     def reports(self, reports: Sequence[Report], scripts: Scripts) -> None:
         """Print one paragraph for each entry script; of walked files only those that train."""
@@ -47,6 +55,9 @@ class Summary(Messages):
         for report in reports:
             untouched = {report.precision, report.distribution} <= _NOT_TRAINING | {"already"}
             # What is noted of a script that was migrated before came into it since.
+            # Of what was declined, nothing is left where a baseline knows all of it.
+            known = "declined" in (report.precision, report.distribution) and not report.refusals
+            untouched |= known and not report.notes
             silent = untouched and not report.changes and not (report.precision == "already" and report.notes)
             if silent and not self.verbose and report.entry not in scripts.named:
                 continue
@@ -76,20 +87,22 @@ class Summary(Messages):
         for path in missed[:_LISTED]:
             self.line(
                 ("note: ", "bold"),
-                f"{shown(path)} has a training step, and no script found leads to it; name it to migrate it by itself",
+                f"{shown(path)} has a training step, but no training script that was found imports it; "
+                "name the file to migrate it",
             )
         if len(missed) > _LISTED:
             self.line(("note: ", "bold"), f"and {len(missed) - _LISTED} more such files")
 
     def counts(self, run: Run) -> None:
-        """Print the number of edits, by rule."""
-        edits = {edit for report in run.reports for edit in report.edits}
-        if not run.updates:
-            self.line("nothing to change")
+        """Print the number of edits, by rule; of what was to be written and could not be, none."""
+        kept = run.updates.keys() - self.unwritten
+        if not kept:
+            self.line("nothing was written" if run.updates else "nothing to change")
             return
+        edits = {edit for report in run.reports for edit in report.edits if edit.path.resolve() not in self.unwritten}
         by_rule = Counter((edit.code, edit.name) for edit in edits)
         rules = ", ".join(f"{code} {name} {count}" for (code, name), count in sorted(by_rule.items()))
-        numbers = f"{plural(len(edits), 'edit')} in {plural(len(run.updates), 'file')}"
+        numbers = f"{plural(len(edits), 'edit')} in {plural(len(kept), 'file')}"
         self.line((numbers, "bold"), f": {rules}" if rules else "")
 
     def next_steps(self, run: Run, written: Mapping[Path, Path], *, needs_runtime: bool, is_patch: bool) -> None:
@@ -126,7 +139,7 @@ class Summary(Messages):
 
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
         for step in steps:
-            self.line(("next: ", "bold"), step)
+            self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):
             self.line("note: ", other)
 
@@ -144,7 +157,9 @@ class Summary(Messages):
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
         self._launches(nearest_first(launches.edited), "edited")
-        self._launches(nearest_first(launches.left), "not edited; for several processes, with their number for N")
+        self._launches(
+            nearest_first(launches.left), "not edited; for several processes use these, with their number for N"
+        )
         if launches.incomplete:
             self.line(
                 "note: the project is too large or too deep to be searched whole for commands that start its scripts"
@@ -154,8 +169,8 @@ class Summary(Messages):
         if found:
             self.line(("launches", "bold"), f", {what}:")
         for launch in found[:_LISTED]:
-            self.line(f"  {place(launch.path, launch.line)}: {launch.command}")
-            self.line(("      -> ", "green"), launch.replacement)
+            self.code(f"  {place(launch.path, launch.line)}: {launch.command}")
+            self.code(("      -> ", "green"), launch.replacement)
             for note in launch.notes:
                 self.line(f"         {note}")
         if len(found) > _LISTED:
@@ -170,23 +185,26 @@ class Summary(Messages):
 
     def _report(self, report: Report, told: set[Refusal], noted: set[Note], *, alone: bool) -> None:
         if alone:
-            done = "its interfaces are brought up to date" if report.changes else "it stays as it is"
-            self.line(f"{shown(report.entry)}: no training script leads to it; {done}")
+            done = "its old interfaces are replaced" if report.changes else "it is left unchanged"
+            self.line(f"{shown(report.entry)}: no training script imports it; {done}")
         elif report.precision == "absent" and report.distribution in ("absent", "not requested"):
             self.line(f"{shown(report.entry)}: no training step found")
         else:
             self.line(
                 f"{shown(report.entry)}: precision ",
-                (report.precision, _STYLES[report.precision]),
+                self._outcome(report, report.precision),
                 ", distribution ",
-                (report.distribution, _STYLES[report.distribution]),
-                f" but for what {OWN_LEFT.code} names"
+                self._outcome(report, report.distribution),
+                f" except for what {OWN_LEFT.code} names"
                 if report.distribution == "completed" and _is_left(report)
                 else "",
                 " (--ddp asks for it)"
                 if report.distribution == "not requested" and report.entry.suffix != NOTEBOOK
                 else "",
             )
+        if (kept := _kept_precision(report)) is not None:
+            where = place(kept.path, kept.span.start.line, cell=kept.cell)
+            self.line(f"  note: {where}: ", (f"{kept.code} {kept.name}", "cyan"), f": {_WHY_O0}")
         if self.verbose:
             self._time(report)
             for edit in sorted(report.edits, key=lambda edit: (str(edit.path), edit.cell or 0, edit.span)):
@@ -206,6 +224,12 @@ class Summary(Messages):
                 self.line(f"  note: {where}: ", (f"{note.code} {note.name}", "cyan"), f": {note.text}")
         noted.update(report.notes)
 
+    def _outcome(self, report: Report, outcome: Outcome) -> tuple[str, str]:
+        """The word for what became of a unit, and its style; nothing is migrated that was not written."""
+        if outcome in _DONE and any(change.path.resolve() in self.unwritten for change in report.changes):
+            return "not written", "red"
+        return outcome, _STYLES[outcome]
+
     def _refused(self, refusals: Iterable[Refusal]) -> None:
         """Print the reasons of each unit, as many as can be mended in one go; places of old names are no reasons."""
         count: Counter[Unit] = Counter()
@@ -223,7 +247,16 @@ class Summary(Messages):
         where = place(refusal.path, start.line if start else None, cell=refusal.cell)
         self.line(f"  {where}: ", (f"{refusal.code} {refusal.name}", "yellow"), f": {refusal.message}")
         for line in refusal.recipe.splitlines():
-            self.line(f"      {line}" if line.strip() else "")
+            # What is indented in a recipe is code.
+            show = self.code if line.startswith(" ") else self.line
+            show(f"      {line}" if line.strip() else "")
+
+
+def _kept_precision(report: Report) -> Edit | None:
+    """The edit that starts the runtime at O0 because the script's own mixed precision stays."""
+    if not any('opt_level="O0"' in change.after for change in report.changes):
+        return None
+    return next((edit for edit in report.edits if edit.message == OWN_PRECISION_STAYS), None)
 
 
 def _is_left(report: Report) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,20 +116,30 @@ class Messages:
             yield advance
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print one line of plain or (text, style) parts, unless quiet."""
+        """Print one line of plain or (text, style) parts, unless quiet; on a terminal it is wrapped between words."""
         if not self.quiet:
             self._print(*parts)
+
+    def code(self, *parts: str | tuple[str, str]) -> None:
+        """Print a line that somebody may copy, whole, unless quiet."""
+        if not self.quiet:
+            self._print(*parts, wrap=False)
 
     def problem(self, problem: Problem) -> None:
         """Print why a file was left as it was."""
         self._print(("error: ", "bold red"), str(problem))
         if self.verbose and problem.detail:
             for line in problem.detail.rstrip().splitlines():
-                self._print(f"    {line}")
+                self._print(f"    {line}", wrap=False)
 
-    def _print(self, *parts: str | tuple[str, str]) -> None:
+    def _print(self, *parts: str | tuple[str, str], wrap: bool = True) -> None:
         # Control characters in a file's name or text are shown, lest they steer the terminal.
         styled = [(visible(part), "") if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts]
+        width = terminal_width(sys.stderr) if wrap else None
+        for row in wrapped(styled, width) if width else [styled]:
+            self._row(row)
+
+    def _row(self, styled: Sequence[tuple[str, str]]) -> None:
         if not wants_colour(self.colour, sys.stderr):
             # Importing rich would take longer than many a run.
             print("".join(text for text, _ in styled), file=sys.stderr)
@@ -180,6 +191,45 @@ class _Clock:
             # Blanks rather than an escape: any terminal understands them.
             self._stream.write(f"\r{text:<{width}}" if text else f"\r{'':<{width}}\r")
             self._stream.flush()
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """The columns of the terminal that a stream goes to; None where it goes elsewhere, and lines stay whole."""
+    try:
+        if not stream.isatty():
+            return None
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def wrapped(parts: Sequence[tuple[str, str]], width: int) -> list[list[tuple[str, str]]]:
+    """Break (text, style) parts between words into rows of at most ``width`` columns.
+
+    Further rows are indented by four more than the first. A word that is longer, as a path is, stays whole.
+    """
+    text = "".join(part for part, _ in parts)
+    indent = len(text) - len(text.lstrip(" ")) + 4
+    if len(text) <= width or width <= 2 * indent:
+        return [list(parts)]
+    rows: list[list[tuple[str, str]]] = [[]]
+    column, fresh, last = 0, True, ""
+    for part, style in parts:
+        for word in re.findall(r" *[^ ]+| +$", part):
+            between = word.startswith(" ") or last.endswith(" ")
+            last = word
+            if column + len(word) > width and between and not fresh:
+                rows.append([(" " * indent, "")])
+                column, fresh = indent, True
+                word = word.lstrip(" ")
+            if rows[-1] and rows[-1][-1][1] == style:
+                word_before, _ = rows[-1].pop()
+                rows[-1].append((word_before + word, style))
+            else:
+                rows[-1].append((word, style))
+            column += len(word)
+            fresh = fresh and not word.strip()
+    return rows
 
 
 def visible(text: str) -> str:

@@ -105,7 +105,8 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
             (str(item.path), _plain_span(item.span) if item.span else None, item.code, item.name, item.text, item.cell)
             for item in report.notes
         ],
-        "files": [(str(path), store.digest(str(path))) for path in reach.files],
+        # As it was read: another program may have changed it since, and nothing is known of the new text.
+        "files": [(str(path), reach.read.get(path) or store.digest(str(path))) for path in reach.files],
         "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
         "probes": [(str(path), known) for path, known in reach.probes],
         "folders": [(str(folder), names) for folder, names in reach.folders],
@@ -120,6 +121,7 @@ def _report(entry: dict[str, Any]) -> Report:
         {Path(name): tuple((first, last) for first, last in ranges) for name, ranges in entry["functions"].items()},
         tuple((Path(name), tuple(names)) for name, names in entry["folders"]),
         tuple(Path(name) for name, _ in entry["settings"]),
+        {Path(name): digest for name, digest in entry["files"] if digest is not None},
     )
     return Report(
         Path(entry["entry"]),

@@ -65,6 +65,15 @@ class Run:
         joined += [[launch.path.resolve(), *launch.scripts] for launch in self.launches.edited]
         return together(self.updates, joined)
 
+    def inputs(self, group: Sequence[Path]) -> dict[Path, str]:
+        """Return the files that a group's changes rest on and that the run leaves alone, with their hashes as read."""
+        some = set(group)
+        wanting = [report for report in self.reports if any(item.path.resolve() in some for item in report.changes)]
+        read = {
+            path.resolve(): known for report in wanting if report.reach for path, known in report.reach.read.items()
+        }
+        return {path: known for path, known in read.items() if path not in self.updates}
+
     def edit_launches(self) -> None:
         """Have the commands that start the scripts edited, too, where that is certain."""
         for path, (source, text, done) in edited(self.launches.found).items():

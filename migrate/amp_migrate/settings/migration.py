@@ -24,6 +24,8 @@ class Settings:
         vendor: copy the runtime beside the entry scripts.
         launch_lines: edit the commands that start the scripts in several processes.
         install_line: what the first cell of a notebook installs; ``auto`` for the runtime as it is known here.
+        strict: whether a step that is declined makes the run fail.
+        baseline: a file of declines that are known.
         exclude: gitignore patterns of files that are passed over in directories.
         root: the folder that ``exclude`` is relative to.
     """
@@ -32,6 +34,8 @@ class Settings:
     vendor: bool = False
     launch_lines: bool = False
     install_line: str = ""
+    strict: bool = False
+    baseline: Path | None = None
     exclude: tuple[str, ...] = ()
     root: Path = field(default_factory=Path.cwd)
 
@@ -41,6 +45,8 @@ class Settings:
         vendor = given.pop("vendor", self.vendor)
         launch_lines = given.pop("launch-lines", self.launch_lines)
         install_line = given.pop("install-line", self.install_line)
+        strict = given.pop("strict", self.strict)
+        baseline = given.pop("baseline", self.baseline)
         exclude = tuple(given.pop("exclude", self.exclude))
         options = replace(self.options, **{key.replace("-", "_"): value for key, value in given.items()})
         return replace(
@@ -49,6 +55,8 @@ class Settings:
             vendor=vendor,
             launch_lines=launch_lines,
             install_line=install_line,
+            strict=strict,
+            baseline=baseline and self.root / baseline,
             exclude=exclude,
         )
 
@@ -100,6 +108,8 @@ KEYS = {
     "vendor": boolean(),
     "launch-lines": boolean(),
     "install-line": text('what pip is to install, as in "amp-runtime"'),
+    "strict": boolean(),
+    "baseline": text("the path of a file"),
     "exclude": EXCLUDE,
 }
 
@@ -116,6 +126,9 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
     given = known_codes(Options(select=arguments["select"] or (), ignore=arguments["ignore"] or ()), "--")
     arguments |= {key: getattr(given, key) for key in ("select", "ignore") if arguments[key] is not None}
     keys = [key for key in KEYS if key != "exclude"]
+    if arguments["baseline"] is not None:
+        # Beside the working directory, and not beside the configuration.
+        arguments["baseline"] = arguments["baseline"].absolute()
     settings = settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
     if settings.options.shard:
         if arguments["ddp"] is False:

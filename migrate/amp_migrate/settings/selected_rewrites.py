@@ -47,20 +47,18 @@ def left_out(options: Options) -> list[str]:
         if on and not wants_any(options, family):
             by_ignore = any(family.startswith(item) for item in options.ignore)
             how = "--ignore leaves all of its rewrites out" if by_ignore else "--select names none of its rewrites"
-            found.append(f"{switch} says nothing: {how} ({family})")
+            found.append(f"{switch} has no effect: {how} ({family})")
     if options.switch and not wants(options, _SWITCH):
-        found.append(f"--switch says nothing: its rewrite, {_SWITCH}, is not asked for")
+        found.append(f"--switch has no effect: its rewrite, {_SWITCH}, is not selected")
     if options.target == "torch" and _OF_RUNTIME in options.select:
-        found.append(f"{_OF_RUNTIME} says nothing with --target torch, which keeps no interface of Apex")
+        found.append(f"{_OF_RUNTIME} has no effect with --target torch, which keeps no interface of Apex")
     modern = bool(options.modernize) or any(item.startswith(OLD_TORCH) for item in options.select)
     always = (PRECISION, APEX, OLD_TORCH) if modern else (PRECISION, APEX)
     if not any(wants_any(options, family) for family in always):
         if not options.ddp:
-            found.append(
-                "nothing is left to do: of AMP1, AMP4 and AMP5 no rewrite is asked for, and AMP2 goes with --ddp"
-            )
+            found.append("nothing is left to do: no rewrite of AMP1, AMP4 and AMP5 is selected, and AMP2 needs --ddp")
         elif not wants_any(options, DISTRIBUTION):
-            found.append("nothing is left to do: of AMP1, AMP2, AMP4 and AMP5 no rewrite is asked for")
+            found.append("nothing is left to do: no rewrite of AMP1, AMP2, AMP4 and AMP5 is selected")
     return found
 
 
@@ -86,6 +84,6 @@ def _hint(key: str, rules: Iterable[Rule]) -> str:
     words = {word.upper(): word for rule in rules for word in (rule.code, rule.name)}
     close = [words[item] for item in difflib.get_close_matches(key, words, n=3, cutoff=0.5)]
     if close:
-        return "near to it are " + ", ".join(close)
+        return f"did you mean {' or '.join(close)}?"
     families = sorted({rule.code[:4] for rule in rules})
     return f"codes begin with {', '.join(families[:-1])} or {families[-1]}"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from amp_migrate.problems import Problem
 
+CHANGED_SINCE = "changed since it was analysed; nothing was written, run again"
+
 
 @dataclass(frozen=True)
 class Replacement:
@@ -30,12 +32,14 @@ class Replacement:
     temporary: str | None = None
 
 
-def replace_all(replacements: Sequence[Replacement]) -> Problem | None:
+def replace_all(replacements: Sequence[Replacement], stuck: list[Path] | None = None) -> Problem | None:
     """Write all files or none, and return what prevented it.
 
     Everything that commonly fails (a full disk, missing rights, a file changed meanwhile) fails while only
-    temporary files exist. Should a later step fail all the same, the files already replaced are put back.
+    temporary files exist. Should a later step fail all the same, the files already replaced are put back;
+    ``stuck`` gets those that could not be.
     """
+    stuck = [] if stuck is None else stuck
     staged: list[tuple[Replacement, Path]] = []
     done: list[tuple[Path, bytes | None]] = []
     current = replacements[0].path if replacements else Path()
@@ -47,8 +51,8 @@ def replace_all(replacements: Sequence[Replacement]) -> Problem | None:
             staged.append((replacement, _stage(replacement)))
         for replacement, _ in staged:
             current = replacement.path
-            if replacement.expected is not None and current.read_bytes() != replacement.expected:
-                return Problem(current, "changed since it was analysed; nothing was written, run again")
+            if problem := changed_since(replacement):
+                return problem
         for replacement, temporary in staged:
             current = replacement.path
             before = current.read_bytes() if current.exists() else None
@@ -56,16 +60,27 @@ def replace_all(replacements: Sequence[Replacement]) -> Problem | None:
             done.append((current, before))
         sync_folders({replacement.path.parent for replacement in replacements})
     except OSError as error:
-        _put_back(done)
+        stuck += _put_back(done)
         return Problem(current, f"cannot be written: {error.strerror or error}")
     except BaseException:
         # The user's Ctrl-C, above all.
-        _put_back(done)
+        stuck += _put_back(done)
         raise
     finally:
         for _, temporary in staged:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+    return None
+
+
+def changed_since(replacement: Replacement) -> Problem | None:
+    """Refuse to write over a file that no longer holds what is expected.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if replacement.expected is not None and replacement.path.read_bytes() != replacement.expected:
+        return Problem(replacement.path, CHANGED_SINCE)
     return None
 
 
@@ -116,13 +131,18 @@ def _stage(replacement: Replacement) -> Path:
     return temporary
 
 
-def _put_back(done: Sequence[tuple[Path, bytes | None]]) -> None:
+def _put_back(done: Sequence[tuple[Path, bytes | None]]) -> list[Path]:
+    """Undo replacements, and return the files for which that failed."""
+    stuck = []
     for path, before in done:
-        with contextlib.suppress(OSError):
+        try:
             if before is None:
                 path.unlink()
             else:
                 os.replace(_stage(Replacement(path, before, None, path)), path)
+        except OSError:
+            stuck.append(path)
+    return stuck
 
 
 def sync_folders(folders: set[Path]) -> None:

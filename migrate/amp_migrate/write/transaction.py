@@ -7,10 +7,13 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from amp_rules.source.digest import digest_of
+
+from amp_migrate.git import git_root
 from amp_migrate.problems import Problem, UserError, shown
 from amp_migrate.projects import project_folder
 from amp_migrate.vendoring.copies import Copy, contents, put
@@ -27,26 +30,54 @@ from amp_migrate.write.journal import (
     stores_for_writing,
 )
 from amp_migrate.write.lock import LockedError
-from amp_migrate.write.replacing import Replacement, replace_all
+from amp_migrate.write.replacing import CHANGED_SINCE, Replacement, changed_since, replace_all
 
 _NOT_KEPT = "nothing was written, because it could not be undone"
 
 
-def write_project(replacements: Sequence[Replacement], copies: Sequence[Copy]) -> Problem | None:
+def write_project(
+    replacements: Sequence[Replacement], copies: Sequence[Copy], inputs: Mapping[Path, str] | None = None
+) -> Problem | None:
     """Replace the files of one project, and write its copies of the runtime; all of it or nothing.
 
-    Every replacement says what it expects. Returns what prevented it.
+    Every replacement says what it expects, and ``inputs`` are the hashes of other files that the changes rest on: all
+    are read again once no other run can write. Returns what prevented it.
     """
     paths = [*(item.path for item in replacements), *(copy.path.parent / "_" for copy in copies)]
     root = min((project_folder(path) for path in paths), key=lambda folder: (len(folder.parts), folder))
     try:
-        with _opened(root) as store:
+        with _opened(root) as store, _others_held(paths, root):
             settle(store)
-            return _write(store, replacements, copies)
+            return _stale(replacements, copies, inputs or {}) or _write(store, replacements, copies)
     except UserError as error:
         return Problem(root, str(error))
     except OSError as error:
         return Problem(Path(error.filename or root), f"{error.strerror or error}; nothing was written")
+
+
+def _stale(replacements: Sequence[Replacement], copies: Sequence[Copy], inputs: Mapping[Path, str]) -> Problem | None:
+    """Say which file changed since the changes were planned: by another run, or in an editor.
+
+    That comes before the journal: a journal tells of files of this run alone.
+    """
+    for item in replacements:
+        with contextlib.suppress(FileNotFoundError):  # `replace_all` says that it vanished
+            if problem := changed_since(item):
+                return problem
+    for path, known in inputs.items():
+        try:
+            same = digest_of(path.read_bytes()) == known
+        except FileNotFoundError:
+            same = False
+        if not same:
+            return Problem(path, CHANGED_SINCE)
+    return next((problem for copy in copies if (problem := _changed_copy(copy))), None)
+
+
+def _changed_copy(copy: Copy) -> Problem | None:
+    if copy.changes and (contents(copy.path) if copy.path.exists() else None) != copy.before:
+        return Problem(copy.path, CHANGED_SINCE)
+    return None
 
 
 def copy_beside(copies: Sequence[Copy]) -> Problem | None:
@@ -231,6 +262,20 @@ def _opened(root: Path) -> Iterator[JournalStore]:
         yield store
 
 
+@contextlib.contextmanager
+def _others_held(paths: Sequence[Path], root: Path) -> Iterator[None]:
+    """Keep runs out of the other repositories that files lie in, as submodules do: they have locks of their own."""
+    with contextlib.ExitStack() as stack:
+        for other in sorted({found for path in paths if (found := git_root(path))} - {root}):
+            for store in stores_for_writing(other)[:1]:
+                try:
+                    store.prepare()
+                except OSError:
+                    continue  # where no journal can be, no run writes one
+                stack.enter_context(held(store))
+        yield
+
+
 def _write(store: JournalStore, replacements: Sequence[Replacement], copies: Sequence[Copy]) -> Problem | None:
     token = secrets.token_hex(4)
     # The journal names what is prepared, so that it can be cleared away after a crash.
@@ -261,13 +306,14 @@ def _write(store: JournalStore, replacements: Sequence[Replacement], copies: Seq
         journal = store.begin(record)
     except OSError as error:
         return Problem(store.folder, f"the journal cannot be written: {error.strerror or error}; {_NOT_KEPT}")
+    stuck: list[Path] = []
     try:
-        problem = _copy(record, copies) or (replace_all(items) if items else None)
+        problem = _copy(record, copies) or (replace_all(items, stuck) if items else None)
     except BaseException:
-        _abandon(store, journal, record)
+        _abandon(store, journal, record, stuck)
         raise
     if problem is not None:
-        return _abandon(store, journal, record) or problem
+        return _abandon(store, journal, record, stuck) or problem
     with contextlib.suppress(OSError):
         # The next run sees for itself that everything is written.
         store.mark(journal, "done")
@@ -279,17 +325,18 @@ def _copy(record: Record, copies: Sequence[Copy]) -> Problem | None:
     for saved, copy in zip(record.copies, copies, strict=True):
         if not copy.changes:
             continue
-        if (contents(copy.path) if copy.path.exists() else None) != copy.before:
-            return Problem(copy.path, "changed since it was analysed; nothing was written, run again")
-        if problem := put(copy.path, copy.after, saved.temporary):
+        if problem := _changed_copy(copy) or put(copy.path, copy.after, saved.temporary):
             return problem
     return None
 
 
-def _abandon(store: JournalStore, journal: Journal, record: Record) -> Problem | None:
-    """Forget a run that failed and was taken back; keep its journal where that did not succeed."""
+def _abandon(store: JournalStore, journal: Journal, record: Record, stuck: Sequence[Path]) -> Problem | None:
+    """Forget a run that failed and was taken back; keep its journal where that did not succeed.
+
+    What this run could not put back is known, and not read from the files: another may have written the same text.
+    """
     with contextlib.suppress(UserError, OSError):
-        if all(condition(file).name != "after" for file in record.files):
+        if not stuck:
             remove_copies(store, journal, record)
             clean(record)
             store.drop(journal)

@@ -100,11 +100,16 @@ LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what i
 BATCHES_IN_A_ROW = Rule("AMP296", "batches-in-a-row", "Each batch goes on where the last one ended.", "distribution")
 FILES = Rule("AMP297", "files-of-one-process", "Files cannot be left to one process.", "distribution")
 APEX = Rule("AMP490", "apex-not-understood", "Some use of Apex is not understood.", "precision")
-ASKED_PRECISION = Rule("AMP199", "step-kept-as-it-is", "The user keeps a part of the step as it is.", "precision")
-ASKED_DISTRIBUTION = Rule(
-    "AMP299", "processes-kept-out", "The user keeps a part of several processes out.", "distribution"
+ASKED_PRECISION = Rule(
+    "AMP199", "step-kept-as-it-is", "A comment or an option leaves out a part of the training step.", "precision"
 )
-ASKED_APEX = Rule("AMP499", "apex-kept-as-it-is", "The user keeps some use of Apex as it is.", "precision")
+ASKED_DISTRIBUTION = Rule(
+    "AMP299",
+    "processes-kept-out",
+    "A comment or an option leaves out a part of the migration to several processes.",
+    "distribution",
+)
+ASKED_APEX = Rule("AMP499", "apex-kept-as-it-is", "A comment or an option leaves out some use of Apex.", "precision")
 OLD_PLACE = Rule("AMP590", "old-place-left", "What an old name means at a place is not certain.", "modern")
 
 NOT_IN_TORCH = Rule("AMP392", "not-in-plain-torch", "Plain PyTorch has no words for something.", "precision")

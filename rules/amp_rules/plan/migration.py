@@ -43,6 +43,7 @@ from amp_rules.plan.selection import Selection, without_step
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
+from amp_rules.source.digest import digest_of
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import measured, phase
@@ -111,7 +112,14 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = npu_notes(modules) if report.changes else ()
-    return replace(report, notes=notes.in_order([*report.notes, *of_comments, *of_npus]), reach=program.reach())
+    read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
+    reach = replace(program.reach(), read=read)
+    return replace(report, notes=notes.in_order([*report.notes, *of_comments, *of_npus]), reach=reach)
+
+
+def _as_read(program: Program, originals: Mapping[Path, Module]) -> list[Module]:
+    """The files that the program rests on, without what a draft made of them."""
+    return [originals.get(module.path, module) for module in program.project.modules]
 
 
 def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:

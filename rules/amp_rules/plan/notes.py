@@ -51,6 +51,9 @@ APEX_ELSEWHERE = Rule(
     "AMP483", "apex-elsewhere", "A script that is not migrated shares a module that keeps the loss scale.", "precision"
 )
 
+OWN_PRECISION_STAYS = "only the processes join here; the script's own mixed precision stays as it is"
+"""What is said where the runtime starts at O0 in a script that keeps its own autocast and scaler."""
+
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 
 

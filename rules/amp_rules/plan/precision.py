@@ -127,7 +127,7 @@ def plan(
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
         runs = geometry.before_geometry(program, runs)
-    reasons.extend(_unknown_loss(site) for site in lost)
+    reasons.extend(_unknown_loss(program, site) for site in lost)
     given = list(losses.given.values())
     reasons.extend(_given_among_others(item) for item in given if not item.can_go_before)
     found = Precision(
@@ -590,7 +590,18 @@ def _unknown_step(program: Program, site: Step) -> Declined:
     )
 
 
-def _unknown_loss(site: Backward) -> Declined:
+def _unknown_loss(program: Program, site: Backward) -> Declined:
+    maker = _maker_elsewhere(program, site)
+    if maker is not None:
+        return declining.decline(
+            declining.UNKNOWN_LOSS,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.call)}` is a method of `{maker}`, whose code was not found: whether it scales "
+            "the loss itself is not known",
+            "if it does, the script has mixed precision of its own: leave that out and call `loss.backward()`, then "
+            "run again; else add the code to the project",
+        )
     return declining.decline(
         declining.UNKNOWN_LOSS,
         site.module,
@@ -599,6 +610,15 @@ def _unknown_loss(site: Backward) -> Declined:
         "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
         "`amp.scaler`",
     )
+
+
+def _maker_elsewhere(program: Program, site: Backward) -> str | None:
+    """The class or function of another package that made the object whose ``backward`` is handed the loss."""
+    call = site.call
+    if not isinstance(call.func, ast.Attribute) or call.func.value is not site.loss or not call.args:
+        return None
+    made = (value.ref for value in program.flow.values(site.loss, site.scope) if value.kind == "object")
+    return next((name for name in made if isinstance(name, str) and not name.startswith("torch.")), None)
 
 
 def _runs_within(program: Program, run: StatementRun, given: Sequence[Given]) -> bool:

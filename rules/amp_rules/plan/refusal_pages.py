@@ -229,7 +229,7 @@ _PAGES = {
         script of the project; of an installed library, migrate the file that trains.
         """,
     declining.ASKED_PRECISION: """
-        The user keeps a part of the training step as it is.
+        A comment or an option leaves out a part of the training step.
 
         ## What is refused
         The whole step, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of its rewrites that is
@@ -305,7 +305,7 @@ _PAGES = {
         A model cannot be prepared for several processes.
 
         ## What is refused
-        An optimizer that trains parameters which belong to no model; a script that insists on `DataParallel` (`assert
+        An optimizer that trains parameters which belong to no model; a script that requires `DataParallel` (`assert
         isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`, `parallel_apply`); a
         model that is prepared under a condition, and trained without it too; a script with the scaler of `torch.amp`
         whose gradients could be averaged at the step only; a loss that writes buffers of its own and is held by no
@@ -397,7 +397,7 @@ _PAGES = {
         Change the place that is named, or leave out `--shard`: `--ddp` keeps a whole model on each process.
         """,
     declining.ASKED_DISTRIBUTION: """
-        The user keeps a part of what several processes need out.
+        A comment or an option leaves out a part of the migration to several processes.
 
         ## What is refused
         The whole distribution, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of its rewrites
@@ -442,7 +442,7 @@ _PAGES = {
         which changes the imports only.
         """,
     declining.ASKED_APEX: """
-        The user keeps some use of Apex as it is.
+        A comment or an option leaves out some use of Apex.
 
         ## What is refused
         The rewriting of a script for Apex, where a comment `# amp: skip`, `--ignore` or `--select` leaves out one of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -17,6 +17,7 @@ class Reach:
         functions: first and last line of each function that it can run, by file.
         folders: the folders that names were looked up in, with the names of their modules and configurations.
         settings: the files that say what else is on Python's path, and configurations.
+        read: the hashes of the files as they were read, which is not always as they are since.
     """
 
     files: tuple[Path, ...]
@@ -24,3 +25,4 @@ class Reach:
     functions: Mapping[Path, tuple[tuple[int, int], ...]]
     folders: tuple[tuple[Path, tuple[str, ...]], ...] = ()
     settings: tuple[Path, ...] = ()
+    read: Mapping[Path, str] = field(default_factory=dict)

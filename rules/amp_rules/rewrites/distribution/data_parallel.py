@@ -22,7 +22,7 @@ scripts, and this one when it resumes or copies the weights whose names match.
     (removed)
 
 ## When it declines
-Where the script asks the wrapper for its devices, or insists on it. Run as one process, the script uses one device:
+Where the script asks the wrapper for its devices, or requires it. Run as one process, the script uses one device:
 start one process for each with torchrun.
 
 ## Leaving it out
@@ -205,7 +205,7 @@ def reasons(context: Context) -> Iterator[Declined]:
                     declining.GRADIENTS_OUTSIDE,
                     scope.module,
                     node,
-                    f"`{scope.module.text(node)}` insists on `DataParallel`, which several processes do without",
+                    f"`{scope.module.text(node)}` requires `DataParallel`, and with several processes there is none",
                     "leave out what is meant for `DataParallel` alone",
                 )
     for site in asks_for_devices(program):

@@ -25,8 +25,8 @@ of the region it is FP32, as the outputs of prepared models are.
 When the statements that compute a loss cannot be found (AMP194).
 
 ## Leaving it out
-Around a training step no: a scaled step in full precision would be the cost of mixed precision without its use. A
-comment `# amp: skip` may keep an evaluation out at O0 and O1, where it then runs in full precision.
+No: a training step without it would scale the loss and still compute in full precision. A comment `# amp: skip` may
+keep an evaluation out at O0 and O1; it then runs in full precision.
 
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html

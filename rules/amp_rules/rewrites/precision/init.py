@@ -36,6 +36,7 @@ from dataclasses import replace
 
 from amp_rules.plan import one_start
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.notes import OWN_PRECISION_STAYS
 from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import running, start_place
@@ -89,6 +90,8 @@ def changes(context: Context) -> Iterator[Change]:
         message += f", and `{switch.override}` overrides both"
     elif switch is not None:
         message = f"`{switch.level}` chooses the level; AMP_OPT_LEVEL overrides it"
+    if context.keeps_precision:
+        message = OWN_PRECISION_STAYS
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data are shared out; the level is known there"
