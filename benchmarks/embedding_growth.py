@@ -2,9 +2,9 @@
 
 Starts itself under torchrun for each number of processes and each table, and prints tables. Nothing here is timed.
 
-Memory is that of tensor storages, each once: the table's parameter, its gradient and the optimizer's state after a step.
-Sent bytes are those that the operating system counted as written by a rank (``wchar`` of ``/proc/self/io``; gloo writes
-to sockets of this machine), the median of the steps after the first.
+Memory is that of tensor storages, each once: the table's parameter, its gradient and the optimizer's state, after a
+step. Sent bytes are those that the operating system counted as written by a rank (``wchar`` of ``/proc/self/io``; gloo
+writes to sockets of this machine), the median of the steps after the first.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def memory(arguments: argparse.Namespace) -> list[str]:
     ]
     for rows in arguments.tables:
         for count in arguments.processes:
-            for way in WAYS:
+            for way in WAYS if count > 1 else WAYS[2:]:
                 found = launched(count, way, rows, arguments.width, arguments.batch, 1)
                 cells = " | ".join(f"{found[name] / MIB:.2f}" for name in ("weights", "gradients", "states"))
                 lines.append(f"| {rows:,} | {count} | {way} | {cells} |")
@@ -149,7 +149,7 @@ def main() -> None:
         found = rank(arguments.way, arguments.rows, arguments.width, arguments.batch, arguments.steps)
         (Path(arguments.rank) / f"{amp.rank()}.json").write_text(json.dumps(found))
         return
-    print(f"{machine()}, gloo\n")
+    print(f"{machine('cpu')}\n")
     print("\n".join([*traffic(arguments), "", *memory(arguments)]))
 
 
