@@ -242,6 +242,11 @@ class _OfRows(nn.Module):
         with torch.no_grad():
             own.copy_(whole[self.table.rank :: self.table.ranks])
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        moved = super()._apply(fn, recurse)  # which may make another parameter
+        rows.mark(self._rows, self.table)
+        return moved
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         copied = self.__class__.__new__(self.__class__)
         memo[id(self)] = copied

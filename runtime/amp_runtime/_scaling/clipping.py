@@ -54,9 +54,9 @@ def clip_grad_norm_(
     chosen = _parameters("clip_grad_norm_", parameters)
     scaled, unit = make_true(scaler, chosen)
     flat = None if scaled else combined_gradients(scaler, chosen)
+    gradients = coalesced_gradients_of(chosen)  # in place: repeated rows would count one by one
     if has_rows(chosen):
         return _clip_with_rows(chosen, scaled, unit, limit, float(norm_type), error_if_nonfinite)
-    gradients = gradients_of(chosen)
     kinds = set(map(is_sharded, gradients))
     by_torch = len(kinds) < 2 and not (True in kinds and math.isinf(norm_type))
     if not scaled and flat is None and by_torch and not any(gradient.is_sparse for gradient in gradients):
@@ -83,6 +83,7 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     chosen = _parameters("clip_grad_value_", parameters)
     scaled, unit = make_true(scaler, chosen)
     known = {id(parameter) for parameter in scaled}
+    coalesced_gradients_of(chosen)
     with torch.no_grad():
         for parameter in chosen:
             if parameter.grad is not None:
@@ -96,7 +97,6 @@ def _clip_with_rows(
     """Clips gradients of which some are those of rows of tables, which one rank alone has. A collective."""
     known = {id(parameter) for parameter in scaled}
     own = [parameter for parameter in chosen if table_of(parameter) is not None]
-    coalesced_gradients_of(own)  # in place: repeated rows would count one by one
     with torch.no_grad():
         norms = [_norm(p.grad, order) / (unit if id(p) in known else 1) for p in own if p.grad is not None]
         mine = torch.linalg.vector_norm(torch.stack(norms), order) if norms else own[0].new_zeros(())
