@@ -213,6 +213,7 @@ class _OfRows(nn.Module):
         return look_up(self._rows, self.table, identifiers, sparse=sparse, padding=padding, problem=error)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "weight"] = put_together(self.table, self._rows)
 
     def _load_from_state_dict(
@@ -225,25 +226,22 @@ class _OfRows(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        key = prefix + "weight"
+        key, own = prefix + "weight", self._rows
         whole = state_dict.get(key)
-        if not isinstance(whole, torch.Tensor):
-            if strict:
-                missing_keys.append(key)
-            return
-        own = self._rows
-        shape = torch.Size((self.table.rows, own.shape[1]))
-        if whole.shape != shape:
+        shape = torch.Size((self.table.rows, *own.shape[1:]))
+        if isinstance(whole, torch.Tensor) and whole.shape == shape:
+            state_dict[key] = whole[self.table.rank :: self.table.ranks]  # of torch's own copy
+        elif isinstance(whole, torch.Tensor):
             error_msgs.append(  # in the words of torch, which amp.load_checkpoint reads
                 f"size mismatch for {key}: copying a param with shape {whole.shape} from checkpoint, the shape in "
                 f"current model is {shape}."
             )
-            return
-        with torch.no_grad():
-            own.copy_(whole[self.table.rank :: self.table.ranks])
+            state_dict[key] = own.detach()
+        metadata = {**local_metadata, "assign_to_params_buffers": False}  # the parameter stays that of the optimizer
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        moved = super()._apply(fn, recurse)  # which may make another parameter
+        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         rows.mark(self._rows, self.table)
         return moved
 

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from amp_runtime._core import rows
 from amp_runtime._core.context import context
 from amp_runtime._core.rows import Table
+from amp_runtime._distributed import shadow
 from amp_runtime._distributed.group import flag_device, inside_main_process_first
 
 _FINE, _NO_ROW, _FAILED = range(3)
@@ -33,6 +34,7 @@ class _Plan:
         wanted: how many rows this rank asks of each other.
         asked: how many rows each other asks of this one.
         places: which rows these are, among those of this rank.
+        counts: for which of them the gradient counts; ``None`` for all.
         device: where the group exchanges.
     """
 
@@ -42,6 +44,7 @@ class _Plan:
     wanted: list[int]
     asked: list[int]
     places: torch.Tensor
+    counts: torch.Tensor | None
     device: torch.device
 
 
@@ -95,12 +98,15 @@ def look_up(
     counts = torch.bincount(owners, minlength=table.ranks)
     code = _FAILED if problem is not None else _FINE if wrong is None else _NO_ROW
     device = flag_device(weight.device)
-    wanted, asked = _agree(table, counts, code, -1 if wrong is None else wrong, problem, device)
+    wanted, asked, idle = _agree(table, counts, code, -1 if wrong is None else wrong, problem, device)
     places = torch.empty(sum(asked), dtype=torch.int64, device=device)
     dist.all_to_all_single(places, (keys % widest).to(device), asked, wanted, group=rows.group)
     mine = padding is not None and padding % table.ranks == table.rank
     at = padding // table.ranks if mine and padding is not None else None
-    plan = _Plan(table, sparse, at, wanted, asked, places.to(weight.device), device)
+    counting = None
+    if any(idle):
+        counting = torch.tensor(idle).logical_not().repeat_interleave(torch.tensor(asked)).to(weight.device)
+    plan = _Plan(table, sparse, at, wanted, asked, places.to(weight.device), counting, device)
     fetched: torch.Tensor = _Fetch.apply(weight, plan)  # type: ignore[no-untyped-call]
     return Found(fetched, positions, _place_of(padding, keys, table, widest))
 
@@ -134,14 +140,18 @@ def _place_of(padding: int | None, keys: torch.Tensor, table: Table, widest: int
 
 def _agree(
     table: Table, counts: torch.Tensor, code: int, wrong: int, problem: Exception | None, device: torch.device
-) -> tuple[list[int], list[int]]:
-    """How many rows this rank and the others want of each other; what one of them found wrong is raised on all."""
-    sent = torch.empty((table.ranks, 4), dtype=torch.int64)
+) -> tuple[list[int], list[int], list[bool]]:
+    """How many rows this rank and the others want of each other; what one of them found wrong is raised on all.
+
+    The third are the ranks that have no data left and repeat a batch: an optimizer that keeps state by row must not see
+    their rows, not even with a gradient of zero.
+    """
+    sent = torch.empty((table.ranks, 5), dtype=torch.int64)
     sent[:, 0] = counts
-    sent[:, 1:] = torch.tensor([table.serial, code, wrong])
+    sent[:, 1:] = torch.tensor([table.serial, code, wrong, shadow.shadowing()])
     got = torch.empty_like(sent, device=device)
     dist.all_to_all_single(got, sent.to(device), group=rows.group)
-    asked, serials, codes, wrongs = (list(column) for column in zip(*got.tolist(), strict=True))
+    asked, serials, codes, wrongs, idle = (list(column) for column in zip(*got.tolist(), strict=True))
     if problem is not None:
         raise problem
     for rank, (serial, of_rank, number) in enumerate(zip(serials, codes, wrongs, strict=True)):
@@ -157,7 +167,7 @@ def _agree(
                 f"rank {rank} looked up row {number} of {table.name}, which has {table.rows} rows; allowed: 0 to "
                 f"{table.rows - 1}"
             )
-    return counts.tolist(), asked
+    return counts.tolist(), asked, list(map(bool, idle))
 
 
 class _Fetch(torch.autograd.Function):
@@ -180,8 +190,11 @@ class _Fetch(torch.autograd.Function):
         arrived = sent.new_empty((sum(plan.asked), ctx.shape[1]))
         dist.all_to_all_single(arrived, sent, plan.asked, plan.wanted, group=rows.group)
         arrived, places = arrived.to(gradient.device), plan.places
+        kept = plan.counts
         if plan.padding is not None:
-            kept = places != plan.padding
+            real = places != plan.padding
+            kept = real if kept is None else kept & real
+        if kept is not None:
             arrived, places = arrived[kept], places[kept]
         if plan.sparse:
             return torch.sparse_coo_tensor(places.unsqueeze(0), arrived, ctx.shape), None

@@ -354,6 +354,22 @@ def refuse_replaced(parameters: Iterable[Any], caller: str) -> None:
         )
 
 
+def refuse_for_rows(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses an optimizer that would take the rows of one rank for a whole table.
+
+    Raises:
+        RuntimeError: it holds some.
+    """
+    if not any(base.__name__ in _OF_WHOLE for base in type(optimizer).__mro__):
+        return
+    if rows.has_rows(parameter for group in optimizer.param_groups for parameter in group["params"]):
+        raise RuntimeError(
+            f"a {type(optimizer).__name__} got rows that amp.shard_embedding has shared out; allowed: an optimizer "
+            "that treats each row by itself, such as SGD, Adam, AdamW, Adagrad or SparseAdam, because this one "
+            "takes a norm or a product of the whole table"
+        )
+
+
 def note_replaced(parameters: Iterable[tuple[torch.Tensor, str]], sharder: str) -> None:
     """Notes parameters that their module has no longer, with their names, and what has put others in their place."""
     for parameter, name in parameters:
@@ -389,12 +405,7 @@ def _refuse_replaced_in(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if _seen.get(optimizer) != len(held):
         refuse_replaced(held, f"the step of a {type(optimizer).__name__}")
-        if rows.has_rows(held) and any(base.__name__ in _OF_WHOLE for base in type(optimizer).__mro__):
-            raise RuntimeError(
-                f"a {type(optimizer).__name__} got rows that amp.shard_embedding has shared out; allowed: an optimizer "
-                "that treats each row by itself, such as SGD, Adam, AdamW, Adagrad or SparseAdam, because this one "
-                "takes a norm or a product of the whole table"
-            )
+        refuse_for_rows(optimizer)
         _seen[optimizer] = len(held)
 
 

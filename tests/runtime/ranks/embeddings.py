@@ -195,6 +195,31 @@ def check_other_ways_to_average_and_to_accumulate() -> None:
     assert_close(found, expected, 1e-5)
 
 
+def check_a_rank_without_data_moves_no_row() -> None:
+    begin()
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.tensor([1, 2, 3, 5, 6]), torch.zeros(5))
+    loader = amp.prepare_loader(torch.utils.data.DataLoader(data, batch_size=2), uneven="join")
+    net = nn.Embedding(ROWS, 2, sparse=True)
+    reference = copy.deepcopy(net)
+    amp.shard_embedding(net)
+    model = amp.prepare_model(nn.Sequential(net, nn.Linear(2, 1)))
+    optimizer = torch.optim.SparseAdam(net.parameters(), lr=0.1)
+    seen = []
+    for ids, _ in loader:
+        optimizer.zero_grad()
+        amp.scaler.scale(model(ids).square().mean()).backward()
+        gradient = net._parameters["weight"].grad.coalesce()  # type: ignore[union-attr]
+        moved = {int(i) * amp.world_size() + amp.rank() for i in gradient.indices()[0]}
+        own = set() if amp.shadowing() else set(ids.tolist())
+        seen.append(amp.shadowing())
+        assert set().union(*gathered(moved)) == set().union(*gathered(own))
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+    assert any(any(of_rank) for of_rank in gathered(seen))
+    assert not torch.equal(net.state_dict()["weight"], reference.weight)
+
+
 def check_clipping_counts_each_row_once() -> None:
     for level, sparse, norm in (("O0", False, 2.0), ("O0", False, float("inf")), ("O0", False, 1.0)):
         begin(level)
@@ -445,9 +470,12 @@ def check_what_would_go_wrong_in_silence_is_refused() -> None:
     )
     assert "cannot be pickled" in message(lambda: pickle.dumps(net), RuntimeError)
     assert "that is sharded" in message(lambda: amp.inference(model), RuntimeError)
-    optimizer = amp.optim.LAMB(model.parameters(), lr=0.1)
     error(model, batch(0, amp.rank()), 1).backward()
-    assert "takes a norm or a product" in message(lambda: amp.scaler.step(optimizer), RuntimeError)
+    wrapped = amp.optim.LARC(torch.optim.SGD(model.parameters(), lr=0.1))
+    for optimizer in (amp.optim.LAMB(model.parameters(), lr=0.1), wrapped):
+        assert "takes a norm or a product" in message(lambda o=optimizer: amp.scaler.step(o), RuntimeError)  # type: ignore[misc]
+    lamb = amp.optim.LAMB(model.parameters(), lr=0.1)
+    assert "takes a norm or a product" in message(lamb.step, RuntimeError)
     lbfgs = torch.optim.LBFGS(model.parameters())
     assert message(lambda: amp.scaler.step(lbfgs, lambda: error(model, batch(0, amp.rank()), 1)), RuntimeError)
     with amp.main_process_first():
