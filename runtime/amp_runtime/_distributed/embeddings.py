@@ -158,7 +158,7 @@ def _raise_together(problem: Exception | None, tables: dict[str, Any]) -> None:
         raise problem
     for rank, (of_rank, of_layout) in enumerate(told):
         if of_rank:
-            raise RuntimeError(f"on rank {rank}: {of_rank}")
+            raise RuntimeError(f"{_CALLER} was refused on rank {rank}: {of_rank}")
         if of_layout != layout:
             raise RuntimeError(f"{_CALLER} got {layout} here and {of_layout} on rank {rank}; allowed: the same")
 
