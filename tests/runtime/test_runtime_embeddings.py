@@ -147,7 +147,7 @@ def test_the_table_says_of_each_row_what_is_so() -> None:
     assert len(names) > 8 and [name for name in names if not hasattr(amp, name)] == []
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_blocks_of_the_page_run(ranks: int, launcher: Launcher, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2
