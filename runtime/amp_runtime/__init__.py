@@ -35,6 +35,7 @@ from amp_runtime._data.streams import seed_by_rank as seed_by_rank
 from amp_runtime._data.streams import seed_of_rank as seed_of_rank
 from amp_runtime._distributed.ddp import DistributedModel as DistributedModel
 from amp_runtime._distributed.ddp import no_sync as no_sync
+from amp_runtime._distributed.embeddings import shard_embedding as shard_embedding
 from amp_runtime._distributed.group import barrier as barrier
 from amp_runtime._distributed.group import from_main_process as from_main_process
 from amp_runtime._distributed.group import is_main_process as is_main_process
@@ -151,6 +152,7 @@ __all__ = [
     "seed_by_rank",
     "seed_of_rank",
     "shadowing",
+    "shard_embedding",
     "share_evaluation",
     "share_of",
     "shutdown",

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from amp_runtime._core.dtensors import any_sharded, is_sharded, local, shard_like
+from amp_runtime._core.rows import mark, table_of
+from amp_runtime._distributed.rows import put_together
 from amp_runtime._precision import masters
 from amp_runtime._saving.bare import bare, some, without_prefixes
 from amp_runtime._scaling.gradients import inner_optimizer
@@ -38,8 +40,11 @@ class _Shadowed:
 
     def value(self) -> torch.Tensor:
         """What a step has left of it, in full precision."""
-        live = self.live
-        return _stepped(live) if isinstance(live, nn.Parameter) else exact(live)
+        live, table = self.live, table_of(self.live)
+        value = _stepped(live) if isinstance(live, nn.Parameter) else exact(live)
+        if table is not None:
+            mark(value, table)
+        return value
 
 
 class EMA:
@@ -141,7 +146,11 @@ class EMA:
         if is_sharded(live) and self._device not in (None, live.device):
             raise ValueError(f"amp.EMA got device={str(self._device)!r} for a sharded model; allowed: None")
         start = exact(live).to(self._device or live.device, copy=True)
-        return nn.Parameter(start, requires_grad=False) if isinstance(live, nn.Parameter) else start
+        shadow = nn.Parameter(start, requires_grad=False) if isinstance(live, nn.Parameter) else start
+        table = table_of(live)
+        if table is not None:
+            mark(shadow, table)
+        return shadow
 
     def update(self, model: nn.Module | None = None) -> None:
         """Moves the average towards the weights after a step; does nothing after one that was skipped.
@@ -234,10 +243,10 @@ class EMA:
         Raises:
             RuntimeError: the model has been sharded since the average was made.
         """
-        if is_sharded(live) != is_sharded(shadow):
+        if is_sharded(live) != is_sharded(shadow) or table_of(live) is not table_of(shadow):
             raise RuntimeError(
-                "amp.EMA was made before amp.prepare_model sharded its model; make it afterwards, so that it is "
-                "sharded as the model is"
+                "amp.EMA was made before its model was sharded, by amp.prepare_model or amp.shard_embedding; make it "
+                "afterwards, so that it is sharded as the model is"
             )
         if shadow.shape != live.shape:
             shadow.data = live.detach().to(self._device or live.device, shadow.dtype, copy=True)
@@ -309,7 +318,7 @@ class EMA:
         ``ema.module.state_dict()`` has the model's own names.
         """
         state: dict[str, Any] = {"n_averaged": torch.tensor(self.updates)}
-        state.update((f"module.{name}", shadow.detach()) for name, shadow in self._by_name.items())
+        state.update((f"module.{name}", _saved(shadow)) for name, shadow in self._by_name.items())
         return state
 
     @torch.no_grad()
@@ -334,9 +343,9 @@ class EMA:
         missing = [name for name in self._by_name if name not in state]
         unexpected = [name for name in state if name not in self._by_name and not name.endswith("_extra_state")]
         shapes = [
-            f"{name} {tuple(state[name].shape)} instead of {tuple(shadow.shape)}"
+            f"{name} {tuple(state[name].shape)} instead of {_whole_shape(shadow)}"
             for name, shadow in self._by_name.items()
-            if name in state and state[name].shape != shadow.shape
+            if name in state and tuple(state[name].shape) != _whole_shape(shadow)
         ]
         lists = {"missing": missing * strict, "unexpected": unexpected * strict, "other shape": shapes}
         if any(lists.values()):
@@ -344,7 +353,9 @@ class EMA:
             raise RuntimeError(f"EMA.load_state_dict: the state does not fit {type(self._model).__name__}; {told}")
         for name, shadow in self._by_name.items():
             if name in state:
-                value = state[name]
+                value, table = state[name], table_of(shadow)
+                if table is not None:
+                    value = table.part_of(value)
                 shadow.copy_(shard_like(value, shadow) if is_sharded(shadow) and not is_sharded(value) else value)
         if updates is not None:
             self.updates = int(updates)
@@ -361,6 +372,17 @@ class EMA:
                 f"{len(chosen)} trainable of {len(all_of_them)} parameters"
             )
         return {**self._by_name, **{name: t for (name, _), t in zip(chosen, tensors, strict=True)}}
+
+
+def _saved(shadow: torch.Tensor) -> Any:
+    """An average as it is saved: of rows that are shared out, the whole table. A collective for these."""
+    table = table_of(shadow)
+    return shadow.detach() if table is None else put_together(table, shadow)
+
+
+def _whole_shape(shadow: torch.Tensor) -> tuple[int, ...]:
+    table = table_of(shadow)
+    return tuple(shadow.shape) if table is None else (table.rows, *shadow.shape[1:])
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from amp_runtime._core import capabilities, models
+from amp_runtime._core import capabilities, models, rows
 from amp_runtime._core.context import PARALLELS, SHARDED, CastPolicy, DtypeName, OptLevel, Parallel, context
 from amp_runtime._core.numpy import convert_bfloat16
 from amp_runtime._data import loader, streams
@@ -213,6 +213,7 @@ def shutdown() -> None:
     It waits for no other process. It runs by itself when the process ends.
     """
     start.end()
+    rows.forget_all()
     group.leave_group()
     context.reset()
     convert_bfloat16(False)

@@ -14,6 +14,7 @@ from amp_runtime._core.models import prepared, remember
 from amp_runtime._distributed import averaging, buffers, sharding
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.ddp import DistributedModel, distribute
+from amp_runtime._distributed.engine import averaged_slots
 from amp_runtime._distributed.module_prefix import only_names
 from amp_runtime._distributed.operations import try_operations
 from amp_runtime._distributed.options import checked_exchange
@@ -139,6 +140,8 @@ def prepare_model(
     if first is None:
         return _without_parameters(model, sync_bn)
     context.watch(first)
+    if context.distributed:
+        sharding.refuse_replaced(model.parameters(), "amp.prepare_model")
     if not context.mixed and not context.distributed:
         if context.cast_model_outputs is not None:
             watch_outputs(model)
@@ -161,7 +164,7 @@ def prepare_model(
     if context.mixed or context.cast_model_outputs is not None:
         _set_precision(model)
     result = model
-    if context.distributed and any(p.requires_grad for p in model.parameters()):
+    if context.distributed and any(p.requires_grad for p in averaged_slots(model)):
         if delay_allreduce:
             averaging.delay(model, exchange)
         else:

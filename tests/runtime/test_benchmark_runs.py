@@ -49,6 +49,28 @@ def test_bytes_and_memory_are_those_of_the_formula() -> None:
 
 
 @pytest.mark.heavy
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes are counted by Linux")
+def test_tables_that_are_shared_out_cost_each_rank_a_part_and_their_size_sends_nothing() -> None:
+    finished = run(
+        "embedding_growth.py", "--processes", "1", "2", "--tables", "65536", "262144", "--batch", "64", "--steps", "2",
+        seconds=300,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    lines = [line for line in finished.stdout.splitlines() if re.match(r"\| [\d,]+ ", line)]
+    cells = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in lines]
+    traffic = [(float(row[3]), float(row[4])) for row in cells if row[1] == "8" and row[2] == "64"]
+    assert traffic[0][0] == pytest.approx(traffic[1][0], rel=0.1)
+    assert traffic[1][1] == pytest.approx(4 * traffic[0][1], rel=0.1)
+    memory = [row for row in cells if row[1] in "12"]
+    for rows, mib in (("65536", 2.0), ("262144", 8.0)):
+        for row in memory:
+            if row[0] == rows:
+                part = mib / int(row[1]) if "shared out" in row[2] else mib
+                assert float(row[3]) == pytest.approx(part, abs=0.01)
+
+
+@pytest.mark.heavy
 def test_it_prints_a_table_for_each_section_also_of_two_processes() -> None:
     finished = run("runtime.py", "--quick", "--only", "overhead", "syncbn")
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -199,3 +199,23 @@ def test_the_first_clipping_after_a_restart_is_like_any_other(level: Any, dtype:
         amp.scaler.step(optimizer)
         weights.append(torch.cat([weight.flatten() for weight in model.state_dict().values()]))
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_rows_that_occur_twice_in_a_sparse_gradient_count_as_their_sum(steps: int) -> None:
+    amp.init("O0")
+    try:
+        table = nn.Embedding(3, 2, sparse=True)
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.0)
+        for _ in range(steps):
+            table(torch.tensor([1])).sum().backward()
+            amp.scaler.step(optimizer)
+        optimizer.zero_grad()
+        table(torch.tensor([1, 1])).sum().backward()
+        assert amp.clip_grad_norm_(table.parameters(), 1.0).item() == pytest.approx(8**0.5)
+        assert table.weight.grad.to_dense().norm().item() == pytest.approx(1.0, abs=1e-4)
+        table(torch.tensor([1, 1])).sum().backward()
+        amp.clip_grad_value_(table.parameters(), 0.5)
+        assert table.weight.grad.to_dense().max().item() == 0.5
+    finally:
+        amp.shutdown()

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.rows import has_rows
+
 
 def is_sharded(tensor: Any) -> bool:
     """Whether a tensor is shared out over the ranks."""
@@ -51,13 +53,18 @@ def shard_like(value: torch.Tensor, like: Any) -> torch.Tensor:
     return placed
 
 
-def refuse_shards(model: nn.Module, caller: str) -> None:
+def refuse_shards(model: nn.Module, caller: str, *, tables: bool = True) -> None:
     """Refuses a model with sharded parameters where whole ones are meant: each rank has another part of them.
+
+    Args:
+        model: the model.
+        caller: what is called, for the message.
+        tables: whether tables whose rows are shared out are refused as well.
 
     Raises:
         RuntimeError: it has some.
     """
-    if any_sharded(model.parameters()):
+    if any_sharded(model.parameters()) or (tables and has_rows(model.parameters())):
         raise RuntimeError(
             f"{caller} got a {type(model).__name__} whose parameters are sharded already; allowed: a model with whole "
             "parameters"

@@ -19,6 +19,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import note_copy, parameter_slots, same_objects
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._core.rows import table_of
 from amp_runtime._distributed.buckets import buckets_of, flatten, unflatten
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
@@ -79,7 +80,8 @@ def _mark(model: nn.Module, exchange: Exchange) -> None:
     slots = parameter_slots(model)
     _models[model] = exchange, slots
     for parameter in slots:
-        _delayed[parameter] = exchange
+        if table_of(parameter) is None:  # rows have their whole gradient on their own rank
+            _delayed[parameter] = exchange
 
 
 def delayed(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
+from amp_runtime._core.rows import any_tables, table_of
 from amp_runtime._distributed.exchange import PLAIN, Exchange
 from amp_runtime._distributed.options import average_in_ddp
 
@@ -52,8 +53,8 @@ class Engine:
     def _build(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._slots = parameter_slots(self.model)
-        self._parameters = list(self.model.parameters())
+        self._slots = averaged_slots(self.model)
+        self._parameters = [parameter for parameter in self.model.parameters() if table_of(parameter) is None]
         self._trainable = _trainable(self._slots)
         self._placement = self._place()
         self._awaited = 0
@@ -63,8 +64,12 @@ class Engine:
         if self.exchange.message_size is not None:
             widest = max(p.element_size() for p in self._parameters if p.requires_grad)
             options["bucket_cap_mb"] = self.exchange.message_size * widest / 2**20
+        passed = _PassThrough(self.model)
+        rows = [name for name, parameter in passed.named_parameters() if table_of(parameter) is not None]
+        if rows:
+            passed._ddp_params_and_buffers_to_ignore = rows  # type: ignore[assignment]
         self.ddp = nn.parallel.DistributedDataParallel(
-            _PassThrough(self.model),
+            passed,
             find_unused_parameters=self.find_unused_parameters,
             static_graph=self.static_graph,
             gradient_as_bucket_view=True,
@@ -105,7 +110,7 @@ class Engine:
             return False
         if context.evaluations and not self.model.training:
             return False  # other ranks may have fewer batches of an evaluation, and come here less often
-        slots = parameter_slots(self.model)
+        slots = averaged_slots(self.model)
         trainable = _trainable(slots)
         if not any(trainable):
             return False  # frozen for now, like a discriminator in the generator's step
@@ -165,6 +170,12 @@ class Engine:
 
     def _end_quiet_pass(self) -> None:
         self._quiet = self._owed = self._ending = False
+
+
+def averaged_slots(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a model whose gradients are averaged: all but rows of a table, which one rank has alone."""
+    slots = parameter_slots(model)
+    return [parameter for parameter in slots if table_of(parameter) is None] if any_tables() else slots
 
 
 def _trainable(slots: list[nn.Parameter]) -> list[bool]:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from amp_runtime._core.context import context
+from amp_runtime._core.rows import table_of
 from amp_runtime._distributed.averaging import average_gradients, average_tensors
 from amp_runtime._distributed.copying import copy_from_main_process
 
@@ -48,6 +49,6 @@ class Reducer:
         if not context.distributed:
             return
         if self.module is not None:
-            average_gradients([p for p in self.module.parameters() if p.requires_grad])
+            average_gradients([p for p in self.module.parameters() if p.requires_grad and table_of(p) is None])
         else:
             average_tensors(self.grads)

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from amp_runtime._core import rows
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import is_sharded, refuse_shards, shard_like
 from amp_runtime._core.hooks import Hook
@@ -32,7 +33,11 @@ _WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.Parameter
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
 _COUNT_UNUSED = "set_reduce_scatter_unused_params"  # since torch 2.13
 
-_replaced: TensorMap[str] = TensorMap()
+_OF_WHOLE = ("Adafactor", "LAMB", "LARC", "LARS", "LBFGS", "Muon", "NovoGrad")
+"""Optimizers, and ancestors of such, whose step for one element depends on others of the same parameter."""
+
+_replaced: TensorMap[tuple[str, str]] = TensorMap()
+"""Parameters that are no longer those of their module: their names, and what has replaced them."""
 _sharded = False
 _handle: Any = None
 
@@ -112,6 +117,11 @@ def refuse_model(model: nn.Module, find_unused_parameters: bool) -> None:
     kind = type(model).__name__
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise RuntimeError(f"amp.prepare_model got a {kind} to shard; allowed: the model itself")
+    if rows.has_rows(model.parameters()):
+        raise ValueError(
+            f"amp.prepare_model got a {kind} to shard in which amp.shard_embedding has shared rows out; allowed: one "
+            "of the two"
+        )
     refuse_shards(model, "amp.prepare_model")
     if any(parameter.is_meta for parameter in model.parameters()):
         raise RuntimeError(f"amp.prepare_model got a {kind} to shard that is on the meta device; give it values first")
@@ -138,11 +148,11 @@ def refuse_model(model: nn.Module, find_unused_parameters: bool) -> None:
 
 
 def has_sharded_models() -> bool:
-    """Whether a model was sharded since ``amp.init``.
+    """Whether a model was sharded since ``amp.init``, or a table of one shared out.
 
     Not whether it is alive still: ranks collect garbage at other times, and what is decided by this has to be equal.
     """
-    return _sharded
+    return _sharded or rows.any_tables()
 
 
 # ---- sharding -----------------------------------------------------------------------------------------------------
@@ -173,7 +183,7 @@ def shard(
         ValueError: ``unused`` is asked for, and some modules have to be sharded by themselves.
     """
     global _sharded
-    _refuse_early_optimizers(model)
+    refuse_early_optimizers(model, model.parameters(), "amp.prepare_model")
     fsdp = engine()
     mesh = _mesh(next(model.parameters()).device.type)
     plain = fsdp.MixedPrecisionPolicy(cast_forward_inputs=False)
@@ -198,15 +208,13 @@ def shard(
         fsdp.fully_shard(part, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
     if unused:
         getattr(model, _COUNT_UNUSED)(True)
-    for parameter, name in before:
-        _replaced[parameter] = name
+    note_replaced(before, "amp.prepare_model")
     for module in model.modules():
         if module._parameters:
             module._register_load_state_dict_pre_hook(Hook(load_shards), with_module=True)  # type: ignore[no-untyped-call]
     model.register_forward_pre_hook(Hook(_refuse_to_run_alone), prepend=True)
     model.register_forward_hook(Hook(_shard_again))
     _sharded = True
-    _watch_steps()
     return blocks
 
 
@@ -303,17 +311,21 @@ def load_shards(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: 
 # ---- optimizers ---------------------------------------------------------------------------------------------------
 
 
-def _refuse_early_optimizers(model: nn.Module) -> None:
-    """Refuses to shard what an optimizer holds already, on all ranks if it is so on one. A collective."""
-    held = {id(parameter) for parameter in model.parameters()}
+def refuse_early_optimizers(module: nn.Module, parameters: Iterable[torch.Tensor], caller: str) -> None:
+    """Refuses to shard what an optimizer holds already, on all ranks if it is so on one. A collective.
+
+    Raises:
+        RuntimeError: an optimizer of some rank holds one of the ``parameters``.
+    """
+    held = {id(parameter) for parameter in parameters}
     if _holders(held):
         gc.collect()  # it may be one that the script has let go of
     found = [type(optimizer).__name__ for optimizer in _holders(held)]
     if any(from_all_processes(bool(found))):
         named = f"a {found[0]} of this rank" if found else "an optimizer of another rank"
         raise RuntimeError(
-            f"amp.prepare_model got a {type(model).__name__} to shard whose parameters {named} holds already: it would "
-            "go on with the whole ones, which train no more. Build the optimizer after amp.prepare_model"
+            f"{caller} got a {type(module).__name__} to shard whose parameters {named} holds already: it would "
+            f"go on with the whole ones, which train no more. Build the optimizer after {caller}"
         )
 
 
@@ -333,12 +345,36 @@ def refuse_replaced(parameters: Iterable[Any], caller: str) -> None:
     """
     if not _replaced:
         return
-    name = next((name for p in parameters if (name := _replaced.get(p)) is not None), None)
-    if name is not None:
+    found = next((found for p in parameters if (found := _replaced.get(p)) is not None), None)
+    if found is not None:
+        name, sharder = found
         raise RuntimeError(
-            f"{caller} got {name} as it was before amp.prepare_model sharded it, which trains no more. Ask for the "
-            "parameters after amp.prepare_model, and build optimizers of these"
+            f"{caller} got {name} as it was before {sharder} sharded it, which trains no more. Ask for the "
+            f"parameters after {sharder}, and build optimizers of these"
         )
+
+
+def refuse_for_rows(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses an optimizer that would take the rows of one rank for a whole table.
+
+    Raises:
+        RuntimeError: it holds some.
+    """
+    if not any(base.__name__ in _OF_WHOLE for base in type(optimizer).__mro__):
+        return
+    if rows.has_rows(parameter for group in optimizer.param_groups for parameter in group["params"]):
+        raise RuntimeError(
+            f"a {type(optimizer).__name__} got rows that amp.shard_embedding has shared out; allowed: an optimizer "
+            "that treats each row by itself, such as SGD, Adam, AdamW, Adagrad or SparseAdam, because this one "
+            "takes a norm or a product of the whole table"
+        )
+
+
+def note_replaced(parameters: Iterable[tuple[torch.Tensor, str]], sharder: str) -> None:
+    """Notes parameters that their module has no longer, with their names, and what has put others in their place."""
+    for parameter, name in parameters:
+        _replaced[parameter] = name, sharder
+    _watch_steps()
 
 
 def refuse_replaced_together(parameters: Iterable[Any], caller: str) -> None:
@@ -369,6 +405,7 @@ def _refuse_replaced_in(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if _seen.get(optimizer) != len(held):
         refuse_replaced(held, f"the step of a {type(optimizer).__name__}")
+        refuse_for_rows(optimizer)
         _seen[optimizer] = len(held)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from amp_runtime._core.models import numbered_models
+from amp_runtime._core.rows import table_of
 
 _SAMPLES = 8
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
@@ -65,7 +66,7 @@ def named_parameters() -> Iterator[tuple[str, torch.Tensor]]:
     for number, model in numbered_models():
         for name, parameter in model.named_parameters():
             plain = type(parameter.data) is torch.Tensor and parameter.layout is torch.strided
-            if plain and not parameter.is_meta and parameter.numel():
+            if table_of(parameter) is None and plain and not parameter.is_meta and parameter.numel():
                 yield f"{number}:{type(model).__name__}.{name}", parameter
 
 

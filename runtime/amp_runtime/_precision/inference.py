@@ -17,6 +17,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from amp_runtime._core.context import HALF_DTYPES, DtypeName, context
 from amp_runtime._core.dtensors import any_sharded
+from amp_runtime._core.rows import has_rows
 from amp_runtime._core.trees import map_tensors, tensors_in, to_float, to_half
 from amp_runtime._precision.half_models import restore_full_precision
 from amp_runtime._precision.properties import half_name
@@ -174,7 +175,7 @@ def _bare(model: Any, caller: str) -> nn.Module:
     model = unwrap(model)
     if not isinstance(model, nn.Module):
         raise TypeError(f"{caller} got {type(model).__name__}; allowed: a torch.nn.Module")
-    if any_sharded(model.parameters()):
+    if any_sharded(model.parameters()) or has_rows(model.parameters()):
         raise RuntimeError(
             f"{caller} got a {type(model).__name__} that is sharded; allowed: a model made anew that has loaded what "
             "amp.full_state_dict(model) gives"

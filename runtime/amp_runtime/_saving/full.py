@@ -8,6 +8,7 @@ from torch import nn
 
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded, is_sharded, whole
+from amp_runtime._core.rows import whole_on_main_alone
 from amp_runtime._core.trees import map_tensors, tensors_in
 from amp_runtime._saving.bare import bare
 
@@ -34,7 +35,9 @@ def full_state_dict(part: Any) -> Any:
         The state; for shards, on other ranks than the main process, one without the sharded tensors, which is not to be
         saved.
     """
-    return gathered(bare(part).state_dict() if isinstance(part, nn.Module) else part.state_dict())
+    with whole_on_main_alone():
+        state = bare(part).state_dict() if isinstance(part, nn.Module) else part.state_dict()
+    return gathered(state)
 
 
 def gathered(state: Any) -> Any:

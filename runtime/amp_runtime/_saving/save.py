@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import context
+from amp_runtime._core.rows import whole_on_main_alone
 from amp_runtime._data.position import loader_state
 from amp_runtime._distributed.sharding import has_sharded_models
 from amp_runtime._noticing import parting
@@ -84,12 +85,16 @@ def save_checkpoint(path: str | os.PathLike[str], /, *, keep: int = 0, sharded: 
     if numbers is not None and None not in digests:
         parting.require_together(digests, numbers[1])
     if sharded:
-        rest, tensors = in_parts.apart(_states(parts))
+        with whole_on_main_alone():
+            rest, tensors = in_parts.apart(_states(parts))
         in_parts.write_in_parts(target, tensors, lambda file: torch.save(_content(rest, ranks), file))
         return
     problem: BaseException | None = None
     shards = has_sharded_models()
-    states = gathered(_states(parts)) if shards else None
+    states = None
+    if shards:
+        with whole_on_main_alone():
+            states = gathered(_states(parts))
     if context.rank == 0:
         try:
             content = _content(_states(parts) if states is None else states, ranks)

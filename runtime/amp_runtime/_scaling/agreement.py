@@ -9,7 +9,8 @@ equal on all ranks, and so are the decisions: nothing is sent for them, except a
 the scale was set from outside, where a number might differ. Other optimizers are left to their rank, unless the script
 sets ``amp.scaler.process_group``, whose ranks agree at every step.
 
-Of sharded gradients each rank sees its own part only: all ranks agree at every step.
+Of sharded gradients, and of those of tables whose rows are shared out, each rank sees its own part only: all ranks
+agree at every step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._core.living import living
 from amp_runtime._core.models import prepared_parameters
+from amp_runtime._core.rows import has_rows
 from amp_runtime._distributed.group import flag_device
 
 
@@ -90,7 +92,7 @@ def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
         parameters: all parameters of the optimizer.
         chosen: the process group that the script set, ``False`` for none, or ``None``.
     """
-    if context.distributed and any_sharded(parameters):
+    if context.distributed and (any_sharded(parameters) or has_rows(parameters)):
         return Ranks()  # a part of each gradient is on every rank, whatever the script chose
     if chosen is False or not (dist.is_available() and dist.is_initialized()):
         return None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
 from amp_runtime._core.dtensors import is_sharded, local, whole
+from amp_runtime._core.rows import has_rows, table_of
 from amp_runtime._distributed import sharding
 from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.editing import combined_gradients, make_true
-from amp_runtime._scaling.gradients import gradients_of, parameters_of, values
+from amp_runtime._scaling.gradients import coalesced_gradients_of, gradients_of, parameters_of, values
 from amp_runtime._scaling.scaler import scaler
 
 
@@ -38,8 +39,8 @@ def clip_grad_norm_(
         error_if_nonfinite: raise instead of returning a norm that is infinite or NaN.
 
     Returns:
-        The true norm before clipping, a scalar tensor. Equal on all ranks where the gradients are, and for shards,
-        of which it is the norm over all ranks: a collective for these.
+        The true norm before clipping, a scalar tensor. Equal on all ranks where the gradients are, and for shards and
+        tables whose rows are shared out, of which it is the norm over all ranks: a collective for these.
 
     Raises:
         TypeError: ``parameters`` is none of these.
@@ -53,7 +54,9 @@ def clip_grad_norm_(
     chosen = _parameters("clip_grad_norm_", parameters)
     scaled, unit = make_true(scaler, chosen)
     flat = None if scaled else combined_gradients(scaler, chosen)
-    gradients = gradients_of(chosen)
+    gradients = coalesced_gradients_of(chosen)  # in place: repeated rows would count one by one
+    if has_rows(chosen):
+        return _clip_with_rows(chosen, scaled, unit, limit, float(norm_type), error_if_nonfinite)
     kinds = set(map(is_sharded, gradients))
     by_torch = len(kinds) < 2 and not (True in kinds and math.isinf(norm_type))
     if not scaled and flat is None and by_torch and not any(gradient.is_sparse for gradient in gradients):
@@ -80,11 +83,30 @@ def clip_grad_value_(parameters: Any, clip_value: float) -> None:
     chosen = _parameters("clip_grad_value_", parameters)
     scaled, unit = make_true(scaler, chosen)
     known = {id(parameter) for parameter in scaled}
+    coalesced_gradients_of(chosen)
     with torch.no_grad():
         for parameter in chosen:
             if parameter.grad is not None:
                 bound: Any = limit * unit if id(parameter) in known else limit
                 values(parameter.grad).clamp_(-bound, bound)
+
+
+def _clip_with_rows(
+    chosen: list[torch.Tensor], scaled: list[torch.Tensor], unit: Any, limit: float, order: float, strict: bool
+) -> torch.Tensor:
+    """Clips gradients of which some are those of rows of tables, which one rank alone has. A collective."""
+    known = {id(parameter) for parameter in scaled}
+    own = [parameter for parameter in chosen if table_of(parameter) is not None]
+    with torch.no_grad():
+        norms = [_norm(p.grad, order) / (unit if id(p) in known else 1) for p in own if p.grad is not None]
+        mine = torch.linalg.vector_norm(torch.stack(norms), order) if norms else own[0].new_zeros(())
+        if math.isinf(order):  # gloo may lose a NaN among numbers
+            of_rows = Ranks().strongest(mine.nan_to_num(math.inf, math.inf).reshape(1))[0]
+        else:
+            of_rows = Ranks().total(mine.pow(order).reshape(1))[0].pow(1 / order)
+    true = gradients_of(p for p in chosen if id(p) not in known)
+    whole_ones = {id(p.grad) for p in own}
+    return _clip(true, gradients_of(scaled), unit, limit, order, strict, of_rows.to(mine.device), whole_ones)
 
 
 def _clip(
@@ -94,10 +116,17 @@ def _clip(
     limit: float,
     order: float,
     error_if_nonfinite: bool,
+    counted: torch.Tensor | None = None,
+    among: Collection[int] = (),
 ) -> torch.Tensor:
-    """Clips gradients of which some still have the unit of a scaled loss."""
+    """Clips gradients of which some still have the unit of a scaled loss.
+
+    Those ``among`` these identities have been counted, in the true norm ``counted``.
+    """
     with torch.no_grad():
-        parts = [_norm(gradient, order) for gradient in true] + [_norm(gradient, order) / unit for gradient in scaled]
+        parts = [_norm(gradient, order) for gradient in true if id(gradient) not in among]
+        parts += [_norm(gradient, order) / unit for gradient in scaled if id(gradient) not in among]
+        parts += [] if counted is None else [counted]
         if not parts:
             return torch.tensor(0.0)
         total: torch.Tensor = torch.linalg.vector_norm(torch.stack([part.to(parts[0].device) for part in parts]), order)

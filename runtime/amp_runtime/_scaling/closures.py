@@ -12,6 +12,7 @@ import torch
 
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded
+from amp_runtime._core.rows import has_rows
 from amp_runtime._distributed import averaging, shadow
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
@@ -146,7 +147,7 @@ def step_with_closure(
 ) -> Any:
     """What ``amp.scaler.step`` does where the script gives it a closure."""
     inner = step.inner
-    if context.distributed and any_sharded(parameters_of(inner)):
+    if context.distributed and (any_sharded(parameters_of(inner)) or has_rows(parameters_of(inner))):
         raise RuntimeError(
             f"amp.scaler.step got a closure for a {type(inner).__name__} of sharded parameters; allowed: an optimizer "
             "without a closure, or amp.prepare_model(model, shard=False)"

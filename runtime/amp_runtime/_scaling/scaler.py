@@ -674,6 +674,7 @@ def _require_prepared(optimizer: torch.optim.Optimizer) -> None:
     A copy of a prepared model is taken in as one that averages at the step.
     """
     sharding.refuse_replaced_together(parameters_of(optimizer), f"amp.scaler.step, with a {type(optimizer).__name__},")
+    sharding.refuse_for_rows(optimizer)
     known = prepared_parameters()
     for index, parameter in enumerate(parameters_of(optimizer)):
         if not parameter.requires_grad or id(parameter) in known:

@@ -16,7 +16,7 @@ def refuse_replaced(*_: Any) -> None:
     """Refuses parameters that a model had before it was sharded."""
 
 
-refuse_replaced_together = refuse_replaced
+refuse_replaced_together = refuse_for_rows = refuse_replaced
 
 
 def refuse_settings(*_: Any) -> None:
