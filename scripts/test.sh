@@ -38,6 +38,7 @@ case "$mode" in
     full | whole)
         install_chromium
         install_ray
+        install_torchao
         if [ "$mode" = full ]; then
             # Another quarter with each commit, and the same one for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
