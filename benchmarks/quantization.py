@@ -36,7 +36,7 @@ BATCHES = 16  # for calibration
 
 
 class Digits(nn.Module):
-    """8 x 8 images; 0.3 million weights. Without batch norm, of which torchao traces patterns for minutes in ``qat``."""
+    """8 x 8 images; 0.3 million weights. Without batch norm, whose patterns torchao traces for minutes in ``qat``."""
 
     def __init__(self) -> None:
         super().__init__()
