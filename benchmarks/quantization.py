@@ -1,6 +1,6 @@
 """Accuracy, size and speed of int8 models beside float32: three models that are trained here, over several seeds.
 
-    pip install scikit-learn -e ".[quantize]"
+    pip install scikit-learn torchao
     OMP_NUM_THREADS=1 python benchmarks/quantization.py [--seeds 5] [--models digits,words,wide]
 
 Digits are those that scikit-learn ships with; the other two models get data that are made here. ``digits`` is a
@@ -221,7 +221,7 @@ def main() -> None:
             seeds = []
             for seed in range(options.seeds):
                 seeds.append(one_seed(name, seed))
-                print(name, seed, {kind: round(row["accuracy"], 2) for kind, row in seeds[-1].items()}, file=sys.stderr)
+                print(name, seed, seeds[-1], file=sys.stderr)
         for kind in ("float32", *KINDS):
             found = [seed[kind] for seed in seeds]
             values = [row["accuracy"] for row in found]

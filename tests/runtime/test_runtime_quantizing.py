@@ -331,5 +331,5 @@ def test_without_torchao_the_error_says_how_to_install_it(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchao"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchao", None)
-    with pytest.raises(ImportError, match=r'pip install "torchao'):
+    with pytest.raises(ImportError, match="pip install 'torchao"):
         amp.quantize(mlp(), "dynamic")

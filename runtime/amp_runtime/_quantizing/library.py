@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-INSTALL = 'pip install "torchao>=0.18"'
+INSTALL = shlex.join(["pip", "install", "torchao>=0.18"])
+"""The line that installs it, as the message tells it."""
 
 
 def part(name: str) -> Any:
