@@ -55,6 +55,14 @@ install_ray() {
         echo "note: Ray could not be installed (.venv/ray.log)" >&2
 }
 
+# The tests of int8 are passed over where torchao is missing: it goes with few releases of torch.
+install_torchao() {
+    if .venv/bin/python -c 'import torchao' 2>/dev/null; then return; fi
+    local quietly=(--quiet --disable-pip-version-check --no-input)
+    timeout 300 .venv/bin/python -m pip install "${quietly[@]}" -c constraints.txt -e ".[quantize]" </dev/null >.venv/torchao.log 2>&1 ||
+        echo "note: torchao could not be installed (.venv/torchao.log)" >&2
+}
+
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then make_environment; fi
 install "${EXTRA:-dev}"
 

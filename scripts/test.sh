@@ -43,6 +43,7 @@ case "$mode" in
         install_chromium
         fetch_pyodide
         install_ray
+        install_torchao
         if [ "$mode" = full ]; then
             # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"

@@ -76,6 +76,12 @@ from amp_runtime._precision.threads import in_this_region as in_this_region
 from amp_runtime._precision.widening import at_least_float32 as at_least_float32
 from amp_runtime._prepare import prepare_model as prepare_model
 from amp_runtime._prepare import unwrap as unwrap
+from amp_runtime._quantizing.files import load_quantized as load_quantized
+from amp_runtime._quantizing.files import save_quantized as save_quantized
+from amp_runtime._quantizing.making import convert_quantized as convert_quantized
+from amp_runtime._quantizing.making import quantize as quantize
+from amp_runtime._quantizing.models import PreparedModel as PreparedModel
+from amp_runtime._quantizing.models import QuantizedModel as QuantizedModel
 from amp_runtime._saving.full import full_state_dict as full_state_dict
 from amp_runtime._saving.load import load_checkpoint as load_checkpoint
 from amp_runtime._saving.prefix import without_module_prefix as without_module_prefix
@@ -96,6 +102,8 @@ __all__ = [
     "InferenceMismatchError",
     "InferenceReport",
     "OverflowLocation",
+    "PreparedModel",
+    "QuantizedModel",
     "Reducer",
     "Scaler",
     "StepTimer",
@@ -106,6 +114,7 @@ __all__ = [
     "check_inference",
     "clip_grad_norm_",
     "clip_grad_value_",
+    "convert_quantized",
     "convert_sync_batchnorm",
     "create_syncbn_process_group",
     "device",
@@ -124,6 +133,7 @@ __all__ = [
     "keep_module_prefix",
     "load_checkpoint",
     "load_loader_state",
+    "load_quantized",
     "loader_state",
     "local_rank",
     "main_process_first",
@@ -135,6 +145,7 @@ __all__ = [
     "prepare_loader",
     "prepare_model",
     "promote_function",
+    "quantize",
     "rank",
     "reduce_max",
     "reduce_mean",
@@ -147,6 +158,7 @@ __all__ = [
     "same_order",
     "same_seed",
     "save_checkpoint",
+    "save_quantized",
     "scaler",
     "seed_alike",
     "seed_by_rank",

@@ -9,6 +9,8 @@ _POSITION = "resume at the beginning of an epoch, and take the position out of t
 _CASTS = "run it under `amp.autocast(enabled=False)`, with its inputs cast by hand"
 _OWN_WORK = "take it out, or do the same by hand with torch.distributed"
 _LEVEL = "read the environment variable AMP_OPT_LEVEL in its place"
+_INT8 = "torch makes no model in int8 of its own any more"
+_TORCHAO = "call torchao by hand"
 
 UNWRITTEN: dict[str, tuple[str, str, Unit]] = {
     "save_checkpoint": ("torch writes no checkpoint at once for all processes", _CHECKPOINTS, "precision"),
@@ -35,6 +37,12 @@ UNWRITTEN: dict[str, tuple[str, str, Unit]] = {
         "precision",
     ),
     "check_inference": ("torch compares no outputs in half precision", "compare them by hand", "precision"),
+    "quantize": (_INT8, _TORCHAO, "precision"),
+    "convert_quantized": (_INT8, _TORCHAO, "precision"),
+    "save_quantized": (_INT8, _TORCHAO, "precision"),
+    "load_quantized": (_INT8, _TORCHAO, "precision"),
+    "QuantizedModel": (_INT8, _TORCHAO, "precision"),
+    "PreparedModel": (_INT8, _TORCHAO, "precision"),
     "opt_level": ("torch has no optimization level", _LEVEL, "precision"),
     "shutdown": ("the end of the script ends the process group", "take the call out", "precision"),
     "StepTimer": ("torch has no timer of training steps", "measure with torch.utils.benchmark or by hand", "precision"),

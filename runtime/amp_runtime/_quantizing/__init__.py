@@ -1,0 +1,1 @@
+"""Models in int8: made by torchao, calibrated, saved and loaded."""

@@ -1,0 +1,130 @@
+"""What ``amp.quantize`` returns: a model in int8, or one that trains for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from amp_runtime._core.trees import to_float
+from amp_runtime._quantizing import exported
+from amp_runtime._quantizing.calibration import Call
+
+
+class _Float32Around(nn.Module):
+    """Runs a model with float32 around its int8 layers, whatever autocast says outside."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's output; half-precision inputs are made float32."""
+        device = next((tensor.device.type for tensor in self.buffers()), None)
+        device = device or next((tensor.device.type for tensor in self.parameters()), "cpu")
+        with torch.autocast(device, enabled=False):
+            return self.model(*to_float(args), **to_float(kwargs))
+
+
+class QuantizedModel(_Float32Around):
+    """A model with int8 weights, for inference. ``train()`` and ``eval()`` leave it as it is.
+
+    Attributes:
+        kind: ``"dynamic"``, ``"static"`` or ``"qat"``.
+        left_float: what stayed float, by the name of its weights, and why.
+        bytes: of its weights and constants.
+        float_bytes: of the weights and constants that it was made from.
+        calls: the arguments with which its graphs were exported, by the name of the part.
+
+    Args:
+        model: with its int8 weights in it.
+        kind: which of the three made it.
+        left_float: as above.
+        float_bytes: as above.
+        calls: as above; empty where nothing was exported.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        kind: str,
+        left_float: dict[str, str],
+        float_bytes: int,
+        calls: dict[str, Call] | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.training = False  # an exported model refuses train() and eval()
+        self.kind = kind
+        self.left_float = left_float
+        self.float_bytes = float_bytes
+        self.calls = calls or {}
+
+    @property
+    def bytes(self) -> int:
+        """Of its weights and constants."""
+        return size_of(self)
+
+    def train(self, mode: bool = True) -> QuantizedModel:
+        """Leaves the model as it is: weights in int8 are not trained."""
+        return self
+
+    def describe(self) -> str:
+        """One line: the kind, the size beside float32, and what stayed float."""
+        text = (
+            f"{self.kind} int8: {self.bytes / 1e6:.2f} MB of weights, {self.bytes / max(1, self.float_bytes):.2f} x of "
+            "what they were"
+        )
+        names = sorted(self.left_float)
+        if not names:
+            return text
+        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        return f"{text}; float stay {some} ({self.left_float[names[0]]})"
+
+
+class PreparedModel(_Float32Around):
+    """A model that trains with its weights and values rounded as int8 will round them; see ``amp.quantize``.
+
+    Attributes:
+        call: the arguments with which it was exported.
+        float_bytes: of the model that it was made from.
+
+    Args:
+        graph: the exported model with fake quantization.
+        call: as above.
+        float_bytes: as above.
+    """
+
+    def __init__(self, graph: nn.Module, call: Call, float_bytes: int) -> None:
+        super().__init__(graph)
+        self.call = call
+        self.float_bytes = float_bytes
+
+    def train(self, mode: bool = True) -> PreparedModel:
+        """Has dropout and batch norm train or evaluate; observers look at values in training alone."""
+        self.training = mode
+        exported.move(self.model, mode)
+        exported.observe(self.model, mode and not self.frozen)
+        return self
+
+    frozen = False
+    """Whether the ranges stay as they are."""
+
+    def freeze_observers(self) -> None:
+        """Keeps the ranges as they are: for the last epochs, so that the weights settle in them."""
+        self.frozen = True
+        exported.observe(self.model, False)
+
+
+def size_of(model: nn.Module) -> int:
+    """The bytes of a model's parameters and buffers, each tensor once."""
+    tensors = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    return sum(_bytes(tensor) for tensor in tensors.values())
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    inner = getattr(tensor, "__tensor_flatten__", None)
+    if inner is None:
+        return tensor.numel() * tensor.element_size()
+    names, _ = inner()
+    return sum(_bytes(getattr(tensor, name)) for name in names)
