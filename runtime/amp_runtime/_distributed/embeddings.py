@@ -129,8 +129,8 @@ def _problem(module: nn.Module, tables: dict[str, Any]) -> Exception | None:
 
 
 _ALLOWED = (
-    "a whole float32 nn.Embedding or nn.EmbeddingBag itself, without max_norm, scale_grad_by_freq and hooks, whose "
-    "weight nothing else uses"
+    "a whole float32 nn.Embedding or nn.EmbeddingBag itself, without max_norm and scale_grad_by_freq, whose weight "
+    "nothing else uses"
 )
 
 
@@ -144,10 +144,7 @@ def _unfit(table: Any, weight: Any) -> str:
         return f"a weight that is {'sharded' if is_sharded(weight) else 'meta' if weight.is_meta else weight.dtype}"
     if table.max_norm is not None:
         return f"max_norm={table.max_norm}"
-    if table.scale_grad_by_freq:
-        return "scale_grad_by_freq=True"
-    hooked = weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None)
-    return "a hook on its weight" if hooked else ""
+    return "scale_grad_by_freq=True" if table.scale_grad_by_freq else ""
 
 
 def _raise_together(problem: Exception | None, tables: dict[str, Any]) -> None:
