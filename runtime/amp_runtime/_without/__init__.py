@@ -9,10 +9,12 @@ does not have, it gets the module itself.
 from __future__ import annotations
 
 WANTED_BY: dict[str, tuple[str, ...]] = {
+    "_core.rows": ("shard_embedding",),
     "_data.division": ("load_checkpoint", "load_loader_state", "loader_state", "save_checkpoint"),
     "_data.position": ("load_checkpoint", "load_loader_state", "loader_state", "save_checkpoint"),
     "_data.rounds": ("sharded", "uneven"),
     "_distributed.averaging": ("Reducer", "deepcopy", "delay_allreduce"),
+    "_distributed.rows": ("shard_embedding",),
     "_distributed.sharding": ("parallel", "shard", "shard_embedding"),
     "_distributed.shadow": ("sharded", "uneven"),
     "_noticing.parting": (),
