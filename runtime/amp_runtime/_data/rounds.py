@@ -14,6 +14,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.trees import map_tensors
 from amp_runtime._data.shards import Uneven
 from amp_runtime._distributed.group import flag_device
+from amp_runtime._distributed.objects import broadcast_object
 from amp_runtime._distributed.shadow import Round, begin_round
 
 _HAS_DATA, _ENDED, _NEVER_HAD = 1, 2, 3
@@ -78,10 +79,11 @@ class Rounds:
 
     def _joined(self, batch: Any, states: list[int], owner: Any) -> Any:
         if _NEVER_HAD in states:
-            box = [map_tensors(torch.Tensor.cpu, batch) if context.rank == states.index(_HAS_DATA) else None]
-            dist.broadcast_object_list(box, src=states.index(_HAS_DATA))
+            source = states.index(_HAS_DATA)
+            shown = map_tensors(torch.Tensor.cpu, batch) if context.rank == source else None
+            shown = broadcast_object(shown, source, flag_device())
             if self._kept is _NOTHING:
-                self._kept = box[0]
+                self._kept = shown
         with_data = states.count(_HAS_DATA)
         own = batch is not _NOTHING
         begin_round(None if with_data == len(states) else Round(weakref.ref(owner), own, with_data))

@@ -26,6 +26,7 @@ from amp_runtime._distributed.launch import (
 )
 from amp_runtime._distributed.launchers import announced_rank, follow_launcher
 from amp_runtime._distributed.meeting import agreed_token
+from amp_runtime._distributed.objects import all_objects, broadcast_object
 
 T = TypeVar("T")
 _depth_of_main_process_first = 0
@@ -165,12 +166,12 @@ def copy_random_state() -> None:
 
     Initial weights and random splits then agree, also in scripts that never set a seed. Rank 0 draws nothing.
     """
-    box: list[Any] = [None]
+    states = None
     if context.rank == 0:
-        box[0] = random_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    dist.broadcast_object_list(box, src=0)
+        states = random_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    states = broadcast_object(states, 0, flag_device())
     if context.rank != 0:
-        state, of_gpu = box[0]
+        state, of_gpu = states
         set_random_state(state)
         if torch.cuda.is_available() and of_gpu is not None:
             torch.cuda.set_rng_state(of_gpu)
@@ -247,9 +248,7 @@ def from_all_processes(value: Any) -> list[Any]:
     """Every rank's picklable ``value``, by rank. A collective."""
     if not context.distributed:
         return [value]
-    box: list[Any] = [None] * context.world_size
-    dist.all_gather_object(box, value)
-    return box
+    return all_objects(value, flag_device())
 
 
 def from_main_process(value: T) -> T:
@@ -263,6 +262,5 @@ def from_main_process(value: T) -> T:
     """
     if not context.distributed:
         return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+    sent: T = broadcast_object(value, 0, flag_device())
+    return sent

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from amp_runtime._distributed.group import is_main_process
+from amp_runtime._distributed.objects import bytes_of
 from amp_runtime._prepare import unwrap
 from amp_runtime._quantizing import exported
 from amp_runtime._quantizing.library import part, quietly
@@ -113,5 +114,5 @@ def _written(graph: nn.Module, call: Any) -> torch.Tensor:
 
 def _read(data: torch.Tensor) -> tuple[nn.Module, Any]:
     with quietly():
-        program = torch.export.load(io.BytesIO(data.cpu().numpy().tobytes()))
+        program = torch.export.load(io.BytesIO(bytes_of(data)))
     return program.module(), program.example_inputs

@@ -28,6 +28,7 @@ from amp_runtime._core.living import living
 from amp_runtime._core.models import prepared_parameters
 from amp_runtime._core.rows import has_rows
 from amp_runtime._distributed.group import flag_device
+from amp_runtime._distributed.objects import all_objects
 
 
 @dataclass
@@ -80,9 +81,7 @@ class Ranks:
         """Every rank's picklable ``value``, by rank. A collective."""
         if self.joining():
             return [value]
-        box: list[Any] = [None] * self.size()
-        dist.all_gather_object(box, value, group=self.group)
-        return box
+        return all_objects(value, self.device(torch.device("cpu")), self.group)
 
 
 def ranks_of(parameters: list[torch.Tensor], chosen: Any) -> Ranks | None:
