@@ -198,7 +198,7 @@ def test_links_that_lead_in_a_circle_are_named(train, folder, invoke):
     done = invoke("a.py", "train.py")
     assert (done.exit_code, done.stdout) == (2, DIFF)
     assert "error: a.py: " in done.stderr and "internal error" not in done.stderr
-    assert "no run over a.py is known" in invoke("a.py", "--undo").stderr
+    assert "no run of amp-migrate is known that changed a.py" in invoke("a.py", "--undo").stderr
 
 
 def test_a_bound_of_no_number_is_refused(train, invoke):

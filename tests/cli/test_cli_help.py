@@ -153,3 +153,12 @@ def test_a_script_with_mixed_precision_of_its_own_is_told_why_o0(tmp_path):
     assert told in done.stderr
     again = CliRunner().invoke(migrate, [str(tmp_path / "train.py"), "--ddp", "--no-cache", "--target", "torch"])
     assert "O0 here" not in again.stderr
+
+
+def test_a_word_that_is_nearly_a_command_is_none(folder, invoke):
+    train = folder / "train.py"
+    train.write_text(TRAIN)
+    done = invoke("verfy", "train.py", "-w")
+    assert done.exit_code == 2
+    assert "Did you mean" in done.stderr and "verify?" in done.stderr
+    assert train.read_text() == TRAIN

@@ -278,7 +278,7 @@ def test_undo_puts_back_run_after_run(repository, invoke):
     assert run_git(repository, "status", "--porcelain") == ""
     third = invoke("--undo")
     assert third.exit_code == 2
-    assert "error: no run over . is known that could be undone" in third.stderr
+    assert "error: nothing to undo: no run of amp-migrate is known that changed ." in third.stderr
     assert litter(repository) == []
 
 
@@ -787,3 +787,26 @@ def test_deeply_nested_code_is_named_and_the_other_scripts_go_on(folder, invoke,
     assert "internal error" not in done.stderr
     assert "amp.scaler" in (folder / "other.py").read_text()
     assert "amp.scaler" not in (folder / "train.py").read_text()
+
+
+def test_a_run_below_the_working_directory_is_named_and_not_undone(folder, invoke, monkeypatch):
+    project = folder / "project"
+    project.mkdir()
+    run_git(project, "init", "-q")
+    (project / "train.py").write_text(TRAIN)
+    assert invoke("project/train.py", "-w", "--allow-dirty").exit_code == 0
+    written = (project / "train.py").read_text()
+    done = invoke("--undo")
+    assert done.exit_code == 2
+    assert "nothing to undo" in done.stderr
+    assert (project / "train.py").read_text() == written != TRAIN
+    assert invoke("--undo", "project").exit_code == 0
+    assert (project / "train.py").read_text() == TRAIN
+
+
+def test_a_check_of_an_undo_says_that_nothing_is_left_to_put_back(repository, invoke):
+    text = (repository / "a.py").read_text()
+    invoke("a.py", "-w", "--allow-dirty")
+    (repository / "a.py").write_text(text)
+    done = invoke("--undo", "--check")
+    assert "would forget the run of" in done.stderr

@@ -97,7 +97,7 @@ def test_a_run_leaves_what_another_wrote_meanwhile(project, state):
     assert len(journals(state)) == 1
     assert run("--undo").returncode == 0
     assert (project / "train.py").read_text() == TRAIN
-    assert "no run over" in run("--undo").stderr
+    assert "nothing to undo" in run("--undo").stderr
 
 
 def test_a_copy_of_the_runtime_that_another_made_stays(project, state):

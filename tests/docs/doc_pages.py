@@ -31,6 +31,14 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not _MADE.match_file(page.relative_to(ROOT))),
 ]
+
+
+def is_made(page: Path, path: Path) -> bool:
+    """Whether a page of the site leads to one that the build makes; README is read without a build."""
+    made = path.is_relative_to(ROOT) and _MADE.match_file(path.relative_to(ROOT))
+    return made and page.is_relative_to(ROOT / "docs")
+
+
 VERBS = ("file", "copy", "run", "each", "output", "empty")
 
 

@@ -484,6 +484,8 @@ def _undo(arguments: dict[str, Any], summary: Summary) -> int:
         summary.line(("would remove " if dry else "removed ", "green"), shown(file))
     for note in undone.notes:
         summary.line("note: ", note)
+    if dry and not undone.restored and not undone.removed:
+        summary.line(f"would forget the run of {undone.record.when}: its files have their original text already")
     if not dry:
         how = ", which was cut off," if undone.interrupted else ""
         earlier = f"; {plural(undone.earlier, 'earlier run')} can be undone" if undone.earlier else ""

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,7 +99,7 @@ def discover(
 def _unsuitable(path: Path) -> str | None:
     """Say why a named path is neither a Python file nor a notebook, or return None."""
     if not path.exists():
-        return "no such file or directory" if not path.is_symlink() else "is a link to nothing"
+        return f"no such file or directory{_meant(path)}" if not path.is_symlink() else "is a link to nothing"
     if path.suffix in (".py", ".pyw", NOTEBOOK):
         return None if path.is_file() else "is not a regular file"
     if not path.suffix and path.is_file():
@@ -107,6 +108,16 @@ def _unsuitable(path: Path) -> str | None:
         if first.startswith(b"#!") and b"python" in first:
             return None
     return "is not a Python file (.py)"
+
+
+def _meant(path: Path) -> str:
+    """Ask whether a file beside a path that does not exist was meant; empty if none has such a name."""
+    try:
+        names = [item.name for item in path.parent.iterdir() if item.suffix in (".py", NOTEBOOK) or item.is_dir()]
+    except OSError:
+        return ""
+    close = get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
 class _Walk:

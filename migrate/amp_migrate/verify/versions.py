@@ -213,7 +213,10 @@ def _nothing(report: Report) -> str:
     reason = words.get(report.precision, "nothing of it was migrated")
     lines = [f"nothing to verify: {reason} ({shown(report.entry)})", *_declined(report)]
     if report.precision == "already":
-        lines.append("--base REVISION compares with an earlier version of it, --against PATH with another file")
+        lines.append(
+            "--base REVISION compares with an earlier version of it (HEAD: the last commit), "
+            "--against PATH with another file"
+        )
     return "\n       ".join(lines)
 
 

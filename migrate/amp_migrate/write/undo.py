@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,12 +86,27 @@ def _chosen(path: Path | None) -> tuple[JournalStore, Journal, Record]:
     cut_off = [run for run in runs if run[1].state != "done"]
     if cut_off:
         # As long as a project is half written, nothing else can be done with it.
-        return cut_off[0]
+        return _here(cut_off[0]) if path is None else cut_off[0]
     if path is not None:
         runs = [run for run in runs if run[2].concerns(Path(os.path.realpath(path)))]
     if not runs:
-        raise UserError(f"no run over {shown(path or Path.cwd())} is known that could be undone")
-    return runs[0]
+        raise UserError(f"nothing to undo: no run of amp-migrate is known that changed {shown(path or Path.cwd())}")
+    return _here(runs[0]) if path is None else runs[0]
+
+
+def _here(run: tuple[JournalStore, Journal, Record]) -> tuple[JournalStore, Journal, Record]:
+    """A run that was chosen without a path.
+
+    Raises:
+        UserError: it is of another project, below the working directory, and the user may not know of it.
+    """
+    root, record = Path(os.path.realpath(run[0].root)), run[2]
+    if not Path(os.path.realpath(Path.cwd())).is_relative_to(root):
+        raise UserError(
+            f"nothing to undo in this project; the last run below this folder changed {shown(root)} "
+            f"({record.when}): amp-migrate --undo {shlex.quote(shown(root))} undoes it"
+        )
+    return run
 
 
 def _carry_out(store: JournalStore, journal: Journal, found: Undone, states: dict[Path, Condition]) -> None:

@@ -33,7 +33,6 @@ class QuantizedModel(_Float32Around):
     Attributes:
         kind: ``"dynamic"``, ``"static"`` or ``"qat"``.
         left_float: what stayed float, by the name of its weights, and why.
-        bytes: of its weights and constants.
         float_bytes: of the weights and constants that it was made from.
         calls: the arguments with which its graphs were exported, by the name of the part.
 
@@ -62,7 +61,7 @@ class QuantizedModel(_Float32Around):
 
     @property
     def bytes(self) -> int:
-        """Of its weights and constants."""
+        """How many its weights and constants take."""
         return size_of(self)
 
     def train(self, mode: bool = True) -> QuantizedModel:
