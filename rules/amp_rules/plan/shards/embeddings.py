@@ -118,6 +118,7 @@ class TableSharding:
             if home.in_place:
                 message = f"`{home.variable}` is prepared within an expression, and no statement could share it out"
                 yield TABLES.decline(home.module, home.statement, message, "give it a variable of its own first")
+        yield from self._in_two()
         yield from self._by_rank(ranks)
         yield from self._optimizers()
         yield from self._states.reasons
@@ -134,6 +135,37 @@ class TableSharding:
         for site in program.calls_to(DATA_PARALLEL) if keeps_names else ():
             message = "checkpoints have the names that `DataParallel` gives, which whole states do not have"
             yield TABLES.decline(site.module, site.node, message, "take `DataParallel` out")
+
+    def _in_two(self) -> Iterator[Declined]:
+        """Yield models that may have a table of one before them, where tables are handed on."""
+        known: dict[Value, Home] = {}
+        for home in self._bearing:
+            found = filter(self.tables.is_large, with_parts(self._program, self._models(home)))
+            before = [known[value] for value in found if value in known]
+            if before and self._are_handed_on:
+                message = (
+                    f"`{home.variable}` may have a table that `{before[0].variable}` has, which shares it out first"
+                )
+                yield TABLES.decline(home.module, home.statement, message)
+            known.update((value, home) for value in with_parts(self._program, self._models(home)))
+
+    @cached_property
+    def _are_handed_on(self) -> bool:
+        """Whether a table is given from one place to another."""
+        for node, _, scope in self._program.nodes():
+            parent = scope.module.parents.get(node)
+            if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(
+                parent, (ast.Call, ast.keyword, ast.Assign, ast.Return)
+            ):
+                is_called = isinstance(parent, ast.Call) and parent.func is node
+                is_set = not isinstance(node.ctx, ast.Load)
+                if (
+                    not is_called
+                    and not is_set
+                    and any(map(self.tables.is_large, self._program.roles.modules(node, scope)))
+                ):
+                    return True
+        return False
 
     def _by_rank(self, ranks: Ranks) -> Iterator[Declined]:
         """Yield what says, by the batch of one process, how often rows are looked up, or whether a model does it.

@@ -15,6 +15,7 @@ from amp_rules.plan.shards.uses import KEEPS, TAKES_PARAMETERS, TELLS
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS, FACTS_OF_TENSORS
 from amp_rules.torch.models import EMBEDDINGS, RETURNS_RECEIVER, TELLS_OF_MODEL
@@ -154,8 +155,7 @@ class _Use:
         """Parameters go to an optimizer or a function that clips."""
         text = self._site.module.text(self._gone_through(given))
         problem = (
-            f"`{text}` is read for more than training and clipping, and of a table each "
-            "process has its rows only",
+            f"`{text}` is read for more than training and clipping, and of a table each process has its rows only",
             "do it above the optimizer",
         )
         node: ast.AST = given
@@ -180,7 +180,7 @@ class _Use:
         if not isinstance(given, ast.Name):
             return given
         node: ast.AST | None = given
-        while node is not None and not isinstance(node, ast.stmt):
+        while node is not None and not isinstance(node, FunctionNode):
             node = self._parents.get(node)
             loops = [node] if isinstance(node, (ast.For, ast.comprehension)) else getattr(node, "generators", [])
             for loop in loops:

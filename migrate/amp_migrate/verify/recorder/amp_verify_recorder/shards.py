@@ -10,11 +10,6 @@ def is_shared_out(tensor: Any) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def is_part_of_table(tensor: Any) -> bool:
-    """Whether a parameter holds some rows of a table, of which each process has others."""
-    return hasattr(tensor, "_amp_table")
-
-
 def own_part(tensor: Any) -> Any:
     """This process's part of a tensor, or the tensor: putting it together would take all processes at once."""
     return tensor.to_local() if is_shared_out(tensor) else tensor

@@ -15,7 +15,7 @@ from . import graphs, imports
 from .digests import bytes_of
 from .record import Record, guarded
 from .seeding import Draws
-from .shards import is_part_of_table, is_shared_out
+from .shards import is_shared_out
 
 # The types in which a script computes are seen in its first steps; to look at every graph would cost time.
 _LOOKED_AT = 3
@@ -268,8 +268,7 @@ def _digest(torch: Any, optimizer: Any) -> str:
     digest = hashlib.sha256()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if not is_part_of_table(parameter):
-                digest.update(bytes_of(torch, parameter))
+            digest.update(bytes_of(torch, parameter))
     return digest.hexdigest()
 
 
