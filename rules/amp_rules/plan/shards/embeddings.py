@@ -25,6 +25,7 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program, Site, closure_of
 from amp_rules.source import blocks
+from amp_rules.torch.distributed import LOCAL_RANK_VARIABLES, RANK_VARIABLES
 from amp_rules.torch.optimizers import BY_ELEMENT
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -118,6 +119,7 @@ class TableSharding:
             if home.in_place:
                 message = f"`{home.variable}` is prepared within an expression, and no statement could share it out"
                 yield TABLES.decline(home.module, home.statement, message, "give it a variable of its own first")
+        yield from self._told_apart()
         yield from self._in_two()
         yield from self._by_rank(ranks)
         yield from self._optimizers()
@@ -135,6 +137,13 @@ class TableSharding:
         for site in program.calls_to(DATA_PARALLEL) if keeps_names else ():
             message = "checkpoints have the names that `DataParallel` gives, which whole states do not have"
             yield TABLES.decline(site.module, site.node, message, "take `DataParallel` out")
+
+    def _told_apart(self) -> Iterator[Declined]:
+        """Yield where the script itself reads which process it is: what follows from it is not looked into."""
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Constant) and node.value in RANK_VARIABLES | LOCAL_RANK_VARIABLES:
+                text = f"`{scope.module.text(node)}` tells the processes apart, and some may leave lookups out by it"
+                yield TABLES.decline(scope.module, node, text, "let the script not ask which process it is")
 
     def _in_two(self) -> Iterator[Declined]:
         """Yield models that may have a table of one before them, where tables are handed on."""
