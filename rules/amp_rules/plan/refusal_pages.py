@@ -405,8 +405,8 @@ _PAGES = {
         is saved whole or given to a function of a library, parameters that are counted or looked at. Tables with
         `max_norm=` or `scale_grad_by_freq=`, of a class derived from `nn.Embedding`, or made by `from_pretrained`;
         optimizers that weigh a table as a whole, and steps with a closure. Lookups that one process may run without the
-        others: on the main process alone, or as often as its own batch says; and a script that reads `RANK`. And scripts with processes, a level or a
-        scaler of their own.
+        others: on the main process alone, or as often as its own batch says; and a script that reads `RANK`. And
+        scripts with processes, a level or a scaler of their own.
 
         ## Why
         Each process has its part of the rows, and a lookup asks the others for theirs: what one process does alone
