@@ -213,6 +213,7 @@ def refusals(entry: Path) -> tuple[Refusal, ...]:
             apex="idiom" if "AMP4" in str(entry) else "auto",
             target="torch" if "AMP392" in str(entry) else "runtime",
             shard="AMP295" in str(entry),
+            shard_embeddings=1000 if "AMP298" in str(entry) else None,
         )
         return migrate(entry, asked).refusals
     except SourceError:
@@ -242,7 +243,11 @@ def note_page(rule: Rule) -> str:
 def _noted(path: Path, rule: Rule) -> str:
     # Notes about what was asked for besides several processes.
     asked = Options(
-        ddp=True, shard=rule.code == "AMP285", shard_eval=rule.code == "AMP286", switch=rule.code == "AMP185"
+        ddp=True,
+        shard=rule.code == "AMP285",
+        shard_eval=rule.code == "AMP286",
+        shard_embeddings=1000 if rule.code == "AMP287" else None,
+        switch=rule.code == "AMP185",
     )
     said = [
         f"**{item.path.name}{'' if item.line is None else f':{item.line}'}:** {item.text}"

@@ -53,6 +53,26 @@ def test_what_does_not_go_with_shards_is_refused(folder, invoke, given):
     assert done.stderr.startswith("error: --shard ") and given[0].removesuffix("-eval") in done.stderr
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--no-ddp",),
+        ("--ddp", "--shard"),
+        ("--ddp", "--opt-level", "O2"),
+        ("--ddp", "--target", "torch"),
+        ("--ddp", "--apex", "compat"),
+        ("--ddp", "--shard-eval"),
+    ],
+)
+def test_what_does_not_go_with_tables_that_are_shared_out_is_refused(folder, invoke, given):
+    (folder / "train.py").write_text(TRAIN)
+    configure(folder, "shard-embeddings = 1000")
+    assert load_settings(folder, None).options == Options(shard_embeddings=1000)
+    done = invoke("train.py", *given)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --shard") and "--shard-embeddings" in done.stderr
+
+
 def test_the_nearest_file_with_the_table_holds(folder):
     configure(folder, "ddp = true")
     (folder / "a/b").mkdir(parents=True)
@@ -70,6 +90,8 @@ def test_the_nearest_file_with_the_table_holds(folder):
         ("quux = 1", ["unknown key 'quux'", "known keys: opt-level, ddp"]),
         ('opt-level = "O4"', ['opt-level = "O4"', '"O0", "O1", "O2", "O3"']),
         ("opt-level = 1", ["opt-level = 1", '"O0"']),
+        ("shard-embeddings = 0", ["shard-embeddings = 0", "a positive whole number"]),
+        ("shard-embeddings = true", ["shard-embeddings = true", "a positive whole number"]),
         ('ddp = "yes"', ['ddp = "yes"', "true, false"]),
         ("ddp = 1", ["ddp = 1", "true, false"]),
         ("loss-scale = true", ["loss-scale = true", '"dynamic" or a positive number']),

@@ -6,7 +6,7 @@ import pytest
 from apex_proofs import ApexProofs
 from plain_proofs import PlainProofs
 from proofs import Proofs
-from shard_proofs import ShardProofs
+from shard_proofs import ShardProofs, TableProofs
 from warm import Warm
 
 
@@ -28,6 +28,11 @@ def plain_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: P
 @pytest.fixture(scope="session")
 def shard_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: Proofs) -> ShardProofs:
     return ShardProofs(_shared(tmp_path_factory) / "shards", warm, proofs)
+
+
+@pytest.fixture(scope="session")
+def table_proofs(tmp_path_factory: pytest.TempPathFactory, warm: Warm, proofs: Proofs) -> TableProofs:
+    return TableProofs(_shared(tmp_path_factory) / "tables", warm, proofs)
 
 
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:

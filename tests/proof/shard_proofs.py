@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 from proofs import PROJECTS, Migrated, Proofs, Run, Script, all_scripts, migrate_copy
 from warm import Warm
@@ -18,16 +19,17 @@ def distributed_scripts() -> list[Script]:
 class ShardProofs(Proofs):
     """Makes each result once, like its base, which makes the migrations without shards."""
 
+    options: ClassVar[dict[str, Any]] = {"opt_level": "O1", "ddp": True, "shard": True}
+
     def __init__(self, cache: Path, warm: Warm, whole: Proofs) -> None:
         super().__init__(cache, warm)
         self._whole = whole
 
     def migrated(self, script: Script) -> Migrated:
         """The fixture after ``amp-migrate --shard``, of all scripts of its project."""
-        options = {"opt_level": "O1", "ddp": True, "shard": True}
         entries = script.entries or (script.entry,)
         key = f"{script.folder.name}/migration"
-        return self._once(key, lambda folder: migrate_copy(script.folder, entries, options, folder))[script.entry]
+        return self._once(key, lambda folder: migrate_copy(script.folder, entries, self.options, folder))[script.entry]
 
     def sharded(self, script: Script) -> Run:
         """It in two processes at O0."""
@@ -40,3 +42,9 @@ class ShardProofs(Proofs):
     def _in_full_precision(self, script: Script, project: Path, name: str) -> Run:
         key = f"{script.name}/{name}"
         return self._once(key, lambda folder: self._run_together(script.argv, project, folder, _FULL))
+
+
+class TableProofs(ShardProofs):
+    """The same with ``--shard-embeddings``."""
+
+    options: ClassVar[dict[str, Any]] = {"opt_level": "O1", "ddp": True, "shard_embeddings": 1000}

@@ -201,6 +201,7 @@ def declining(path: Path) -> Options:
         modernize=code == "AMP590",
         target="torch" if code == "AMP392" else "runtime",
         shard=code == "AMP295",
+        shard_embeddings=1000 if code == "AMP298" else None,
     )
 
 

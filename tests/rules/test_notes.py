@@ -23,7 +23,12 @@ OF_FILES = {"AMP183", "AMP184", "AMP481", "AMP482", "AMP483"}
 def noted(path: Path) -> Report:
     code = path.parent.name
     options = Options(
-        ddp=True, opt_level="O1", shard=code == "AMP285", shard_eval=code == "AMP286", switch=code == "AMP185"
+        ddp=True,
+        opt_level="O1",
+        shard=code == "AMP285",
+        shard_eval=code == "AMP286",
+        shard_embeddings=1000 if code == "AMP287" else None,
+        switch=code == "AMP185",
     )
     return migrate(path, options)
 

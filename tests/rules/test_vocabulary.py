@@ -112,6 +112,9 @@ class Words(Vocabulary):
     def whole_state(self, module, call):
         return Written((Replace(call, change_function("X.whole_state")),))
 
+    def tables_shared_out(self, place, min_rows):
+        return Written((Insert(place.statement, f"X.tables_shared_out({place.variable})", after=not place.before),))
+
     def clipped_by_norm(self, module, call):
         return Written((Replace(call, change_function("X.clipped_by_norm")),))
 

@@ -51,6 +51,13 @@ _MIGRATION = (
         help="With --ddp, split evaluation over the processes where the results stay those of one process. "
         "[default: no]",
     ),
+    click.option(
+        "--shard-embeddings",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="With --ddp, share the rows of embedding tables out over the processes, of tables with so many rows or "
+        "more. [default: none]",
+    ),
     click.option("--fused/--no-fused", default=None, help="Use fused optimizer kernels. [default: yes]"),
     click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),
     click.option(

@@ -152,9 +152,11 @@ def _verify(arguments: dict[str, Any]) -> int:
 
 
 def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator[str]:
-    """What is to know where another runtime is installed than the one that the runs import."""
+    """What is to know of the runtime: what is left out of it, and whether another one is installed than is imported."""
     from amp_migrate.runtimes import other_runtime
 
+    if arguments["shard_embeddings"] is not None and arguments["against"] is None and arguments["base"] is None:
+        yield "--shard-embeddings is left out: what is verified has whole tables on each process."
     if arguments["python"] is None and not versions.native and (other := other_runtime()):
         yield f"The runs import the runtime of amp-migrate itself; {other}."
 
@@ -190,6 +192,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         "baseline": None,
     }
     options = settings_of(given).options
+    # Of a table each process has gradients of its own, and the runs are compared by those of all parameters.
+    arguments["shard_embeddings"], options = options.shard_embeddings, replace(options, shard_embeddings=None)
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
     return versions.migrated_now(script, options)

@@ -346,6 +346,8 @@ def _level(options: Options) -> str:
     words = [options.opt_level, "several processes" if options.ddp else "one process"]
     if options.shard:
         words.append("models sharded")
+    if options.ddp and options.shard_embeddings is not None:
+        words.append(f"tables of {options.shard_embeddings} rows shared out")
     if options.ddp and options.shard_eval:
         words.append("evaluations shared out")
     if options.target == "torch":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS, Options
+from amp_rules.plan.options import APEX_MODES, DTYPES, HALVED, OPT_LEVELS, TARGETS, Options
 
 from amp_migrate.problems import UserError
 from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings, text
@@ -88,6 +88,17 @@ def parse_loss_scale(value: object) -> float | Literal["dynamic"]:
     raise ValueError(value)
 
 
+def parse_rows(value: object) -> int:
+    """Return a valid number of rows.
+
+    Raises:
+        ValueError: it is no positive whole number.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError(value)
+
+
 EXCLUDE = strings('a list of gitignore patterns, as in ["legacy/", "*_test.py"]')
 CODES = strings('a list of codes of rewrites, as in ["AMP105", "AMP2"]')
 KEYS = {
@@ -96,6 +107,7 @@ KEYS = {
     "sync-bn": boolean(),
     "shard": boolean(),
     "shard-eval": boolean(),
+    "shard-embeddings": Key("a positive whole number", parse_rows),
     "fused": boolean(),
     "dtype": choice(DTYPES),
     "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
@@ -135,6 +147,8 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
             raise UserError("--shard shares models out over several processes, and --no-ddp has one: take one of them")
         settings = settings.overridden({"ddp": True})
         _refuse_beside_shards(settings.options)
+    if settings.options.shard_embeddings is not None:
+        _refuse_beside_tables(settings.options)
     _refuse_beside_torch(settings)
     return settings
 
@@ -160,6 +174,38 @@ def _refuse_beside_shards(options: Options) -> None:
         raise UserError(
             "--shard needs all processes in every forward pass, and --shard-eval gives each its own number of batches: "
             "take one of them"
+        )
+
+
+def _refuse_beside_tables(options: Options) -> None:
+    """Refuse what tables whose rows are shared out do not have; see ``docs/embeddings.md``.
+
+    Raises:
+        UserError: the two cannot both be followed, wherever each of them was said.
+    """
+    if not options.ddp:
+        raise UserError("--shard-embeddings shares tables out over several processes: add --ddp, or leave it out")
+    if options.shard:
+        raise UserError("--shard shares tables out with the rest of the model: take one of it and --shard-embeddings")
+    if options.opt_level in HALVED:
+        raise UserError(
+            f"--shard-embeddings keeps float32 rows, and {options.opt_level} has half weights: take --opt-level O1, "
+            "or leave it out"
+        )
+    if options.target == "torch":
+        raise UserError(
+            "--shard-embeddings needs the runtime, which looks rows up on other processes: take --target runtime, "
+            "or leave it out"
+        )
+    if options.apex == "compat":
+        raise UserError(
+            "--shard-embeddings needs the runtime's interface, and --apex compat keeps Apex's: take --apex idiom, "
+            "or leave it out"
+        )
+    if options.shard_eval:
+        raise UserError(
+            "--shard-embeddings needs all processes in every lookup, and --shard-eval gives each its own number of "
+            "batches: take one of them"
         )
 
 

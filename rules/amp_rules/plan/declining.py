@@ -98,6 +98,9 @@ GRADIENTS_OUTSIDE = Rule(
 NOT_SHARDED = Rule("AMP295", "not-sharded", "A model cannot be shared out over the processes.", "distribution")
 LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
 BATCHES_IN_A_ROW = Rule("AMP296", "batches-in-a-row", "Each batch goes on where the last one ended.", "distribution")
+TABLES_NOT_SHARDED = Rule(
+    "AMP298", "embedding-not-sharded", "Embedding tables cannot be shared out over the processes.", "distribution"
+)
 FILES = Rule("AMP297", "files-of-one-process", "Files cannot be left to one process.", "distribution")
 APEX = Rule("AMP490", "apex-not-understood", "Some use of Apex is not understood.", "precision")
 ASKED_PRECISION = Rule(

@@ -19,7 +19,9 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.reached_by_all import ReachedByAll
+from amp_rules.plan.shards.embeddings import TableSharding
 from amp_rules.plan.shards.sharding import Sharding
+from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.share_steps import ShareSteps
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
@@ -41,10 +43,18 @@ class Distribution:
     What a single rewrite needs is decided in its own file, below :mod:`amp_rules.rewrites.distribution`.
     """
 
-    def __init__(self, program: Program, precision: Precision, *, sharded: bool = False) -> None:
+    def __init__(
+        self, program: Program, precision: Precision, *, sharded: bool = False, table_rows: int | None = None
+    ) -> None:
         self.program = program
         self.sharding = Sharding(program, precision) if sharded else None
         self.precision = precision if self.sharding is None else self.sharding.precision
+        self.tables = Tables(program, table_rows) if table_rows is not None else None
+        self.table_sharding: TableSharding | None = None
+        if self.tables is not None:
+            found = TableSharding(program, precision, self.tables)
+            self.table_sharding = found if found.is_needed else None
+            self.precision = found.precision if found.is_needed else precision
 
     @cached_property
     def batches(self) -> DataFlow:
@@ -130,7 +140,9 @@ class Distribution:
 
     @cached_property
     def _put_together(self) -> frozenset[ast.AST]:
-        """Calls in which all processes give their shards of a state."""
+        """Calls in which all processes give their shards of a state, or rows of tables."""
+        if self.table_sharding is not None:
+            return self.table_sharding.meets
         return frozenset(site.node for site in self.sharding.states) if self.sharding is not None else frozenset()
 
     @cached_property

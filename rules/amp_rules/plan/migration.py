@@ -40,6 +40,7 @@ from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Report, Unit, in_order
 from amp_rules.plan.selection import Selection, without_step
+from amp_rules.plan.shards.embeddings import has_large, of_whole_tables, tables_not_sharded
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
@@ -261,6 +262,8 @@ def _migrate(
             decline_at_first(own_processes.reasons(program))
             if options.shard and initialised:
                 raise not_to_be_sharded(program, "`amp.initialize` stands behind the optimizers of the models")
+            if (initialised or own_start is not None) and has_large(program, options):
+                raise tables_not_sharded(program, "the script says its own level, at which rows may not be float32")
             located = precision
             if initialised:
                 decline_at_first(prepared_always.reasons(program, chosen(options).preparing))
@@ -269,14 +272,17 @@ def _migrate(
             distribution = _distribution(program, options, located)
             distribution_outcome = "migrated"
         except Declined as declined:
-            declined = of_whole_models(program, declined) if options.shard else declined
+            declined = (
+                of_whole_models(program, declined) if options.shard else of_whole_tables(program, declined, options)
+            )
             distribution_outcome = "already" if declined.already else "declined"
             # The step is migrated; whatever the reason was about, it is the distribution that is left alone.
             refusals.extend(replace(item, unit="distribution") for item in declined.refusals)
     try:
         if own_start is not None:
             decline_at_first(prepared_in_a_branch(program, precision))
-        placed = precision if distribution is None or distribution.sharding is None else distribution.precision
+        is_sharded = distribution is not None and (distribution.sharding or distribution.table_sharding) is not None
+        placed = distribution.precision if distribution is not None and is_sharded else precision
         context = Context(program, options, placed, distribution, initialised, own_start=own_start)
         changes, files = _made(context, selection)
     except Declined as declined:
@@ -346,10 +352,13 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     Raises:
         Declined: with every reason that was found.
     """
-    distribution = Distribution(program, precision, sharded=options.shard)
+    distribution = Distribution(program, precision, sharded=options.shard, table_rows=options.shard_embeddings)
     reasons = Reasons()
     if distribution.sharding is not None:
         reasons.extend(distribution.sharding.reasons(distribution.reached, keeps_names=distribution.keeps_names))
+    if distribution.table_sharding is not None:
+        reached, ranks, keeps = distribution.reached, distribution.ranks, distribution.keeps_names
+        reasons.extend(distribution.table_sharding.reasons(reached, ranks, keeps_names=keeps))
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
@@ -379,6 +388,8 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         decline_at_first(own_processes.reasons(program))
         if selection.options.shard:
             raise not_to_be_sharded(program, "the script keeps its own scaler, which knows of no shards")
+        if has_large(program, selection.options):
+            raise tables_not_sharded(program, "the script keeps its own scaler, which knows of no rows in parts")
         kept = precision_plan.keep(program)
         distribution = _distribution(program, selection.options, kept)
         if distribution.averaging.delayed:
@@ -394,7 +405,8 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         changes, files = _made(context, selection, "distribution")
         told.extend(rewrites.all_notes(context))
     except Declined as declined:
-        declined = of_whole_models(program, declined) if selection.options.shard else declined
+        options = selection.options
+        declined = of_whole_models(program, declined) if options.shard else of_whole_tables(program, declined, options)
         outcome = "already" if declined.already else "declined"
         # Its precision is there; whatever the reason was about, it is the distribution that is left alone.
         refusals.extend(replace(item, unit="distribution") for item in declined.refusals)

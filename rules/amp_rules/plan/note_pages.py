@@ -180,6 +180,21 @@ _PAGES = {
         model itself. Layers of one kind in an `nn.ModuleList` or `nn.Sequential`, which the model calls one by one, are
         found.
         """,
+    notes.TABLES: """
+        Which embedding tables share their rows out.
+
+        ## What is noted
+        With `--shard-embeddings ROWS`, each `nn.Embedding` and `nn.EmbeddingBag` of the script: whether its rows are
+        shared out, by the number of rows that the text names, and which tables stay whole.
+
+        ## Why
+        A number of rows often comes from the data or the command line. `amp.shard_embedding(model, min_rows=ROWS)` sees
+        it when the script runs, and leaves smaller tables as they are.
+
+        ## What to do by hand
+        Nothing. With another number behind `--shard-embeddings`, other tables are shared out;
+        `amp.init(verbose=True)` prints which were.
+        """,
     notes.NOT_SHARED: """
         An evaluation that is not shared out, and why.
 

@@ -34,6 +34,7 @@ LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss sees the bat
 STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What is done every so many steps is done less often.", "distribution")
 BLOCKS = Rule("AMP285", "sharded-blocks", "Which parts of a sharded model are whole at a time.", "distribution")
 NOT_SHARED = Rule("AMP286", "evaluation-not-shared", "An evaluation that is not shared out, and why.", "distribution")
+TABLES = Rule("AMP287", "sharded-tables", "Which embedding tables share their rows out.", "distribution")
 OWN_LEFT = Rule(
     "AMP288", "own-processes-left", "Something of the script's own processes is left as it is.", "distribution"
 )

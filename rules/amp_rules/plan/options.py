@@ -39,6 +39,8 @@ class Options:
         target: what migrated scripts use: the runtime, or plain PyTorch, see :mod:`amp_rules.plain_torch`.
         shard: with ``ddp``, share the parameters, gradients and optimizer states of the models out over the processes.
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
+        shard_embeddings: with ``ddp``, share the rows of embedding tables with so many rows or more out over the
+            processes; None for none.
     """
 
     opt_level: OptLevel = "O1"
@@ -55,3 +57,4 @@ class Options:
     switch: bool = False
     shard: bool = False
     shard_eval: bool = False
+    shard_embeddings: int | None = None

@@ -9,6 +9,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.file_guards import looks_at_files
+from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decisions, Kind, Origin
@@ -57,14 +58,20 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
     left = distribution.agreed.left
     waits: dict[ast.AST, Module] = {statement: module for module, statement, _ in distribution.file_order.barriers()}
     waits.update((site.node, site.module) for site in distribution.questions.told)
+    tables = distribution.table_sharding
+    lookups = tables.lookups if tables is not None else {}
+    waits.update((site.node, site.module) for site in lookups.values())
     for sink in left:
         if any(_follows(sink, other, distribution.agreed.ranks) for other in left):
             continue
         cause = _cause(sink)
-        if cause in said:
+        if cause in said or (tables is not None and sink.node in tables.told):
             continue
         said.add(cause)
         message, recipe = _message(sink, waits), _recipe(sink, cause, distribution)
+        if sink.what in lookups:
+            yield TABLES.decline(sink.module, sink.node, message, recipe)
+            continue
         yield declining.decline(declining.LOCAL_DECISION, sink.module, sink.node, message, recipe)
 
 

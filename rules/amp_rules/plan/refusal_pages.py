@@ -396,6 +396,26 @@ _PAGES = {
         ## What to do by hand
         Change the place that is named, or leave out `--shard`: `--ddp` keeps a whole model on each process.
         """,
+    declining.TABLES_NOT_SHARDED: """
+        Embedding tables cannot be shared out over the processes.
+
+        ## What is refused
+        With `--shard-embeddings`, a script whose large tables are used for more than lookups once the optimizer is
+        built: a weight that is read or set, a weight or a table that two layers have, a copy of the model, a model that
+        is saved whole or given to a function of a library, parameters that are counted or looked at. Tables with
+        `max_norm=` or `scale_grad_by_freq=`, of a class derived from `nn.Embedding`, or made by `from_pretrained`;
+        optimizers that weigh a table as a whole, and steps with a closure. Lookups that one process may run without the
+        others: on the main process alone, or as often as its own batch says; and a script that reads `RANK`. And
+        scripts with processes, a level or a scaler of their own.
+
+        ## Why
+        Each process has its part of the rows, and a lookup asks the others for theirs: what one process does alone
+        waits for them, and what reads a weight would see a part of it.
+
+        ## What to do by hand
+        Change the place that is named, or leave out `--shard-embeddings`: `--ddp` keeps whole tables on each process.
+        [Large embeddings](../embeddings.md) says what the runtime bears, which is more than is written here.
+        """,
     declining.ASKED_DISTRIBUTION: """
         A comment or an option leaves out a part of the migration to several processes.
 

@@ -737,7 +737,7 @@ class _Closure:
 
 def _apart(program: Program, steps: Sequence[Step], backwards: Sequence[Backward]) -> list[Apart]:
     """The steps with closures that have nothing to do with the other steps; none, where there are no others."""
-    closures = {step: given for step in steps if (given := _closure_of(step)) is not None}
+    closures = {step: given for step in steps if (given := closure_of(step)) is not None}
     others = [step for step in steps if step not in closures]
     if not closures or not others:
         return []
@@ -780,7 +780,7 @@ def _search(program: Program, step: Step, given: ast.expr, backwards: Sequence[B
     return Apart(step, (), bodies)
 
 
-def _closure_of(step: Step) -> ast.expr | None:
+def closure_of(step: Step) -> ast.expr | None:
     """``closure`` of ``optimizer.step(closure)``."""
     call = step.call
     if step.optimizer in call.args or len(call.args) + len(call.keywords) != 1:

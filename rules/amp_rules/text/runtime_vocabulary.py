@@ -249,6 +249,14 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.full_state_dict(model)``."""
         return Written((Replace(call, _of_receiver(self._code(module, "{amp}.full_state_dict"))),))
 
+    def tables_shared_out(self, place: ModelPlace, min_rows: int) -> Written:
+        """``amp.shard_embedding(model, min_rows=100000)``."""
+        code = self._code(place.module, "{amp}.shard_embedding") + f"({place.variable}, min_rows={min_rows})"
+        if place.is_optional:
+            code = f"if {place.variable} is not None:\n    {code}"
+        # Above the line that prepares it, where that is at the same place.
+        return Written((Insert(place.statement, code, after=not place.before, order=-1),))
+
     def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
         """``amp.clip_grad_norm_(model.parameters(), 1.0)``."""
         return Written((Replace(call, change_function(self._code(module, "{amp}.clip_grad_norm_"))),))

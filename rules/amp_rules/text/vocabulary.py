@@ -263,6 +263,10 @@ class Vocabulary(ABC):
         """Put the state together that ``X.state_dict()`` gives of something sharded; all processes do it."""
 
     @abstractmethod
+    def tables_shared_out(self, place: ModelPlace, min_rows: int) -> Written:
+        """Share the rows of a model's tables out, those with so many rows or more, above where it is prepared."""
+
+    @abstractmethod
     def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
         """Clip by the norm of all shards, where ``torch.nn.utils.clip_grad_norm_`` is called."""
 

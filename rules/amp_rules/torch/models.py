@@ -65,6 +65,13 @@ OF_MODULES_ALONE = frozenset(
 )  # fmt: skip
 """Methods that nothing but a module has: what is asked for one is no optimizer."""
 
+EMBEDDINGS = frozenset(
+    f"torch.nn.{module}{name}"
+    for module in ("", "modules.", "modules.sparse.")
+    for name in ("Embedding", "EmbeddingBag")
+)
+"""Layers whose weight is a table, of which each pass takes some rows."""
+
 DRAWING_THEIR_WEIGHTS = frozenset(
     f"torch.nn.{name}"
     for name in (

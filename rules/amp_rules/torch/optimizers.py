@@ -34,6 +34,16 @@ THIRD_PARTY_OPTIMIZERS = frozenset(
 OF_OTHER_FRAMEWORKS = tuple(f"{package}." for package in sorted(OTHER_PACKAGES))
 """Where classes with the names of torch's optimizers do not step tensors of torch."""
 
+BY_ELEMENT = frozenset(
+    f"{package}.{name}"
+    for package in ("torch.optim", "amp_runtime.optim")
+    for name in (
+        *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
+        "SparseAdam",
+    )
+)
+"""Optimizers that treat each element of a parameter by itself."""
+
 FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 """Optimizers of torch that have a fused kernel, and a class of the same name in ``amp_runtime.optim``."""
 

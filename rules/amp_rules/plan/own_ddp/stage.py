@@ -17,6 +17,7 @@ from amp_rules.plan.own_ddp.faults import faults
 from amp_rules.plan.own_ddp.program import OwnDdp, is_own
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
+from amp_rules.plan.shards.embeddings import has_large
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
@@ -78,7 +79,8 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
 def completed(program: Program, selection: Selection) -> Completed:
     """The program with what its own processes lacked; itself where it has none."""
     found = Completed(program)
-    if not (selection.options.ddp and is_own(program)) or selection.options.shard:
+    options = selection.options
+    if not (options.ddp and is_own(program)) or options.shard or has_large(program, options):
         return found
     for _ in range(_MAX_ROUNDS):
         modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]

@@ -32,6 +32,12 @@ class Afterwards:
             return node not in self._before
         return body in self._called or body not in self._called_before
 
+    def certainly(self, node: ast.AST, body: ast.AST) -> bool:
+        """Whether a node of a body is known to run afterwards."""
+        if body in self._roots or isinstance(body, ast.Module):
+            return node not in self._before
+        return body in self._called
+
     @cached_property
     def _called(self) -> set[ast.AST]:
         """Functions that run after the models were prepared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.model_variables import Home
-from amp_rules.plan.shards.declined import not_sharded
+from amp_rules.plan.shards.declined import MODELS, Asked
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -27,13 +27,27 @@ _DEPTH = 4
 class Places:
     """The places of the models, moved above what makes an optimizer of them.
 
+    Args:
+        program: the program.
+        homes: where the models would be prepared.
+        asked: what is shared out.
+        counts: whether a part of a model is shared out; all are where nothing is said.
+
     Attributes:
         homes: where each model is prepared.
         reasons: the models for which there is no such place.
     """
 
-    def __init__(self, program: Program, homes: list[Home]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        homes: list[Home],
+        asked: Asked = MODELS,
+        counts: Callable[[Value], bool] = lambda _: True,
+    ) -> None:
         self._program = program
+        self._asked = asked
+        self._counts = counts
         self.reasons: list[Declined] = []
         self.homes = list(map(self._moved, homes))
         self.reasons.extend(self._shared(homes))
@@ -49,11 +63,11 @@ class Places:
         if taken == last or any(self._replaces(item, home) for item in suite[taken : last + 1]):
             self.reasons.append(
                 declining.decline(
-                    declining.NOT_SHARDED,
+                    self._asked.rule,
                     home.module,
                     suite[taken],
                     f"`{home.module.text(suite[taken])}` takes the parameters of `{home.variable}` before the model is "
-                    "complete on its device: they train no more once it is sharded",
+                    f"complete on its device: they train no more once {self._asked.once}",
                     "build the optimizer below the last statement that makes, moves or replaces the model",
                 )
             )
@@ -79,11 +93,13 @@ class Places:
         known: set[Value] = set()
         for home in homes:
             parts = {part for part in with_parts(self._program, self._models(home)) if self._is_made_outside(part)}
+            parts = set(filter(self._counts, parts))
             if parts & known or (not self._runs_once(home) and not self._makes_all(home, parts)):
-                yield not_sharded(
+                yield self._asked.decline(
                     home.module,
                     home.statement,
-                    f"a part of `{home.variable}` may be sharded already, with the model that had it before",
+                    f"a {self._asked.part} of `{home.variable}` may be sharded already, with the model that had it "
+                    "before",
                 )
             known |= parts
 

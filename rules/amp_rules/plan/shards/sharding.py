@@ -20,7 +20,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
-_CLIPS_NORM = frozenset(name for name in CLIP_FUNCTIONS if name.endswith(".clip_grad_norm_"))
+CLIPS_NORM = frozenset(name for name in CLIP_FUNCTIONS if name.endswith(".clip_grad_norm_"))
 
 
 class Sharding:
@@ -43,7 +43,7 @@ class Sharding:
     @cached_property
     def clips(self) -> list[Site]:
         """The calls that clip by a norm, which is that of all shards."""
-        return self._program.calls_to(_CLIPS_NORM)
+        return self._program.calls_to(CLIPS_NORM)
 
     @cached_property
     def _afterwards(self) -> Afterwards:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.checkpoint_keys import stepped_optimizers, written_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.shards.afterwards import Afterwards
-from amp_rules.plan.shards.declined import not_sharded
+from amp_rules.plan.shards.declined import MODELS, Asked
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.scopes import Scope
 
@@ -21,15 +21,31 @@ _DEPTH = 4
 class States:
     """The calls of ``state_dict`` on what is sharded, after it was.
 
+    Args:
+        program: the program.
+        afterwards: what runs after the models were sharded.
+        asked: what is shared out.
+        counts: whether a model is sharded; those that are trained where nothing is said.
+
     Attributes:
         saved: those whose states are written to files, and used for nothing else.
+        loaded: those whose states are kept and loaded again, and used for nothing else.
         reasons: what is done with others that shards do not bear.
     """
 
-    def __init__(self, program: Program, afterwards: Afterwards) -> None:
+    def __init__(
+        self,
+        program: Program,
+        afterwards: Afterwards,
+        asked: Asked = MODELS,
+        counts: Callable[[Value], bool] | None = None,
+    ) -> None:
         self._program = program
+        self._asked = asked
+        self._counts = counts or program.is_trained
         self._optimizers = stepped_optimizers(program)
         self.saved: list[Site] = []
+        self.loaded: list[Site] = []
         self.reasons: list[Declined] = []
         written = self._reached(written_values(program))
         loaded = self._reached(self._given_to_models())
@@ -41,7 +57,9 @@ class States:
             is_saved, is_loaded = value in written, value in loaded
             if is_saved and not is_loaded and self._only_goes_on(site, value):
                 self.saved.append(site)
-            elif not (is_loaded and not is_saved and self._only_goes_on(site, value)):
+            elif is_loaded and not is_saved and self._only_goes_on(site, value):
+                self.loaded.append(site)
+            else:
                 self._decline(site, is_saved=is_saved)
 
     def _calls(self) -> Iterator[Site]:
@@ -52,16 +70,19 @@ class States:
                 yield Site(scope.module, scope, body, call)
 
     def _is_sharded(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether an expression is a trained model, a part of one, or an optimizer of one."""
+        """Whether an expression is a sharded model, a part of one, or an optimizer."""
         models = self._program.roles.modules(node, scope)
-        if any(map(self._program.is_trained, models)):
+        if any(map(self._counts, models)):
             return True
         return bool(self._program.flow.values(node, scope) & self._optimizers)
 
     def _value(self, site: Site) -> Value | None:
         assert isinstance(site.node, ast.expr)
-        values = self._program.flow.values(site.node, site.scope)
-        return next((value for value in values if value.site is site.node), None)
+        parent = site.module.parents[site.node]
+        is_copied = isinstance(parent, ast.Call) and self._program.callee_names(parent, site.scope) == {"copy.deepcopy"}
+        node = parent if is_copied and self._asked.is_plain and isinstance(parent, ast.expr) else site.node
+        values = self._program.flow.values(node, site.scope)
+        return next((value for value in values if value.site is node), None)
 
     def _given_to_models(self) -> Iterator[Value]:
         """What the sharded models and their optimizers load."""
@@ -102,9 +123,9 @@ class States:
         if is_saved:
             message = f"`{text}` is saved and used for something else as well: the whole state is on one process only"
         else:
-            message = f"`{text}` is neither saved nor loaded as it is, and gives each process its parts alone"
+            message = f"`{text}` is neither saved nor loaded as it is, and {self._asked.state}"
         self.reasons.append(
-            not_sharded(
+            self._asked.decline(
                 site.module,
                 site.node,
                 message,

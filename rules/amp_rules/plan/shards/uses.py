@@ -24,9 +24,9 @@ _PARAMETERS = frozenset({"parameters", "named_parameters"})
 _COPIES = frozenset(
     {"copy.deepcopy", "copy.copy", "torch.save", "torch.compile", "torch.jit.script", "torch.jit.trace"}
 )
-_TAKES_PARAMETERS = CLIP_FUNCTIONS | {"builtins.list", "builtins.filter", "itertools.chain", "builtins.tuple"}
-_KEEPS = frozenset({"append", "add", "extend"})
-_TELLS = frozenset({"builtins.print", "builtins.len", "builtins.any", "builtins.all", "builtins.id"})
+TAKES_PARAMETERS = CLIP_FUNCTIONS | {"builtins.list", "builtins.filter", "itertools.chain", "builtins.tuple"}
+KEEPS = frozenset({"append", "add", "extend"})
+TELLS = frozenset({"builtins.print", "builtins.len", "builtins.any", "builtins.all", "builtins.id"})
 
 
 def reasons(program: Program, afterwards: Afterwards) -> Iterator[Declined]:
@@ -177,7 +177,7 @@ class _Use:
         if isinstance(parent, ast.Call):
             names = self._program.callee_names(parent, self._site.scope)
             makes = any(map(is_optimizer, self._program.flow.values(parent, self._site.scope)))
-            known = makes or names & _TAKES_PARAMETERS or self._program.flow.callees(parent)
+            known = makes or names & TAKES_PARAMETERS or self._program.flow.callees(parent)
             return None if known else problem
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
             return None  # where it goes on to, an optimizer takes it
@@ -206,9 +206,9 @@ class _Use:
 
     def _keeps(self, call: ast.Call) -> bool:
         """Whether a call only keeps what it is given, or tells of it: ``decayed.append(p)``, ``len(p)``."""
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPS:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in KEEPS:
             return True
-        return bool(self._program.callee_names(call, self._site.scope) & _TELLS)
+        return bool(self._program.callee_names(call, self._site.scope) & TELLS)
 
 
 def _is_own_attribute(target: ast.expr, name: str) -> bool:

@@ -45,8 +45,13 @@ def changes(context: Context) -> Iterator[Change]:
     if context.processes.keeps_names:
         return
     was_parallel = bool(context.program.calls_to(DATA_PARALLEL))
+    tables = context.processes.table_sharding
+    whole = {site.node for site in tables.states} if tables is not None else set()
     for site in _unwraps(context.program):
         assert isinstance(site.node, ast.expr)
+        attribute = site.module.parents[site.node]
+        if site.module.parents[attribute] in whole:
+            continue  # `amp.full_state_dict` takes the wrapper off
         is_module = isinstance(site.node, ast.Attribute) and site.node.attr == "module"
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):

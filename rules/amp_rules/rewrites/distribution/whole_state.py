@@ -1,13 +1,15 @@
 """Put together what a checkpoint or a norm needs of a sharded model.
 
 ## What it does
-With `--shard`, `model.state_dict()` and `optimizer.state_dict()` become `amp.full_state_dict(...)` where the state is
-saved: all processes give their shards, and the main process gets whole tensors, under the names that they had. Then
-`amp.on_main(torch.save)(...)` lets it alone write. `torch.nn.utils.clip_grad_norm_` becomes `amp.clip_grad_norm_`.
+With `--shard` or `--shard-embeddings`, `model.state_dict()` and `optimizer.state_dict()` become
+`amp.full_state_dict(...)` where the state is saved: all processes give their shards, and the main process gets whole
+tensors, under the names that they had. Then `amp.on_main(torch.save)(...)` lets it alone write.
+`torch.nn.utils.clip_grad_norm_` becomes `amp.clip_grad_norm_`.
 
 ## Why
-Each process has a part of every weight. A file written from one of them would hold that part alone, and a state asked
-for by one process alone would wait for the others for ever. The norm is a plain number then, that of the whole model.
+Each process has a part of every weight, or of every large table. A file written from one of them would hold that part
+alone, and a state asked for by one process alone would wait for the others for ever. The norm is a plain number then,
+that of the whole model.
 
 ## Before
     torch.save(model.state_dict(), "model.pt")
@@ -17,7 +19,8 @@ for by one process alone would wait for the others for ever. The norm is a plain
 
 ## When it declines
 A state that is saved and used for something else as well, one of which single tensors are asked, and one that a
-process asks for alone: AMP295. What is kept in memory and loaded again stays as it is: shards go back where they were.
+process asks for alone: AMP295, of tables AMP298. What is kept in memory and loaded again stays as it is: shards go back
+where they were.
 
 ## Leaving it out
 No: a checkpoint would hold a part of the model.
@@ -41,7 +44,7 @@ RULE = Rule("AMP219", "whole-state", "What is saved of a sharded model is put to
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each state that is saved, and for each norm."""
-    sharding = context.processes.sharding
+    sharding = context.processes.sharding or context.processes.table_sharding
     if sharding is None:
         return
     for site in sharding.states:
