@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.utils import _pytree as pytree
 
 from amp_runtime._quantizing.calibration import Call
@@ -89,12 +90,14 @@ def move(graph: Any, training: bool) -> None:
     for node in graph.graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
-        for place, argument in enumerate(node.target._schema.arguments):
-            if argument.name in ("train", "training"):
-                _set(node, place, argument.name, training)
-            elif argument.name == "dropout_p":
-                trained_with = node.meta.setdefault(_DROPOUT, _get(node, place, argument.name, 0.0))
-                _set(node, place, argument.name, trained_with if training else 0.0)
+        signatures: Any = get_signature_for_torch_op(node.target)
+        (signature,) = signatures
+        for place, name in enumerate(signature.parameters):
+            if name in ("train", "training"):
+                _set(node, place, name, training)
+            elif name == "dropout_p":
+                trained_with = node.meta.setdefault(_DROPOUT, _get(node, place, name, 0.0))
+                _set(node, place, name, trained_with if training else 0.0)
     graph.recompile()
 
 
