@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx.operator_schemas import get_signature_for_torch_op
-from torch.utils import _pytree as pytree
 
+from amp_runtime._core.trees import rebuild_sequence
 from amp_runtime._quantizing.calibration import Call
 from amp_runtime._quantizing.library import part, quietly
 
@@ -20,17 +21,19 @@ _DROPOUT = "amp_dropout"
 def export(model: nn.Module, call: Call) -> Any:
     """The exported program of ``model``, with every dimension free that the model leaves free."""
     args, kwargs = call
-    free = pytree.tree_map(_free, (args, kwargs))
+    free = _free(args), _free(kwargs)
     with quietly():
         # By name, for arguments by keyword have no place of their own.
         return torch.export.export(model, args, kwargs, dynamic_shapes=_by_parameter(model, args, free))
 
 
 def _free(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return None
-    # A length of one stays, and nothing is said about it.
-    return {i: torch.export.Dim.AUTO for i, length in enumerate(value.shape) if length != 1}
+    if isinstance(value, torch.Tensor):
+        # A length of one stays, and nothing is said about it.
+        return {i: torch.export.Dim.AUTO for i, length in enumerate(value.shape) if length != 1}
+    if isinstance(value, Mapping):
+        return {key: _free(item) for key, item in value.items()}
+    return rebuild_sequence(value, list(map(_free, value))) if isinstance(value, (list, tuple)) else None
 
 
 def _by_parameter(model: nn.Module, args: tuple[Any, ...], free: Any) -> Any:
@@ -88,11 +91,8 @@ def move(graph: Any, training: bool) -> None:
     torchao's own functions look for patterns, which takes seconds at each call, and leave the dropout of attention out.
     """
     for node in graph.graph.nodes:
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-            continue
-        signatures: Any = get_signature_for_torch_op(node.target)
-        (signature,) = signatures
-        for place, name in enumerate(signature.parameters):
+        signatures: Any = get_signature_for_torch_op(node.target) if node.op == "call_function" else None
+        for place, name in enumerate(signatures[0].parameters if signatures else ()):
             if name in ("train", "training"):
                 _set(node, place, name, training)
             elif name == "dropout_p":

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.randomness import random_state_with_gpu, set_random_state_with_gpu
+from amp_runtime._core.trees import tensors_in
 from amp_runtime._distributed.group import from_main_process, is_main_process
 from amp_runtime._prepare import unwrap
 from amp_runtime._quantizing import exported
@@ -261,10 +261,9 @@ def _left_in(graph: Any, name: str) -> dict[str, str]:
 
 def _close(found: Any, expected: Any) -> bool:
     """Whether a graph with observers computes what the model does, but for the rounding of folded batch norm."""
-    mine, others = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+    mine, others = list(tensors_in(found)), list(tensors_in(expected))
     return len(mine) == len(others) and all(
-        not isinstance(a, torch.Tensor)
-        or not a.is_floating_point()
+        not a.is_floating_point()
         or torch.allclose(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()) if b.numel() else 0.0, equal_nan=True)
         for a, b in zip(mine, others, strict=True)
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from amp_runtime._quantizing.calibration import Call, at_least_two
 from amp_runtime._quantizing.exported import export, fixed_batch
@@ -91,17 +90,15 @@ def _calls_of_parts(model: nn.Module, call: Call) -> dict[str, list[Call]]:
     return calls
 
 
-def _kind(call: Call) -> tuple[Any, ...]:
-    leaves, spec = pytree.tree_flatten(call)
-    kinds = (
-        (leaf.dtype, leaf.dim()) if isinstance(leaf, torch.Tensor) else leaf if _plain(leaf) else id(leaf)
-        for leaf in leaves
-    )
-    return (str(spec), *kinds)
-
-
-def _plain(leaf: Any) -> bool:
-    return leaf is None or isinstance(leaf, (bool, int, float, str))
+def _kind(value: Any) -> Any:
+    """What two calls have in common that one exported graph serves: the kinds of their tensors, and all other values."""
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor, value.dtype, value.dim()
+    if isinstance(value, Mapping):
+        return type(value), *((key, _kind(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(_kind, value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else id(value)
 
 
 def _join(name: str, own: str) -> str:
