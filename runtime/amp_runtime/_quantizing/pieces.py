@@ -91,7 +91,7 @@ def _calls_of_parts(model: nn.Module, call: Call) -> dict[str, list[Call]]:
 
 
 def _kind(value: Any) -> Any:
-    """What two calls have in common that one exported graph serves: the kinds of their tensors, and all other values."""
+    """What two calls have in common that one exported graph serves: kinds of tensors, and all other values."""
     if isinstance(value, torch.Tensor):
         return torch.Tensor, value.dtype, value.dim()
     if isinstance(value, Mapping):
