@@ -11,7 +11,7 @@ from amp_rules.plan.shards.afterwards import Afterwards
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.shards.table_kinds import CONTAINERS
 from amp_rules.plan.shards.tables import Tables
-from amp_rules.plan.shards.uses import KEEPS, TAKES_PARAMETERS, TELLS
+from amp_rules.plan.shards.uses import KEEPS, TAKES_PARAMETERS, TELLS, is_only_kept, taken_by
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program, Site
@@ -158,10 +158,7 @@ class _Use:
             f"`{text}` is read for more than training and clipping, and of a table each process has its rows only",
             "do it above the optimizer",
         )
-        node: ast.AST = given
-        parent = self._parents[node]
-        while isinstance(parent, (ast.keyword, ast.Dict, ast.List, ast.Tuple, ast.Starred, ast.BinOp, ast.IfExp)):
-            node, parent = parent, self._parents[parent]
+        node, parent = taken_by(given, self._parents)
         if isinstance(parent, ast.Call):
             if parent.func is node:
                 return None
@@ -172,7 +169,7 @@ class _Use:
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign)):
             return None  # looked at where it goes on to
         if isinstance(parent, (ast.For, ast.comprehension)):
-            return None if self._only_kept(parent) else problem
+            return None if is_only_kept(parent, self._parents, FACTS_OF_TENSORS - _SIZES, self._keeps) else problem
         return problem
 
     def _gone_through(self, given: ast.expr) -> ast.expr:
@@ -187,23 +184,6 @@ class _Use:
                 if any(isinstance(part, ast.Name) and part.id == given.id for part in walk(loop.target)):
                     return loop.iter
         return given
-
-    def _only_kept(self, loop: ast.For | ast.comprehension) -> bool:
-        """Whether a loop over parameters freezes them or keeps them for an optimizer, and does nothing else."""
-        target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
-        names = {node.id for node in walk(target) if isinstance(node, ast.Name)}
-        inside = loop if isinstance(loop, ast.For) else self._parents[loop]
-        for node in walk(inside):
-            if not (isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)):
-                continue
-            parent = self._parents[node]
-            if isinstance(parent, ast.Attribute) and parent.attr not in FACTS_OF_TENSORS - _SIZES:
-                return False
-            if isinstance(parent, (ast.BinOp, ast.UnaryOp)):
-                return False
-            if isinstance(parent, ast.Call) and not self._keeps(parent):
-                return False
-        return True
 
     def _keeps(self, call: ast.Call) -> bool:
         if isinstance(call.func, ast.Attribute) and call.func.attr in KEEPS:

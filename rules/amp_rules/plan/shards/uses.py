@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.shards.afterwards import Afterwards
@@ -170,10 +170,7 @@ class _Use:
             f"`{text}` is read for more than sizes, and each process has its part of a weight only",
             "",
         )
-        node: ast.AST = call
-        parent = self._parents[node]
-        while isinstance(parent, (ast.keyword, ast.Dict, ast.List, ast.Tuple, ast.Starred, ast.BinOp, ast.IfExp)):
-            node, parent = parent, self._parents[parent]
+        _, parent = taken_by(call, self._parents)
         if isinstance(parent, ast.Call):
             names = self._program.callee_names(parent, self._site.scope)
             makes = any(map(is_optimizer, self._program.flow.values(parent, self._site.scope)))
@@ -182,27 +179,8 @@ class _Use:
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)):
             return None  # where it goes on to, an optimizer takes it
         if isinstance(parent, (ast.For, ast.comprehension)):
-            return None if self._only_counts(parent) else problem
+            return None if is_only_kept(parent, self._parents, FACTS_OF_TENSORS, self._keeps) else problem
         return problem
-
-    def _only_counts(self, loop: ast.For | ast.comprehension) -> bool:
-        """Whether a loop over parameters asks for their sizes alone, freezes them, or keeps them for an optimizer."""
-        target = loop.target
-        if isinstance(target, ast.Tuple):  # of their names and themselves
-            target = target.elts[-1]
-        names = {node.id for node in walk(target) if isinstance(node, ast.Name)}
-        inside = loop if isinstance(loop, ast.For) else self._parents[loop]
-        for node in walk(inside):
-            if not (isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)):
-                continue
-            parent = self._parents[node]
-            if isinstance(parent, ast.Attribute) and parent.attr not in FACTS_OF_TENSORS:
-                return False
-            if isinstance(parent, (ast.BinOp, ast.UnaryOp)):
-                return False
-            if isinstance(parent, ast.Call) and not self._keeps(parent):
-                return False
-        return True
 
     def _keeps(self, call: ast.Call) -> bool:
         """Whether a call only keeps what it is given, or tells of it: ``decayed.append(p)``, ``len(p)``."""
@@ -213,3 +191,41 @@ class _Use:
 
 def _is_own_attribute(target: ast.expr, name: str) -> bool:
     return isinstance(target, ast.Attribute) and target.attr == name and isinstance(target.value, ast.Name)
+
+
+def taken_by(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> tuple[ast.AST, ast.AST]:
+    """What takes an expression, through displays, sums and keywords: its outermost part, and what that is in."""
+    parent = parents[node]
+    while isinstance(parent, (ast.keyword, ast.Dict, ast.List, ast.Tuple, ast.Starred, ast.BinOp, ast.IfExp)):
+        node, parent = parent, parents[parent]
+    return node, parent
+
+
+def is_only_kept(
+    loop: ast.For | ast.comprehension,
+    parents: Mapping[ast.AST, ast.AST],
+    facts: frozenset[str],
+    keeps: Callable[[ast.Call], bool],
+) -> bool:
+    """Whether a loop over parameters freezes them, or keeps them for an optimizer, and does nothing else.
+
+    Args:
+        loop: over parameters, or their names and themselves.
+        parents: by node.
+        facts: the attributes that it may ask for.
+        keeps: whether a call only keeps what it is given, or tells of it.
+    """
+    target = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
+    names = {node.id for node in walk(target) if isinstance(node, ast.Name)}
+    inside = loop if isinstance(loop, ast.For) else parents[loop]
+    for node in walk(inside):
+        if not (isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)):
+            continue
+        parent = parents[node]
+        if isinstance(parent, ast.Attribute) and parent.attr not in facts:
+            return False
+        if isinstance(parent, (ast.BinOp, ast.UnaryOp)):
+            return False
+        if isinstance(parent, ast.Call) and not keeps(parent):
+            return False
+    return True
