@@ -21,10 +21,9 @@ _DROPOUT = "amp_dropout"
 def export(model: nn.Module, call: Call) -> Any:
     """The exported program of ``model``, with every dimension free that the model leaves free."""
     args, kwargs = call
-    free = _free(args), _free(kwargs)
     with quietly():
         # By name, for arguments by keyword have no place of their own.
-        return torch.export.export(model, args, kwargs, dynamic_shapes=_by_parameter(model, args, free))
+        return torch.export.export(model, args, kwargs, dynamic_shapes=_by_parameter(model, _free(args), _free(kwargs)))
 
 
 def _free(value: Any) -> Any:
@@ -36,12 +35,9 @@ def _free(value: Any) -> Any:
     return rebuild_sequence(value, list(map(_free, value))) if isinstance(value, (list, tuple)) else None
 
 
-def _by_parameter(model: nn.Module, args: tuple[Any, ...], free: Any) -> Any:
-    free_args, free_kwargs = free
-    return tuple(free_args) if not free_kwargs else _named(model, args, free_args, free_kwargs)
-
-
-def _named(model: nn.Module, args: tuple[Any, ...], free_args: Any, free_kwargs: dict[str, Any]) -> dict[str, Any]:
+def _by_parameter(model: nn.Module, free_args: tuple[Any, ...], free_kwargs: dict[str, Any]) -> Any:
+    if not free_kwargs:
+        return free_args
     names = list(inspect.signature(model.forward).parameters)
     return {**dict(zip(names, free_args, strict=False)), **free_kwargs}
 

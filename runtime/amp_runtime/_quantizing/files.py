@@ -15,7 +15,7 @@ from amp_runtime._distributed.objects import bytes_of
 from amp_runtime._prepare import unwrap
 from amp_runtime._quantizing import exported
 from amp_runtime._quantizing.library import part, quietly
-from amp_runtime._quantizing.making import float_copy
+from amp_runtime._quantizing.making import float_copy, with_parts
 from amp_runtime._quantizing.models import QuantizedModel
 from amp_runtime._saving.atomic import write_atomically
 
@@ -91,9 +91,7 @@ def load_quantized(path: str | os.PathLike[str], model: nn.Module | None = None)
             f"{os.fspath(path)} holds weights that need the model's class; give model=..., made as that one was"
         )
     own = float_copy(unwrap(model))
-    for name, (graph, _) in graphs.items():
-        owner, _, leaf = name.rpartition(".")
-        setattr(own.get_submodule(owner), leaf, graph)
+    with_parts(own, {name: graph for name, (graph, _) in graphs.items()})
     inside = tuple(f"{name}." for name in graphs)
     missing, unexpected = own.load_state_dict(contents["weights"], strict=False, assign=True)
     if unexpected or [name for name in missing if not name.startswith(inside or ("\0",))]:

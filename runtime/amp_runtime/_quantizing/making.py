@@ -187,7 +187,7 @@ def _static(model: nn.Module, calls: list[Call]) -> QuantizedModel:
         expected = model(*calls[0][0], **calls[0][1])
         pieces = exportable(model, calls[0], left)
         graphs = {piece.name: exported.prepare(piece.program.module(), training=False) for piece in pieces}
-        whole = _with_parts(model, graphs)
+        whole = with_parts(model, graphs)
         problem: Exception | None = None
         try:
             if not _close(whole(*calls[0][0], **calls[0][1]), expected):
@@ -204,7 +204,7 @@ def _static(model: nn.Module, calls: list[Call]) -> QuantizedModel:
     if not any(buffer.dtype is torch.int8 for graph in converted.values() for buffer in _constants(graph)):
         raise ValueError("amp.quantize found nothing that can be int8 in the model; see left_float of 'dynamic'")
     result = QuantizedModel(
-        _with_parts(whole, converted), "static", left, before, {piece.name: piece.call for piece in pieces}
+        with_parts(whole, converted), "static", left, before, {piece.name: piece.call for piece in pieces}
     )
     for parameter in result.parameters():
         parameter.requires_grad_(False)
@@ -233,7 +233,7 @@ def _prepared(model: nn.Module, call: Call) -> PreparedModel:
     return result.train()
 
 
-def _with_parts(model: nn.Module, parts: dict[str, nn.Module]) -> nn.Module:
+def with_parts(model: nn.Module, parts: dict[str, nn.Module]) -> nn.Module:
     """The model with these modules in their places."""
     for name, module in parts.items():
         if not name:
