@@ -198,7 +198,9 @@ def check_other_ways_to_average_and_to_accumulate() -> None:
 def check_a_rank_without_data_moves_no_row() -> None:
     begin()
     torch.manual_seed(0)
-    data = torch.utils.data.TensorDataset(torch.tensor([1, 2, 3, 5, 6]), torch.zeros(5))
+    # One sample more than a batch each, so that all but one rank have no data in the last step.
+    samples = 2 * amp.world_size() + 1
+    data = torch.utils.data.TensorDataset(torch.arange(samples), torch.zeros(samples))
     loader = amp.prepare_loader(torch.utils.data.DataLoader(data, batch_size=2), uneven="join")
     net = nn.Embedding(ROWS, 2, sparse=True)
     reference = copy.deepcopy(net)
