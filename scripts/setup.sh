@@ -33,13 +33,14 @@ install() {
     printf '%s\n' "$wanted" >".venv/installed-$extra"
 }
 
-# Reports and the site are opened in Chromium by tests, which are passed over where there is none and none can be installed.
-install_chromium() {
-    if [ -x /usr/bin/chromedriver ] || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then return; fi
-    local packages="chromium chromium-driver fonts-dejavu-core"
+# Tests open reports and the site in Chromium, and complete command lines in zsh and fish. They are skipped where these are
+# missing and cannot be installed.
+install_packages() {
+    if { [ -x /usr/bin/chromedriver ] && [ -x /usr/bin/zsh ] && [ -x /usr/bin/fish ]; } || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then return; fi
+    local packages="chromium chromium-driver fonts-dejavu-core zsh fish"
     DEBIAN_FRONTEND=noninteractive timeout 300 sh -c \
-        "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null >.venv/chromium.log 2>&1 ||
-        echo "note: no Chromium could be installed (.venv/chromium.log)" >&2
+        "apt-get update -q && apt-get install -qy --no-install-recommends $packages" </dev/null >.venv/packages.log 2>&1 ||
+        echo "note: Chromium, zsh and fish could not be installed (.venv/packages.log)" >&2
 }
 
 # The site's playground needs it, and is left out of the site where it cannot be fetched.
@@ -69,4 +70,4 @@ install "${EXTRA:-dev}"
 PATH="$PWD/.venv/bin:$PATH"
 # Small models on few cores: more threads than cores only get in each other's way.
 export PATH OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-if [ "${BASH_SOURCE[0]}" = "$0" ]; then install_chromium && fetch_pyodide; fi
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then install_packages && fetch_pyodide; fi

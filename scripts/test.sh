@@ -34,13 +34,13 @@ mypy migrate/amp_migrate rules/amp_rules runtime/amp_runtime
 case "$mode" in
     quick) AMP_TEST_EXAMPLES=0.2 tests -m "not slow and not heavy" "$@" ;;
     usual)
-        install_chromium
+        install_packages
         fetch_pyodide
         tests "$@"
         ;;
     verify) tests -m campaign "$@" ;;
     full | whole)
-        install_chromium
+        install_packages
         fetch_pyodide
         install_ray
         install_torchao

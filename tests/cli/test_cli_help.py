@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from amp_migrate.commands.lint import main as lint
@@ -114,6 +116,41 @@ def test_each_shell_gets_its_code(command, name):
 def test_the_code_for_bash_is_one_that_bash_reads():
     code = CliRunner().invoke(migrate, ["completion", "bash"]).stdout
     assert subprocess.run(["bash", "-n"], input=code, text=True, capture_output=True).stderr == ""
+
+
+def in_shell(name, code):
+    """What a shell without settings of its own prints for some code, with the commands of this environment."""
+    shell = shutil.which(name)
+    if shell is None:
+        pytest.skip(f"no {name}: apt-get install {name}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "TERM": "xterm", "HOME": os.devnull}
+    options = ["--no-config"] if name == "fish" else ["-f"]
+    command = [shell, *options, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240).stdout
+
+
+@pytest.mark.heavy
+def test_fish_completes_by_its_code():
+    asked = 'complete -C "amp-migrate --opt-level o"; complete -C "amp-lint server --std"'
+    code = "amp-migrate completion fish | source; amp-lint completion fish | source; " + asked
+    found = [line.partition("\t")[0] for line in in_shell("fish", code).splitlines()]
+    assert found == ["O0", "O1", "O2", "O3", "--stdio"]
+
+
+@pytest.mark.heavy
+def test_zsh_completes_by_its_code():
+    # A terminal is needed: zsh completes only what is typed. What is read up to the words ends the waiting.
+    code = """
+    zmodload zsh/zpty
+    zpty typed zsh -f -i
+    zpty -w typed 'autoload -Uz compinit; compinit -u -D; eval "$(amp-migrate completion zsh)"; print RE""ADY'
+    zpty -r typed output '*READY*'
+    zpty -w -n typed $'amp-migrate verify --toler\t'
+    zpty -r typed output '*ance*' && print completed
+    zpty -d typed
+    """
+    assert in_shell("zsh", code).strip() == "completed"
 
 
 # ---- the summary -------------------------------------------------------------------------------------------
