@@ -168,6 +168,28 @@ def test_a_folder_without_init_is_a_package(program):
     assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Net"}
 
 
+def test_a_model_that_is_moved_before_it_is_known_is_not_its_trainer(program):
+    model = program(
+        """
+        import torch
+
+        class Trainer:
+            def move(self):
+                self.model = self.model.to("cpu")
+
+        class Builder(Trainer):
+            def build(self):
+                self.model = torch.nn.Linear(4, 2)
+
+        trainer = Builder()
+        trainer.move()
+        trainer.build()
+        """,
+    )
+    (node, scope), *_ = expressions(model, "self.model")
+    assert {value.kind for value in model.flow.values(node, scope)} & {"instance", "object"} == {"object"}
+
+
 def test_modules_that_import_each_other_are_read_once(program):
     model = program(
         "import one\none.first(3)\n",

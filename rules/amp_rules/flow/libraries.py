@@ -155,7 +155,9 @@ class Libraries:
         if name == "add_argument":
             declare_option(given.node, self._store)
         if name in RETURNS_RECEIVER:
-            return {receiver}
+            # What an attribute of a trainer gives is the attribute, of which no more is known, and not the trainer.
+            is_of_other = of is MemberOf.RESULT and receiver.kind == "instance" and not is_module(receiver)
+            return set() if is_of_other else {receiver}
         if name in PUTS_PART_BY_NAME and len(given.arguments) == 2:
             if is_chain(receiver):
                 self._store.write_element(receiver, Mark.ANY, given.arguments[1])

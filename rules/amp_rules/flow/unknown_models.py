@@ -1,5 +1,7 @@
 """Models that a call makes of which no more is known: ``eval(name)(options)``, ``zoo.build(name)`` of a library.
 
+So does what a class of the project gives for a key by code of its own: ``zoo["encoder", depth]``.
+
 The variable that such a call is put into says what it holds by what the program asks of it: it is called, and its
 parameters are asked for. That is a model, of any class.
 """
@@ -16,7 +18,7 @@ from amp_rules.flow.given_models import ASKED
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import GIVEN_MODEL, Value
-from amp_rules.roles.kinds import is_module
+from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
 from amp_rules.source.blocks import walk_body
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.models import RETURNS_RECEIVER
@@ -25,6 +27,9 @@ from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 _LOADED = "torch.load"
 _ASKED = ASKED | {"state_dict", "load_state_dict"}
 """What is called and asked for one of these is a model: what else has a state is not called."""
+
+_KNOWN = frozenset({"torch", "builtins", "numpy"})
+"""Packages of which it is known what their objects are."""
 
 
 class UnknownModels:
@@ -37,22 +42,28 @@ class UnknownModels:
         self._expressions = expressions
         self._called: set[CellKey] = set()
         self._handed_to: dict[CellKey, set[CellKey]] = {}
+        self._scopes: dict[ast.Dict, Scope] = {}
 
     def add(self) -> None:
         """Give each such variable a model; what follows from that is for the next rounds."""
         assigned: list[tuple[ast.Assign, Scope]] = []
+        calls: list[tuple[ast.Call, Scope]] = []
         for body, scope in self._reached.bodies():
             for node in walk_body(body):
                 if isinstance(node, ast.Call):
-                    self._see_call(node, scope)
+                    calls.append((node, scope))
+                elif isinstance(node, ast.Dict):
+                    self._scopes[node] = scope
                 elif isinstance(node, ast.Assign):
                     self._see_copy(node, scope)
                     assigned.append((node, scope))
-        for key, call in [item for node, scope in assigned for item in self._made(node, scope)]:
+        for call, scope in calls:
+            self._see_call(call, scope)
+        for key, maker in [item for node, scope in assigned for item in self._made(node, scope)]:
             held = self._following(key)
             is_asked = any(self._expressions.uses.get(item, set()) & _ASKED for item in held)
             if is_asked and held & self._called and self._is_open(key):
-                self._store.write(key, {Value("object", GIVEN_MODEL, call)})
+                self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
 
     # ---- what the program does with variables ----------------------------------------------------------------
 
@@ -62,9 +73,19 @@ class UnknownModels:
             self._called.add(key)
         for info in self._graph.callees(call):
             for name, argument in info.bound(call):
-                given = self._key(argument, scope)
-                if given is not None and name is not None:
-                    self._handed_to.setdefault(given, set()).add((info.node, name))
+                items = [(name, argument, scope)] if name is not None else self._items(argument, scope)
+                for parameter, item, place in items:
+                    given = self._key(item, place)
+                    if given is not None and parameter in info.parameters:
+                        self._handed_to.setdefault(given, set()).add((info.node, parameter))
+
+    def _items(self, mapping: ast.expr, scope: Scope) -> Iterator[tuple[str, ast.expr, Scope]]:
+        """What ``**mapping`` gives by name, of dictionaries that are written out, with the place where they are."""
+        for value in self._expressions.evaluate(mapping, scope):
+            if isinstance(value.site, ast.Dict) and value.site in self._scopes:
+                for key, item in zip(value.site.keys, value.site.values, strict=True):
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                        yield key.value, item, self._scopes[value.site]
 
     def _see_copy(self, node: ast.Assign, scope: Scope) -> None:
         given = self._key(node.value, scope)
@@ -85,19 +106,19 @@ class UnknownModels:
 
     # ---- where they are made ---------------------------------------------------------------------------------
 
-    def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.Call]]:
+    def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.expr]]:
         """The variables that the statement puts something unknown into."""
-        call = self._maker(node.value, scope)
-        if call is None or self._is_of_model(call, scope):
+        maker = self._maker(node.value, scope)
+        if maker is None or self._is_of_model(maker, scope):
             return
         for target in node.targets:
             for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 key = self._key(item, scope)
                 if key is not None:
-                    yield key, call
+                    yield key, maker
 
-    def _maker(self, node: ast.expr, scope: Scope) -> ast.Call | None:
-        """The call in ``make(name).to(device)``, and that of ``torch.load(path)["model"]``."""
+    def _maker(self, node: ast.expr, scope: Scope) -> ast.expr | None:
+        """The call in ``make(name).to(device)``, that of ``torch.load(path)["model"]``, and ``zoo[name]``."""
         while isinstance(node, ast.Call):
             func = node.func
             if isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER:
@@ -108,6 +129,8 @@ class UnknownModels:
                 return node
         if isinstance(node, ast.Subscript):
             loaded = self._expressions.evaluate(node.value, scope)
+            if any(value.kind == "instance" and value.ref.find_method("__getitem__") is not None for value in loaded):
+                return node
             sites = [value.site for value in loaded if value.kind == "object" and value.ref == _LOADED]
             return sites[0] if len(sites) == len(loaded) == 1 and isinstance(sites[0], ast.Call) else None
         return None
@@ -115,9 +138,9 @@ class UnknownModels:
     def _names(self, node: ast.expr, scope: Scope) -> set[str]:
         return {value.ref for value in self._expressions.evaluate(node, scope) if value.kind == "external"}
 
-    def _is_of_model(self, call: ast.Call, scope: Scope) -> bool:
+    def _is_of_model(self, maker: ast.expr, scope: Scope) -> bool:
         """Whether a method of what may be a model itself gives it: a part of that one, ``model.get_head()``."""
-        node: ast.expr = call
+        node = maker
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
             if isinstance(node, ast.Call):
                 node = node.func
@@ -141,7 +164,8 @@ class UnknownModels:
 
 def _may_be_asked(value: Value) -> bool:
     if value.kind == "object":
-        return not value.is_result
+        is_known = is_module(value) or is_optimizer(value) or is_scheduler(value) or is_loader_value(value)
+        return not value.is_result and (is_known or str(value.ref).partition(".")[0] in _KNOWN)
     if value.kind == "instance":
         bases = value.ref.external_bases() - {"builtins.object"}
         return bool(bases) or any(value.ref.find_method(name) is not None for name in (*ASKED, "__getattr__"))

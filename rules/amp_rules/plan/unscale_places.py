@@ -19,6 +19,7 @@ from amp_rules.roles.steps import Program, Site, calling, told_owner
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.vocabulary import Unscaled
 from amp_rules.torch.gradients import RUNS_TEXT
@@ -332,14 +333,14 @@ def _may_be_called(program: Program, info: FunctionFacts) -> bool:
     if info.cls is not None and _is_never_made(program, info):
         return False
     own = set(walk(info.node))
-    for node, _, _ in program.nodes():
+    for node, _, scope in program.nodes():
         if node in own:
             continue
         if isinstance(node, ast.Attribute) and node.attr == info.name and isinstance(node.ctx, ast.Load):
             return True
         if isinstance(node, ast.Constant) and node.value == info.name:
             return True
-        if info.cls is not None and _looks_up_any(node):
+        if info.cls is not None and _looks_up_any(program, node, scope):
             return True
     return False
 
@@ -369,15 +370,15 @@ def _names_class(node: ast.AST, name: str) -> bool:
     )
 
 
-def _looks_up_any(node: ast.AST) -> bool:
-    """``getattr(callback, name)(...)`` with a name that is put together."""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Call)
-        and blocks.path_of(node.func.func) == "getattr"
-        and len(node.func.args) > 1
-        and not isinstance(node.func.args[1], ast.Constant)
-    )
+def _looks_up_any(program: Program, node: ast.AST, scope: Scope) -> bool:
+    """``getattr(callback, name)(...)`` with a name that is put together; what a module has is no method."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Call)):
+        return False
+    found = node.func
+    if blocks.path_of(found.func) != "getattr" or len(found.args) < 2 or isinstance(found.args[1], ast.Constant):
+        return False
+    owners = program.flow.values(found.args[0], scope)
+    return not owners or any(owner.kind not in ("external", "module") for owner in owners)
 
 
 _UNSCALE = "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients"
