@@ -6,11 +6,12 @@ import ast
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from amp_rules.plan.between_epochs import BetweenEpochs
 from amp_rules.plan.definitions import Definition, Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.steps import Program, calling
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -79,19 +80,33 @@ class Remedies:
         """What is reduced for a place; None where nothing mends it."""
         kinds = {origin.kind for origin in sink.origins}
         if sink.need is Need.PATH or (kinds <= _TAKEN and sink.need is not Need.ROUNDS):
-            return [Reduction(sink.module, sink.node, None, sink.need, is_taken=True)]
+            return [self._of_main(sink)]
         if not kinds <= _AVERAGED:
             return None
         self._seen = set()
         self._need = sink.need
         if sink.need is Need.DECISION:
-            return self._test(sink.node, sink.scope, 0)
+            found = self._test(sink.node, sink.scope, 0)
+            return [self._of_main(sink)] if found is None and self._main_may_decide(sink) else found
         if sink.need is Need.WEIGHTS:
             return self._upstream(sink.node, sink.scope, 0)
         if sink.need is Need.RATE and sink.node is not _receiver(sink.what):
-            return self._number(sink.node, sink.scope, 0)
+            found = self._number(sink.node, sink.scope, 0)
+            return [self._of_main(sink)] if found is None and self._main_may_decide(sink) else found
         # ``takewhile(function, batches)``, and a schedule whose function reads what is local.
         return self._results(self._given_functions(sink), 0)
+
+    @staticmethod
+    def _of_main(sink: Sink) -> Reduction:
+        return Reduction(sink.module, sink.node, None, sink.need, is_taken=True)
+
+    def _main_may_decide(self, sink: Sink) -> bool:
+        """Whether a test between epochs rests on what was measured of batches, and on no count of what a rank has."""
+        if {origin.kind for origin in sink.origins} != {Kind.BATCH} or not isinstance(sink.node, ast.expr):
+            return False
+        between = BetweenEpochs(self._program, self._ranks, self._definitions)
+        site = Site(sink.module, sink.scope, blocks.body_of(sink.module, sink.node), sink.node)
+        return between.has(site) and not between.trains(site) and not between.counts(sink.node, sink.scope)
 
     def _given_functions(self, sink: Sink) -> set[FunctionFacts]:
         """The functions of the project that a library was given where it made what a place holds."""

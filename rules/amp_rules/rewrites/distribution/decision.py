@@ -3,7 +3,8 @@
 ## What it does
 A number of a process's own batches that decides what is trained goes through `amp.reduce_mean(...)`: where it is made,
 or in the test. So does one that decides by way of other variables, functions, counters or exceptions. What each process
-reads from its own clock goes through `amp.from_main_process(...)`.
+reads from its own clock goes through `amp.from_main_process(...)`. So does a test between two epochs, where no mean
+can be taken on the way from the batches to it: `if not is_best:`, where a method returned `is_best` among others.
 
 ## Why
 Each process sees its own batches. Where one skips a step that another takes, or stops earlier, the others
@@ -20,8 +21,9 @@ wait for it for ever. The mean is the number of all batches together, and NaN wh
         continue
 
 ## When it declines
-When a mean would not be right: of counts that say whether a process has anything to compute with, of flags, and of
-what is no number (AMP294).
+When a mean would not be right: of counts that say whether a process has anything to compute with, of flags within an
+epoch, and of what is no number (AMP294). A test between epochs that says itself whether steps are taken declines too:
+each process may have collected samples of its own for them.
 
 ## Leaving it out
 No: the processes would wait for each other.
