@@ -17,7 +17,15 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import ASKS_GROUP, EXCHANGES, JOINING_WORDS, JOINS, OWN_DISTRIBUTION, PROCESSES
+from amp_rules.torch.distributed import (
+    ASKS_GROUP,
+    ASKS_RANK,
+    EXCHANGES,
+    JOINING_WORDS,
+    JOINS,
+    OWN_DISTRIBUTION,
+    PROCESSES,
+)
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
@@ -51,7 +59,7 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             anew = f", or take its set-up out with all that uses it{elsewhere}, and several processes are written anew"
             recipe = by_hand + (anew if is_understood else "")
         yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
-    elif (asked := first_use(program, OWN_DISTRIBUTION, lambda _, *place: _is_idle(program, *place))) is not None:
+    elif (asked := _asked(program)) is not None:
         module, node, name = asked
         yield declining.decline(
             declining.OWN_DISTRIBUTION,
@@ -62,6 +70,16 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
+
+
+def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
+    """Where the program asks for a group of processes that nothing joins.
+
+    A logger that only asks for its rank does with several processes what its author meant for them: which values
+    differ between ranks by that is followed like all that differs.
+    """
+    asking = [use for use in uses(program, OWN_DISTRIBUTION) if not _is_idle(program, use[1], use[0])]
+    return None if {name for _, _, name in asking} <= ASKS_RANK else asking[0]
 
 
 def _started(program: Program) -> Iterator[Declined]:

@@ -79,8 +79,14 @@ class Remedies:
     def of(self, sink: Sink) -> _Found:
         """What is reduced for a place; None where nothing mends it."""
         kinds = {origin.kind for origin in sink.origins}
-        if sink.need is Need.PATH or (kinds <= _TAKEN and sink.need is not Need.ROUNDS):
+        is_object = sink.need is Need.RATE and sink.node is _receiver(sink.what)
+        if sink.need is Need.PATH or (kinds <= _TAKEN and sink.need is not Need.ROUNDS and not is_object):
             return [self._of_main(sink)]
+        if is_object and kinds == {Kind.CLOCK}:
+            # A schedule made from settings that hold a time: all ranks get the main process's time where it is read.
+            read = sorted(sink.origins, key=lambda origin: (str(origin.module.path), origin.line))
+            calls = [(origin.module, origin.node) for origin in read if isinstance(origin.node, ast.Call)]
+            return [Reduction(module, call, None, sink.need, is_taken=True) for module, call in calls]
         if not kinds <= _AVERAGED:
             return None
         self._seen = set()
@@ -90,9 +96,8 @@ class Remedies:
             return [self._of_main(sink)] if found is None and self._main_may_decide(sink) else found
         if sink.need is Need.WEIGHTS:
             return self._upstream(sink.node, sink.scope, 0)
-        if sink.need is Need.RATE and sink.node is not _receiver(sink.what):
-            found = self._number(sink.node, sink.scope, 0)
-            return [self._of_main(sink)] if found is None and self._main_may_decide(sink) else found
+        if sink.need is Need.RATE and not is_object:
+            return self._number(sink.node, sink.scope, 0)
         # ``takewhile(function, batches)``, and a schedule whose function reads what is local.
         return self._results(self._given_functions(sink), 0)
 

@@ -51,6 +51,9 @@ ASKS_GROUP = frozenset(
 )
 """What asks for a group of processes, or works in one that others joined."""
 
+ASKS_RANK = frozenset(f"torch.distributed.{name}" for name in ("get_rank", "is_available", "is_initialized"))
+"""What only asks whether there is a group, and for the rank in it: ranks may do other things then, and none waits."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")

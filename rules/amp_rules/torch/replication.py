@@ -101,7 +101,7 @@ PROCESS = frozenset(
         "tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile",
         "tempfile.mktemp", "threading.get_ident", "psutil.virtual_memory", "psutil.cpu_percent",
         "torch.cuda.memory_allocated", "torch.cuda.max_memory_allocated", "torch.cuda.memory_reserved",
-        "torch.cuda.mem_get_info",
+        "torch.cuda.mem_get_info", "torch.distributed.get_rank",
     }
 )  # fmt: skip
 """What names one process or its machine, or says how it fares."""
