@@ -250,8 +250,8 @@ _PAGES = {
         The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
         processes with `multiprocessing`, or share a model's memory between them. What is imported and not used does not
         count. Code for a group of processes which nothing joins is declined, but for a logger that asks for its rank
-        alone, and so are processes whose gradients nothing averages, and scripts of one process that start others beside
-        the training.
+        alone, and so are processes whose gradients nothing averages, and scripts of one process that start others
+        beside the training.
 
         ## Why
         Two ways of starting processes and averaging gradients in one script average twice or wait for each other
