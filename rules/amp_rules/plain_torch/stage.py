@@ -132,8 +132,8 @@ def _defect(module: Module, what: str) -> Declined:
         declining.DRAFT,
         module,
         None,
-        f"a defect of amp-migrate, not of the script: its draft {what}",
-        "report it with the lines that it is about; until it is mended, migrate with --target runtime",
+        f"a bug in amp-migrate, not in the script: its draft {what}",
+        "report it with the lines that it is about; until it is fixed, migrate with --target runtime",
     )
 
 

@@ -75,7 +75,7 @@ _PAGES = {
         process group. The page *From Ascend* has a table.
         """,
     notes.IDLE_COMMENT: """
-        A comment `# amp: skip` does nothing.
+        A comment `# amp: skip` has no effect.
 
         ## What is noted
         A comment that leaves no edit out, or that cannot be followed: codes that do not stand in brackets, a bracket
@@ -88,7 +88,7 @@ _PAGES = {
         Write `# amp: skip` or `# amp: skip[AMP301]` at the end of a line of the statement, or take the comment away.
         """,
     notes.PLAIN_TORCH: """
-        What plain PyTorch does not keep of a migration.
+        What a migration loses in plain PyTorch.
 
         ## What is noted
         With `--target torch`, once each for a file: what the runtime would keep and torch does not, where it concerns
@@ -117,7 +117,7 @@ _PAGES = {
         function of its own, or migrate with `--target runtime`.
         """,
     notes.NO_SWITCH: """
-        The script's own options got none for the level.
+        The script got no option for the level.
 
         ## What is noted
         With `--switch`: why a script got no option `--amp`, and at which place. It is migrated all the same.
@@ -150,7 +150,7 @@ _PAGES = {
         rate that is up to N times as large with a warmup. `--no-sync-bn` leaves batch norm as it was.
         """,
     notes.EVALUATION: """
-        What is evaluated by every process, or shared out.
+        What every process evaluates in full, or a share of.
 
         ## What is noted
         A loader outside of the training step: evaluated by every process over all samples, or shared out among them.
@@ -181,7 +181,7 @@ _PAGES = {
         found.
         """,
     notes.TABLES: """
-        Which embedding tables share their rows out.
+        Which embedding tables are sharded by rows.
 
         ## What is noted
         With `--shard-embeddings ROWS`, each `nn.Embedding` and `nn.EmbeddingBag` of the script: whether its rows are
@@ -196,7 +196,7 @@ _PAGES = {
         `amp.init(verbose=True)` prints which were.
         """,
     notes.NOT_SHARED: """
-        An evaluation that is not shared out, and why.
+        An evaluation that is not split across the processes, and why.
 
         ## What is noted
         With `--shard-eval`, a loop over a loader that evaluates a model and stays whole on every process, with what was
@@ -213,7 +213,7 @@ _PAGES = {
         finds.
         """,
     notes.TOTALS: """
-        A number counts what one process sees.
+        A number covers the data of one process only.
 
         ## What is noted
         A count, a total or an average that is printed or recorded, and that is about the batches of one process where
@@ -227,7 +227,7 @@ _PAGES = {
         count by `amp.world_size()`.
         """,
     notes.LOSS_OVER_BATCH: """
-        A loss sees the batch of one rank only.
+        A loss uses the batch of one rank only.
 
         ## What is noted
         A loss that relates the samples of a batch to each other: contrastive losses, triplets that are mined from the
@@ -244,7 +244,7 @@ _PAGES = {
         the features with a function that passes gradients on before the loss is computed.
         """,
     notes.STEPS: """
-        What is done every so many steps is done less often.
+        What happens every so many steps happens less often.
 
         ## What is noted
         A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000, a function that
@@ -264,7 +264,7 @@ _PAGES = {
         `amp.share_of(...)`.
         """,
     notes.OWN_LEFT: """
-        Something of the script's own processes is left as it is.
+        A part of the script's own distributed code is left as it is.
 
         ## What is noted
         With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
@@ -282,7 +282,7 @@ _PAGES = {
         is none, let every process compute the value, or send it from the first: `torch.distributed.broadcast`.
         """,
     notes.APEX_KEPT: """
-        Something of Apex stays: its interface, from the runtime, or an extension that the runtime has not.
+        A part of Apex stays: its interface, which the runtime has, or an extension, which it has not.
 
         ## What is noted
         The imports were changed and nothing else, because `--apex compat` asks for it, or because of a place that was
@@ -298,7 +298,7 @@ _PAGES = {
         copied class, take the runtime's, where the note names one.
         """,
     notes.APEX_LEVEL: """
-        The level stays the one that Apex was given.
+        The script keeps the level that it gave to Apex.
 
         ## What is noted
         A script that called `amp.initialize` with an `opt_level` of its own, which is kept.
@@ -310,7 +310,7 @@ _PAGES = {
         Change the level in `amp.init(...)`, or set `AMP_OPT_LEVEL` for a run.
         """,
     notes.OLD_TORCH: """
-        A script for Apex is brought up to a current PyTorch.
+        A script for Apex is updated to a current PyTorch.
 
         ## What is noted
         Rewrites of AMP5 that came without `--modernize`, since the script uses Apex: those of what a current PyTorch

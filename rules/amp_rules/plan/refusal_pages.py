@@ -24,7 +24,7 @@ _PAGES = {
         obstacle.
         """,
     declining.ALREADY_MIXED: """
-        The script has mixed precision of its own, and keeps it.
+        The script has its own mixed precision, and keeps it.
 
         ## What is refused
         The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
@@ -42,7 +42,7 @@ _PAGES = {
         run: `amp-migrate --undo` takes the earlier run back.
         """,
     declining.NOT_IN_TORCH: """
-        Plain PyTorch has no words for something.
+        Plain PyTorch cannot express something.
 
         ## What is refused
         With `--target torch`, a script that needs what only the runtime does: gradients that are averaged at the step,
@@ -58,7 +58,7 @@ _PAGES = {
         again.
         """,
     declining.DRAFT: """
-        The tool's own check found a defect in what it was about to show.
+        The tool's own check found a bug in its draft.
 
         ## What is refused
         A draft that would not be right as a program. Before anything is shown, each new text is compared with the
@@ -161,8 +161,8 @@ _PAGES = {
         scaler leaves out the optimizer's step, but not a line that adds them to the weights.
 
         ## What to do by hand
-        Call `amp.scaler.unscale_(optimizer)` once, between the backward pass and the first look at the gradients. In a
-        hook divide by `amp.scaler.get_scale()`.
+        Call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients.
+        In a hook divide by `amp.scaler.get_scale()`.
         """,
     declining.UNKNOWN_MODEL: """
         The model that an optimizer trains was not found.
@@ -181,7 +181,7 @@ _PAGES = {
         on from there. The optimizer may be built before or after that, with shards after it.
         """,
     declining.OTHER_FRAMEWORK: """
-        Another framework than PyTorch trains.
+        A framework other than PyTorch trains.
 
         ## What is refused
         Scripts that import Paddle, MindSpore, TensorFlow, JAX, MXNet or Chainer and no torch; scripts that import both,
@@ -204,8 +204,8 @@ _PAGES = {
 
         ## Why
         A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the
-        script does not show them. A sharded model keeps a share of each gradient on each rank, which one scaler for all
-        cannot see; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
+        script does not show them. A sharded model keeps a shard of each gradient on each rank, which a single scaler
+        cannot check; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
         unscaled.
 
         ## What to do by hand
@@ -240,11 +240,11 @@ _PAGES = {
 
         ## What to do by hand
         Let the comment name only what can be left out (`# amp: skip[AMP301]`), or rewrite that place by hand as the
-        page of the rewrite shows. `--ignore AMP1` leaves mixed precision out altogether; several processes in full
-        precision are `--ddp --opt-level O0`.
+        page of the rewrite shows. `--ignore AMP1` leaves mixed precision out altogether; for distributed training in
+        full precision use `--ddp --opt-level O0`.
         """,
     declining.OWN_DISTRIBUTION: """
-        The script has processes of its own, and keeps them.
+        The script has its own distributed training, and keeps it.
 
         ## What is refused
         The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
@@ -264,7 +264,7 @@ _PAGES = {
         process; then migrate it, and start it with `torchrun`. A module that other scripts share keeps it.
         """,
     declining.HAND_BATCHES: """
-        Batches are made in a way that cannot be shared out.
+        Batches are made in a way that cannot be split across processes.
 
         ## What is refused
         Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
@@ -364,7 +364,7 @@ _PAGES = {
         statement that reads them.
         """,
     declining.BATCHES_IN_A_ROW: """
-        Each batch goes on where the last one ended.
+        Each batch continues where the last one ended.
 
         ## What is refused
         A training loop over a loader without `shuffle=True` whose model is given what it computed for the batch
@@ -380,7 +380,7 @@ _PAGES = {
         anew with each batch. Where the batches are in no order, say `shuffle=True`.
         """,
     declining.NOT_SHARDED: """
-        A model cannot be shared out over the processes.
+        A model cannot be sharded over the processes.
 
         ## What is refused
         With `--shard`, a script that does with a sharded model what needs it whole: a weight that is read, a part or a
@@ -397,7 +397,7 @@ _PAGES = {
         Change the place that is named, or leave out `--shard`: `--ddp` keeps a whole model on each process.
         """,
     declining.TABLES_NOT_SHARDED: """
-        Embedding tables cannot be shared out over the processes.
+        Embedding tables cannot be sharded over the processes.
 
         ## What is refused
         With `--shard-embeddings`, a script whose large tables are used for more than lookups once the optimizer is
@@ -428,8 +428,8 @@ _PAGES = {
         one process.
 
         ## What to do by hand
-        Ask for the rewrite that the message names as well, or leave several processes out with `--no-ddp`. In full
-        precision they are `--ddp --opt-level O0`.
+        Ask for the rewrite that the message names as well, or use `--no-ddp`. For distributed training in full
+        precision use `--ddp --opt-level O0`.
         """,
     declining.SHARED_MODULE: """
         Two scripts need a module rewritten differently.

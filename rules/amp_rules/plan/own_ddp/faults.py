@@ -27,7 +27,9 @@ Fault = tuple[Module, ast.AST, str]
 def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
     for second, first in joined_twice(own):
-        text = f"the processes have joined at line {first.line} already: torch raises where a group is made twice"
+        text = (
+            f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
+        )
         yield second.module, second.node, text
     yield from _forwards(own)
     yield from known_to_first(own)
@@ -94,7 +96,7 @@ def _restored(own: OwnDdp) -> Iterator[Fault]:
         names = [f"`{site.module.text(site.node.func.value)}`" for site in alone]  # type: ignore[attr-defined]
         names += [f"`{path}`" for path in _counted_from(own, first)]
         listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-        text = "one process alone takes up what was saved of {}: the others go on with what they began with"
+        text = "only one process loads the saved state of {}: the others keep their initial values"
         yield first.module, first.node, text.format(listed)
 
 

@@ -48,7 +48,7 @@ MODELS = Asked(
 TABLES = Asked(
     declining.TABLES_NOT_SHARDED,
     "leave out --shard-embeddings: each process then has the whole tables",
-    "the rows of its tables are shared out",
+    "the rows of its tables are sharded",
     "has copies of tables that all processes put together",
     "table",
     is_plain=True,

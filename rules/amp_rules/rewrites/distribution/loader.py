@@ -146,7 +146,7 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
                 site.node,
                 f"no DataLoader feeds `{site.module.text(site.loss)}`: each process would step an environment of its "
                 f"own (`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
-                "leave several processes out with `--no-ddp`; or give each rank its share of the environments by "
+                "use `--no-ddp`; or give each rank its share of the environments by "
                 "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
             )
             continue

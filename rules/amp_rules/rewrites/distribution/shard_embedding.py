@@ -1,4 +1,4 @@
-"""Share the rows of large embedding tables out over the processes.
+"""Shard the rows of large embedding tables over the processes.
 
 ## What it does
 With `--shard-embeddings ROWS`, a line `amp.shard_embedding(model, min_rows=ROWS)` goes below the model and above its
@@ -39,7 +39,7 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.text.vocabulary import ModelPlace
 
-RULE = Rule("AMP222", "shard-embedding", "Large tables share their rows out over the processes.", "distribution")
+RULE = Rule("AMP222", "shard-embedding", "The rows of large tables are sharded over the processes.", "distribution")
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -49,7 +49,7 @@ def changes(context: Context) -> Iterator[Change]:
         return
     for home in sharding.places:
         place = ModelPlace(home.module, home.statement, home.variable, is_optional=home.is_optional, before=home.before)
-        message = f"the tables of `{home.variable}` with {sharding.tables.min_rows} rows or more share them out"
+        message = f"the tables of `{home.variable}` with {sharding.tables.min_rows} rows or more are sharded"
         written = context.vocabulary.tables_shared_out(place, sharding.tables.min_rows)
         yield Change.written(RULE, home.module, home.statement, message, written)
 

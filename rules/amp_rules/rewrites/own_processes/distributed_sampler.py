@@ -126,7 +126,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if not own.is_joined_at(site.module, call):
         return "it is made before the processes have joined, for all that is known"
     if own.word(site.module, _SAMPLER) is None or own.word(site.module, _INITIALISED) is None:
-        return "nothing at the head of this file imports torch for certain"
+        return "the head of this file does not import torch in every case"
     statement = site.statement
     if not isinstance(statement, (ast.Assign, ast.Return, ast.AnnAssign)) or any(
         isinstance(item, (ast.Lambda, ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.IfExp))
