@@ -133,7 +133,7 @@ class _Command(CommandWithOthers):
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Neither report nor count the findings that FILE lists.",
+    help="Do not report or count the findings that FILE lists.",
 )
 @click.option(
     "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."

@@ -69,7 +69,7 @@ def _unread(program: Program) -> Iterator[Declined]:
                 None,
                 f"no backward pass was found, and {error.path.name}, which calls `backward`, cannot be read: "
                 f"{error.message}",
-                "mend that file first, then migrate again",
+                "fix that file first, then migrate again",
             )
 
 

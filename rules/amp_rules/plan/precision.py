@@ -284,7 +284,7 @@ def _unreadable(program: Program) -> Iterator[Declined]:
                         module,
                         node,
                         f"`{module.text(node)}` leads to {error.path.name}, which cannot be read: {error.message}",
-                        "mend that file first, then migrate again",
+                        "fix that file first, then migrate again",
                     )
 
 

@@ -224,7 +224,7 @@ _PAGES = {
         What the module holds is not known: it may be the model, or a second training step.
 
         ## What to do by hand
-        Mend that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
+        Fix that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
         name of an argument. A module that was not found is found by `sys.path`, by packaging, or by a `PYTHONPATH` in a
         script of the project; of an installed library, migrate the file that trains.
         """,
