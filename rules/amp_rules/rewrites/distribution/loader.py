@@ -6,10 +6,10 @@ under torchrun each process gets its share, in a new order every epoch. Loaders 
 every process.
 
 ## Why
-Without it every process trains on the same batches, at the price of several devices and the effect of one. A loader
-that is evaluated too is wrapped in the training loop only, so that its metrics stay those of all data; so is one
-whose length a schedule is given that is stepped once an epoch, `T_max=len(train_loader)`. One that comes from a file
-in which nothing else changes is prepared at the variable that takes it.
+Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
+is wrapped in the training loop only, so that its metrics stay those of all data; the same holds for a loader whose
+length goes to a schedule that is stepped once an epoch, `T_max=len(train_loader)`. One that comes from a file in which
+nothing else changes is prepared at the variable that takes it.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
