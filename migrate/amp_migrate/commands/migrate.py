@@ -127,7 +127,7 @@ class _Command(CommandWithOthers):
 @click.option(
     "--launch-lines/--no-launch-lines",
     default=None,
-    help="With --ddp, also change commands that start a migrated script and name the number of processes, to torchrun. "
+    help="With --ddp, also rewrite to torchrun the commands that start a migrated script with a number of processes. "
     "[default: no]",
 )
 @click.option(

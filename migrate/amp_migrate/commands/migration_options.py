@@ -32,7 +32,7 @@ _MIGRATION = (
     click.option(
         "--ddp/--no-ddp",
         default=None,
-        help="Also migrate to several processes (distributed data parallel). [default: no]",
+        help="Also migrate to distributed data parallel training, by several processes. [default: no]",
     ),
     click.option(
         "--sync-bn/--no-sync-bn",
@@ -48,7 +48,7 @@ _MIGRATION = (
     click.option(
         "--shard-eval/--no-shard-eval",
         default=None,
-        help="With --ddp, split evaluation over the processes where the results stay those of one process. "
+        help="With --ddp, split evaluation across the processes if the results stay those of one process. "
         "[default: no]",
     ),
     click.option(
