@@ -204,7 +204,7 @@ WHOLE = {
     ),
     "the last value of an object that averages": (
         "m = Meter()\nfor x, y in test_loader:\n    m.add(model(x).sum().item())\nreturn m.value",
-        "it is not known what of `m` is used behind the loop",
+        "it is not known what of `m` is used after the loop",
     ),
     "training mode": (
         "model.eval()\nmodel.train()\nhits = 0\nfor x, y in test_loader:\n    hits += len(model(x))\nreturn hits",

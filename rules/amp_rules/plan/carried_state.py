@@ -41,7 +41,7 @@ def _decline(where: Site, path: str) -> Declined:
         where.node,
         f"`{path}` comes from the last batch, and the loader gives its batches in order: a process that gets only "
         "some of the batches would continue from the wrong state",
-        "use `--no-ddp`; or give each rank its own part of every sequence, and reset `{path}` at each batch",
+        f"use `--no-ddp`; or give each rank its own part of every sequence, and reset `{path}` at each batch",
     )
 
 

@@ -49,7 +49,8 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
         alone[0].node,
         f"the step of `{own[0].module.text(own[0].call)}` ({_place(own[0], alone[0].module)}) has its own mixed "
         f"precision; {f'{len(alone)} others have' if many else 'this one has'} none ({places})",
-        "put the script's autocast and scaler around these, too; or take its own out, then migrate again",
+        "put the script's autocast and scaler around these steps, too; or remove them from the script, then migrate "
+        "again",
     )
 
 

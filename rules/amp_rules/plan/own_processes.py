@@ -48,7 +48,7 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             message, by_hand = lacking
             # Without its set-up, what uses it (``model.module``, ``if rank == 0:``) stops a script; others may need it.
             elsewhere = "" if module is program.entry else ", unless other scripts need it"
-            anew = f", or take its set-up out with all that uses it{elsewhere}, and several processes are written anew"
+            anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
             recipe = by_hand + (anew if is_understood else "")
         yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
     elif (asked := first_use(program, OWN_DISTRIBUTION, lambda _, *place: _is_idle(program, *place))) is not None:
@@ -83,7 +83,7 @@ def _started(program: Program) -> Iterator[Declined]:
                     f"`{text}` runs `{functions[0].name}` in another process beside the training: each rank "
                     "would start one"
                 )
-                recipe = "do its work in the workers of a DataLoader, or start it on one rank, by hand"
+                recipe = "do its work in the workers of a DataLoader, or start it by hand on one rank"
             else:
                 message = f"`{text}` starts its own processes, and nothing puts them into a process group"
         elif (

@@ -389,7 +389,7 @@ def _half_models(program: Program) -> Iterator[Declined]:
                 scope.module,
                 node,
                 f"`{scope.module.text(node)}` makes parameters half already",
-                "take the script's own half precision out, then migrate with --opt-level O2",
+                "remove the script's own half precision, then migrate with --opt-level O2",
                 already=True,
             )
 

@@ -54,8 +54,9 @@ def _forwards(own: OwnDdp) -> Iterator[Fault]:
         yield (
             site.module,
             call,
-            f"one process alone runs `{site.module.text(call)}`, and DistributedDataParallel sends the model's buffers "
-            f"to all before it: the others receive them in a later pass at best; `{name}.module` sends nothing",
+            f"only one process runs `{site.module.text(call)}`, and DistributedDataParallel broadcasts the model's "
+            "buffers before it: the other processes receive them in a later pass, if at all; "
+            f"`{name}.module` broadcasts nothing",
         )
 
 

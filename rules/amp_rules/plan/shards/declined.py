@@ -41,7 +41,7 @@ MODELS = Asked(
     declining.NOT_SHARDED,
     "leave out --shard: each process then has the whole model",
     "it is sharded",
-    "gives each process its parts alone",
+    "gives each process only its shards",
     "part",
     is_plain=False,
 )

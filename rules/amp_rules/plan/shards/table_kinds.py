@@ -91,7 +91,7 @@ def _made(program: Program, value: Value, call: ast.Call, scope: Scope) -> str |
     for name, index in (("max_norm", norm), ("scale_grad_by_freq", scale)):
         node = given.get(name) or (call.args[index] if len(call.args) > index else None)
         if node is not None and not (isinstance(node, ast.Constant) and not literal(node)):
-            return f"has `{name}=`, for which a process would need the rows of all"
+            return f"has `{name}=`, for which a process would need the rows of all processes"
     dtype = given.get("dtype")
     if dtype is not None and not program.names(dtype, scope) & FLOAT32_TYPES:
         return "has `dtype=`, and sharded rows are float32"

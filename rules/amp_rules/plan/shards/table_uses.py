@@ -149,7 +149,7 @@ class _Use:
         text, given = self._site.module.text(call.func), self._site.module.text(self._site.node)
         if "torch.save" in names:
             return f"`{given}` is saved whole, and each process has only its rows of a table", "save its state"
-        return f"`{text}` is given `{given}`, and it is not known what it does with sharded tables", ""
+        return f"`{text}` gets `{given}`, and it is not known what it does with sharded tables", ""
 
     def _parameters(self, given: ast.expr) -> tuple[str, str] | None:
         """Parameters go to an optimizer or a function that clips."""

@@ -167,8 +167,8 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.table}` has a row for each sample: each process would write those of its share and read the rest "
-            "as they were",
+            f"`{site.table}` has a row for each sample: each process would write the rows of its share, and the other "
+            "rows would stay old",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
     for site in sample_queues(program, data):
@@ -176,8 +176,8 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.table}` keeps samples of earlier batches: each process would have those of its own share, or all "
-            "of them those of rank 0's",
+            f"`{site.table}` keeps samples of earlier batches: each process would keep samples of its own share, or "
+            "all processes those of rank 0",
             f"write the samples of all processes: `amp.gather(...)` of what `{site.table}` is given",
         )
 
@@ -191,8 +191,8 @@ def _mixed(data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             iterated,
-            f"`{text}` gives a training loop its batches too: it would give this one a share of them",
-            "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
+            f"`{text}` also feeds a training loop: this loop would get only a share of the batches",
+            "iterate `amp.prepare_loader(...)` of it in the training loop, and leave this loop unchanged",
         )
 
 
@@ -203,8 +203,8 @@ def _first(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"each round makes `{site.module.text(site.node)}` anew and takes one batch of it, which would be smaller "
-            "with a share",
+            f"each iteration makes `{site.module.text(site.node)}` again and takes one batch of it; a share would "
+            "make this batch smaller",
             "let each rank draw whole tasks of its own: `amp.seed_by_rank()` before the loop, and the loader as it is",
         )
 
@@ -217,6 +217,7 @@ def _counted(program: Program, processes: Distribution) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each has a share of them",
+            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each process has only a share "
+            "of them",
             "write `range(len(loader))`, or iterate over the loader itself",
         )

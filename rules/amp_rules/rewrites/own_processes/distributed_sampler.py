@@ -79,8 +79,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             elif reason:
                 own.leave(RULE, site.module, site.node, f"every process goes through all of the data: {reason}")
     for site in whole_on_each(own):
-        text = f"every process goes through all of the data: `{site.module.text(site.node)}` is no loader of torch's"
-        own.leave(RULE, site.module, site.node, f"{text}, and nothing there shares it out")
+        text = f"every process goes through all of the data: `{site.module.text(site.node)}` is not a loader of torch"
+        own.leave(RULE, site.module, site.node, f"{text}, and nothing there splits it")
 
 
 def _made(own: OwnDdp, value: Value) -> Site | None:
