@@ -32,6 +32,11 @@ def imported_runtime() -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
+def trains_here() -> bool:
+    """Whether migrated scripts run in this environment as it is: the runtime and torch are installed."""
+    return imported_runtime() is not None and PathFinder.find_spec("torch") is not None
+
+
 def other_runtime() -> str | None:
     """Say that scripts here import another runtime than the one that this program writes for, and what to do."""
     own, imported = own_runtime(), imported_runtime()

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from amp_migrate import runtimes
+from amp_migrate.out import summary
 from amp_migrate.vendoring import installed
 from cli_standin import TRAIN
 
@@ -76,3 +77,19 @@ def test_where_the_runtime_is_gone_it_is_said_how_to_get_it(own, invoke, monkeyp
     done = invoke("train.py", "-w", "--vendor")
     assert done.exit_code == 2
     assert "the package amp_runtime, which is to be copied, is missing here: pip install " in done.stderr
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_the_line_that_installs_the_runtime_is_for_where_it_is_missing(folder, invoke, monkeypatch, is_here):
+    monkeypatch.setattr(summary, "trains_here", lambda: is_here)
+    (folder / "train.py").write_text(TRAIN)
+    done = invoke("train.py", "-w")
+    assert done.exit_code == 0 and ("next: where it trains: " in done.stderr) is not is_here
+
+
+def test_a_runtime_without_torch_trains_nowhere(own, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:2])
+    assert runtimes.imported_runtime() == own and not runtimes.trains_here()
+    (own.parent / "torch").mkdir()
+    (own.parent / "torch/__init__.py").touch()
+    assert runtimes.trains_here()

@@ -116,6 +116,13 @@ def conflict(file):
     file.write_text(TRAIN + "# half resolved\n")
 
 
+def test_a_refused_file_has_its_error_and_no_notes(repository, invoke):
+    change(repository / "b.py")
+    refused = invoke("b.py", "--ddp", "-w")
+    assert refused.exit_code == 2 and "error: b.py: " in refused.stderr and "AMP280" not in refused.stderr
+    assert "AMP280" in invoke("b.py", "--ddp", "-w", "--allow-dirty").stderr
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

@@ -43,7 +43,7 @@ def test_fix_mends_what_is_safe(write, invoke):
     assert path.read_text() == SAFE
     assert done.exit_code == 1
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["AMP602", "AMP602"]
-    assert "mended 1 file: AMP601 2, AMP701 1, AMP801 1\n" in done.stderr
+    assert "fixed 1 file: AMP601 2, AMP701 1, AMP801 1\n" in done.stderr
     assert "2 findings in 1 file; 2 more with --unsafe-fixes\n" in done.stderr
 
 
@@ -175,9 +175,9 @@ def test_diff_shows_what_fix_would_do(write, invoke):
     assert "-y = fill(x, 1)\n" in done.stdout and "+y = full(x)\n" in done.stdout
     assert "eps" not in done.stdout
     assert "+    return log(x + eps)\n" in invoke("a.py", "--diff", "--unsafe-fixes").stdout
-    assert done.stderr == "would mend 1 file\n"
+    assert done.stderr == "would fix 1 file\n"
     done = invoke("b.py", "--diff")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "nothing to mend\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "nothing to fix\n")
 
 
 def test_standard_input_comes_back_mended(invoke):

@@ -74,9 +74,7 @@ def test_noise_of_a_process_is_seeded_by_its_rank(tmp_path: Path) -> None:
 
 
 DROPOUT = "        x = nn.functional.dropout(x)\n"
-OWN = (
-    "if RANK > 0:\n    torch.manual_seed(torch.initial_seed() + RANK)  # each process draws noise of its own\nfor epoch"
-)
+OWN = "if RANK > 0:\n    torch.manual_seed(torch.initial_seed() + RANK)  # each process draws its own noise\nfor epoch"
 
 
 def _says_equal_noise(folder: Path, text: str) -> bool:

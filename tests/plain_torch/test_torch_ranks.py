@@ -176,6 +176,14 @@ def test_a_decision_by_the_clock_is_the_first_ones(tmp_path: Path) -> None:
     assert text.count("def from_main_process(value):") == 1
 
 
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_numpy_is_named_where_only_the_new_code_needs_it(tmp_path: Path, is_imported: bool) -> None:
+    after = "    if time.time() - start > 3600:\n        break\n"
+    text = epochs(before="import time\nstart = time.time()\n", after=after)
+    report, _ = in_torch(tmp_path, text if is_imported else text.replace("import numpy as np\n", ""))
+    assert any("NumPy" in note.text for note in report.notes) is not is_imported
+
+
 def test_a_start_that_runs_again_joins_once(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(of_main(MAIN))

@@ -53,7 +53,7 @@ def scripts(keep: Callable[[Script], Any], *, all_in_every_run: bool = False) ->
 def gets_through_in_half(script: Script, plain_proofs: PlainProofs) -> None:
     """Skip what no migration can bring about: torch may have no kernel for a layer in half on this processor."""
     if plain_proofs.plain_autocast(script).status:
-        pytest.skip("the original does not get through under torch's own autocast here")
+        pytest.skip("the original fails under torch's own autocast here")
 
 
 def is_half_on_cuda_alone(script: Script, plain_proofs: PlainProofs) -> bool:

@@ -42,7 +42,7 @@ def evidence(script: str = "train.py", steps: int = 50, verdict: str = "proved",
     messages = {
         "proved": f"All {steps} losses, gradient norms and updates are the same in every bit.",
         "disproved": "The loss of step 2 (train.py:48, in the migrated version train.py:51) is 2.41, not 2.36.",
-        "unproved": "The original does not repeat itself: `loss` differs from run to run, so nothing can be compared.",
+        "unproved": "The original is not reproducible: `loss` differs from run to run, so nothing can be compared.",
     }
 
     def run(name, level, losses, scales=(), processes=1, **more):
@@ -53,9 +53,9 @@ def evidence(script: str = "train.py", steps: int = 50, verdict: str = "proved",
         script=script,
         arguments=("--epochs", "1", "--name", "a|b `c` <i>"),
         verdict=verdict,
-        summary="The migrated script repeats the original in float32 bit for bit; 6 of 6 checks hold.",
+        summary="The migrated script reproduces the original in float32 bit for bit; 6 of 6 checks hold.",
         checks=(
-            Check("runs", "The migrated script runs", "proved", "All 5 runs of it got through."),
+            Check("runs", "The migrated script runs", "proved", "All 5 runs of it finished without an error."),
             Check("o0-exact", "O0 gives exactly the original's losses", verdict, messages[verdict]),
             Check("o0-scaled", "No gradient is used while it is scaled", "proved", "A scale of 1024 changes no bit."),
             Check(
@@ -119,7 +119,7 @@ def failed() -> Evidence:
 
 
 def varying() -> Evidence:
-    """Evidence of a script that does not repeat itself."""
+    """Evidence of a script that is not reproducible."""
     found = evidence(verdict="unproved", summary="The original differs from itself when it is run twice.", speeds=())
     first = found.runs[0]
     again = replace(first, name="original again", losses=(first.losses[0], *(loss + 0.5 for loss in first.losses[1:])))

@@ -339,7 +339,7 @@ def test_of_a_script_that_does_not_repeat_itself_no_loss_is_told_as_a_number(sev
         re.sub(r"<svg\b.*?</svg>", "", form(several, found), flags=re.DOTALL)
         for found in (once, replace(once, runs=runs))
     )
-    assert text == again and "varies" in text and "The script does not repeat itself" in text
+    assert text == again and "varies" in text and "The script is not reproducible" in text
 
 
 def test_memory_is_told_of_a_gpu_only_and_in_two_digits(several):

@@ -62,7 +62,7 @@ def noted(folder: Path, loss: str, made: str = "", *, ddp: bool = True) -> list[
 )
 def test_losses_that_compare_samples_are_noted(tmp_path: Path, loss: str) -> None:
     (text,) = noted(tmp_path, loss)
-    assert text.endswith("relates the samples of a batch: each process has those of its own batch only")
+    assert text.endswith("compares the samples of a batch: each process compares only those of its own batch")
     assert not noted(tmp_path, loss, ddp=False)
 
 

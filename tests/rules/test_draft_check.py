@@ -164,6 +164,6 @@ def test_where_only_the_part_for_several_processes_is_wrong_precision_is_migrate
 
 def test_the_reason_says_that_it_is_no_mistake_of_the_script_and_where(drafted):
     refusal = drafted(without("amp.scaler.update()")).refusals[0]
-    assert refusal.message.startswith("a defect of amp-migrate, not of the script: ")
+    assert refusal.message.startswith("a bug in amp-migrate, not in the script: ")
     assert "report it" in refusal.recipe
     assert SCRIPT.splitlines()[refusal.span.start.line - 1].strip() == "if extra_optimizer is not None:"

@@ -342,14 +342,14 @@ def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))
     assert (report.distribution, [note.code for note in report.notes]) == ("already", ["AMP288"])
-    assert report.refusals[0].recipe.startswith("what they lack is told by AMP288;")
+    assert report.refusals[0].recipe.startswith("notes AMP288 name what is missing;")
 
 
 def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
     text = "import horovod.torch as hvd\n" + LACKING.replace("rank = dist.get_rank()", "rank = hvd.rank()")
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
     assert report.distribution == "already"
-    assert report.refusals[0].recipe.startswith("what these processes may lack was not looked at;")
+    assert report.refusals[0].recipe.startswith("these processes were not checked for missing parts;")
 
 
 @pytest.mark.parametrize(
@@ -368,6 +368,4 @@ def test_several_processes_are_said_to_be_written_anew_only_where_the_step_is_un
         text = text.replace("            optimizer.step()\n", "            update(optimizer)\n")
     report, _ = completed(tmp_path, text)
     (refusal,) = [item for item in report.refusals if item.code == "AMP290"]
-    assert ("several processes are written anew" in refusal.recipe) is (
-        is_understood and report.precision == "migrated"
-    )
+    assert ("the migration writes a new set-up" in refusal.recipe) is (is_understood and report.precision == "migrated")

@@ -145,7 +145,7 @@ def test_what_is_understood_is_shared_out(case: str, tmp_path: Path) -> None:
     evaluation, wanted = SHARED[case]
     after, told = report_on(tmp_path, evaluation)
     assert "amp.share_evaluation(test_loader)" in after and wanted in after
-    assert [text.startswith("`test_loader` is shared out: counts are exactly") for text in told] == [True]
+    assert [text.startswith("`test_loader` is split across the processes: counts equal") for text in told] == [True]
 
 
 WHOLE = {
@@ -153,22 +153,22 @@ WHOLE = {
         "hits = 0\nfor x, y in test_loader:\n    hits += len(model(x))\n    if hits > 9:\n        break",
         "break",
     ),
-    "the last batch": ("for x, y in test_loader:\n    out = model(x)\nreturn out", "`out` is used behind the loop"),
+    "the last batch": ("for x, y in test_loader:\n    out = model(x)\nreturn out", "`out` is used after the loop"),
     "the number of rounds": (
         "total = 0\nfor i, (x, y) in enumerate(test_loader):\n    total += model(x).sum()\nreturn total / (i + 1)",
-        "`i` is used behind the loop",
+        "`i` is used after the loop",
     ),
     "an order that is kept": (
         "rows = []\nfor i, (x, y) in enumerate(test_loader):\n    rows.append((i, model(x)))\nreturn rows",
-        "what `rows` is given rests on what one process has counted",
+        "what `rows` is given depends on what one process has counted",
     ),
     "a state": (
         "state = torch.zeros(3)\nfor x, y in test_loader:\n    state = model(x).mean(0) + 0.5 * state\nreturn state",
-        "`state` goes from one batch to the next",
+        "`state` is carried from one batch to the next",
     ),
     "an extreme": (
         "best = 0\nfor x, y in test_loader:\n    best = max(best, model(x).max().item())\nreturn best",
-        "`best` goes from one batch to the next",
+        "`best` is carried from one batch to the next",
     ),
     "what is filled before": (
         "hits = 5\nfor x, y in test_loader:\n    hits += len(model(x))\nreturn hits",
@@ -176,11 +176,11 @@ WHOLE = {
     ),
     "two loops": (
         "hits = 0\nfor _ in range(2):\n    for x, y in test_loader:\n        hits += len(model(x))\nreturn hits",
-        "`hits` does not begin anew right before the loop",
+        "`hits` is not reset right before the loop",
     ),
     "a list that goes on": (
         "for x, y in test_loader:\n    history.append(model(x))\nreturn history",
-        "`history` does not begin anew right before the loop",
+        "`history` is not reset right before the loop",
     ),
     "noise": (
         "hits = 0\nfor x, y in test_loader:\n    hits += model(x + torch.randn(4)).sum()\nreturn hits",
@@ -204,7 +204,7 @@ WHOLE = {
     ),
     "the last value of an object that averages": (
         "m = Meter()\nfor x, y in test_loader:\n    m.add(model(x).sum().item())\nreturn m.value",
-        "it is not known what of `m` is used behind the loop",
+        "it is not known what of `m` is used after the loop",
     ),
     "training mode": (
         "model.eval()\nmodel.train()\nhits = 0\nfor x, y in test_loader:\n    hits += len(model(x))\nreturn hits",
@@ -223,18 +223,18 @@ def test_what_is_not_understood_stays_whole_and_is_named(case: str, tmp_path: Pa
     after, told = report_on(tmp_path, evaluation)
     assert "evaluat" not in after.replace("evaluate(", "").replace("evaluation(history", "").replace("evaluator", "")
     (text,) = told
-    assert text.startswith("every process evaluates the whole of `test_loader`: ") and why in text
+    assert text.startswith("every process evaluates all of `test_loader`: ") and why in text
 
 
 def test_without_the_option_and_left_out_nothing_changes(tmp_path: Path) -> None:
     evaluation, _ = SHARED["a count of all samples"]
     plain = report_on(tmp_path, evaluation, Options(ddp=True))
     assert report_on(tmp_path, evaluation, replace(OPTIONS, ignore=("AMP223",))) == plain
-    assert "share_evaluation" not in plain[0] and "is whole on every process" in plain[1][0]
+    assert "share_evaluation" not in plain[0] and "is evaluated in full by every process" in plain[1][0]
 
 
 def test_plain_torch_says_that_it_has_no_words(tmp_path: Path) -> None:
     evaluation, _ = SHARED["a count of all samples"]
     after, told = report_on(tmp_path, evaluation, replace(OPTIONS, target="torch"))
     assert after == report_on(tmp_path, evaluation, Options(ddp=True, target="torch"))[0]
-    assert told == ["every process evaluates the whole of `test_loader`: plain PyTorch has no words for it"]
+    assert told == ["every process evaluates all of `test_loader`: plain PyTorch cannot express it"]

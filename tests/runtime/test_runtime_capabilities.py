@@ -211,7 +211,9 @@ def notes_of(run: Callable[[], Any]) -> list[str]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         run()
-    return [str(warning.message) for warning in said if "slow here" in str(warning.message)]
+    found = [warning for warning in said if "slow here" in str(warning.message)]
+    assert all(warning.filename == __file__ for warning in found), "the line is the script's"
+    return [str(warning.message) for warning in found]
 
 
 def test_automatic_bfloat16_is_said_once_to_be_slow_where_it_is(without_bfloat16: None) -> None:

@@ -105,7 +105,7 @@ def test_a_version_without_distribution_is_compared_alone_and_that_is_said(verif
     )
     assert evidence.verdict == "proved", evidence.checks
     assert not any(run.processes > 1 for run in evidence.runs)
-    assert any("nothing of several processes" in note for note in evidence.notes)
+    assert any("no distributed training" in note for note in evidence.notes)
 
 
 GPUS, OPTION = "train_gpus.py", "train_option.py"

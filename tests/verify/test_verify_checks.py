@@ -624,11 +624,19 @@ def test_one_process_hangs_by_what_the_original_takes() -> None:
     assert out_of_time(23.0, rank(LOSSES[:1]), name=O0).verdict == "disproved"
 
 
+def test_a_package_that_is_not_installed_is_no_fault_of_the_migration() -> None:
+    lacks = "ModuleNotFoundError: No module named '%s' (install it for /usr/bin/python, where the script runs)"
+    check = found(runs(failed("O1", lacks % "timm")))["runs"]
+    assert check.verdict == "unproved" and "The package timm is not installed" in check.message
+    for name in ("amp_runtime", "torch", "timm.models.gone"):
+        assert found(runs(failed("O1", lacks % name)))["runs"].verdict == "disproved"
+
+
 def test_where_one_process_did_not_get_through_several_are_not_said_to_hang() -> None:
     one = [failed(name, "x", level="O0", status="timeout", seconds=0.0) for name in (O0, ORIGINAL_TOGETHER)]
     trace = run(O1_TOGETHER, rank(), rank(), level="O1", status="timeout", seconds=9e9, failure=Failure("late"))
     plain, alone = failed(PLAIN_AMP, "x", level=None), failed("O1", "x")
-    assert "O1, together (2 processes) did not" in (message := found(runs(*one, trace, plain, alone))["runs"].message)
+    assert "O1, together (2 processes) failed" in (message := found(runs(*one, trace, plain, alone))["runs"].message)
     assert "wait for each other" not in message
 
 
@@ -964,7 +972,7 @@ def test_an_original_that_does_not_repeat_itself_is_nothing_to_be_near_to() -> N
     again = run(ORIGINAL_AGAIN, rank([1.5 * loss for loss in LOSSES]), level=None)
     checks = found({**traces, again.name: again})
     assert (checks["o1-band"].verdict, checks["one-process"].verdict) == ("unproved", "unproved")
-    assert "repeat" in checks["one-process"].message
+    assert "reproducible" in checks["one-process"].message
 
 
 def test_random_numbers_in_the_step_make_equal_losses_impossible() -> None:

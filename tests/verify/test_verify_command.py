@@ -177,7 +177,7 @@ NOT_RUN = {
     "import": (
         SCRIPT.replace("import argparse\n", "import argparse\nimport no_such_module_here\n"),
         "import no_such_module_here",
-        "No module named 'no_such_module_here'; is it installed where the script runs",
+        "No module named 'no_such_module_here' (install it for ",
     ),
     "file": (
         SCRIPT[:LOOP] + "open('data/train.csv')\n" + SCRIPT[LOOP:],

@@ -134,9 +134,7 @@ def test_losses_are_numbers_only_where_the_original_repeats_itself() -> None:
     repeated, varied = (evidence(runs=(*evidence().runs, again)) for again in (same, other))
     assert (repeats(evidence()), repeats(repeated), repeats(varied)) == (True, True, False)
     assert "0.625" in "\n".join(table(repeated)) and "varies" not in render(repeated, "never")
-    assert "0.625" not in "\n".join(table(varied)) and "note: The script does not repeat itself" in render(
-        varied, "never"
-    )
+    assert "0.625" not in "\n".join(table(varied)) and "note: The script is not reproducible" in render(varied, "never")
 
 
 def test_what_is_in_the_way_is_what_the_verdict_rests_on() -> None:

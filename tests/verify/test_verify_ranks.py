@@ -217,7 +217,7 @@ WRONG = {
         WEIGHTED,
         ((WEIGHTS, "sampler=WeightedRandomSampler(weights if amp.world_size() == 1 else torch.ones(128), 128)"),),
         "draws",
-        "other shares",
+        "other frequencies",
     ),
     "twice as many samples": Wrong(
         WEIGHTED, (("(weights, 128)", "(weights, 128 * amp.world_size())"),), "draws", "together"

@@ -128,9 +128,9 @@ def off(size: float, start: int = STEPS // 2) -> list[float]:
     ("own", "plain", "verdict", "words"),
     [
         (0.04, 0.0, "proved", "farthest"),
-        (0.30, 0.28, "proved", "half does it"),
+        (0.30, 0.28, "proved", "half precision is the cause"),
         (-0.30, 0.31, "proved", "amplifies rounding"),
-        (-0.30, 0.29, "unproved", "nothing can be told"),
+        (-0.30, 0.29, "unproved", "cannot be decided"),
         (0.30, 0.0, "disproved", "amp-lint"),
         (-0.30, 0.04, "disproved", "amp-lint"),
         (-0.15, 0.04, "unproved", "not much less"),

@@ -78,7 +78,7 @@ def test_a_failure_of_several_processes_tells_where_their_ways_part() -> None:
     broken = replace(run(O0_TOGETHER, *ranks), status="failed", failure=Failure("RuntimeError: Connection closed"))
     check = checked(checks_of_runs, run(ORIGINAL, process(0, batches)), run(O0, process(0, batches)), broken)
     assert check is not None
-    assert "Their ways part at train.py:5 (`if loss > 9:`)" in check.message
+    assert "The ranks take different branches at train.py:5 (`if loss > 9:`)" in check.message
 
 
 # ---- what samples hold -----------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ STEPS = {
         BACKWARD_C,
     ),
     "an option of the optimizer left out": Wrong(
-        GAN, (("lr=0.01, betas=(0.5, 0.9)", "lr=0.01"),), "o0-exact", "The original repeats itself", BACKWARD_C
+        GAN, (("lr=0.01, betas=(0.5, 0.9)", "lr=0.01"),), "o0-exact", "The original is reproducible", BACKWARD_C
     ),
     "a graph that is gone when it is used": Wrong(
         GAN,

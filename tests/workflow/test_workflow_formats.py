@@ -139,7 +139,7 @@ def test_github_shows_errors_refusals_and_hunks_in_this_order(folder, invoke, fi
     _, properties, message = found[1]
     assert (properties["file"], properties["title"]) == ("closure/train.py", "AMP191 optimizer-closure")
     reason, recipe = message.split("%0A")
-    assert "its scale would change in between" in reason and recipe.startswith("keep this optimizer in FP32")
+    assert "the loss scale could change in between" in reason and recipe.startswith("keep this optimizer in FP32")
     # What a migration consists of comes first, and the import that it needs last.
     assert "AMP102" in found[2][1]["title"] and found[-1][1]["title"] == "AMP101 init"
 

@@ -96,7 +96,9 @@ class _Command(CommandWithOthers):
 )
 @click.option("--dtype", type=Words(HALF_TYPES), help="Half precision type. [default: fp16]")
 @click.option("--device", type=Words(DEVICES), help="Device that the code runs on. [default: cuda]")
-@click.option("--ddp/--no-ddp", default=None, help="Check the code as run by several processes. [default: no]")
+@click.option(
+    "--ddp/--no-ddp", default=None, help="Check the code as run distributed, by several processes. [default: no]"
+)
 @click.option(
     "--select",
     multiple=True,
@@ -133,7 +135,7 @@ class _Command(CommandWithOthers):
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Neither report nor count the findings that FILE lists.",
+    help="Do not report or count the findings that FILE lists.",
 )
 @click.option(
     "--write-baseline", type=click.Path(path_type=Path), metavar="FILE", help="List all findings in FILE and exit."
@@ -187,7 +189,7 @@ class _Command(CommandWithOthers):
 @click.version_option(package_name="amp-migrate", prog_name="amp-lint")
 @click.pass_context
 def main(ctx: click.Context, /, **arguments: Any) -> None:
-    """Find what goes wrong in mixed precision or with several processes in PyTorch code.
+    """Find what goes wrong in mixed precision or distributed training in PyTorch code.
 
     PATH is a file, a folder, a notebook, or '-' for standard input. The code is read and never run.
 

@@ -64,8 +64,8 @@ A file with an error is left unchanged, and the other files are still migrated.
 10 runs. The journal is in the folder amp-migrate of the project's .git folder, or outside
 git in $XDG_STATE_HOME/amp-migrate (~/.local/state/amp-migrate).
 
-Defaults can be set under [tool.amp-migrate] in pyproject.toml, as in opt-level = "O2": for the options that say what is
-migrated and how it is written (but --entry), and for --strict and --baseline. There, exclude = [...] takes gitignore
+Set defaults under [tool.amp-migrate] in pyproject.toml, such as opt-level = "O2". Its keys are the options under "What
+is migrated" (except --entry) and "How it is written", and strict and baseline. The key exclude = [...] takes gitignore
 patterns of files to skip.
 """
 
@@ -127,7 +127,7 @@ class _Command(CommandWithOthers):
 @click.option(
     "--launch-lines/--no-launch-lines",
     default=None,
-    help="With --ddp, also change commands that start a migrated script and name the number of processes, to torchrun. "
+    help="With --ddp, also rewrite to torchrun the commands that start a migrated script with a number of processes. "
     "[default: no]",
 )
 @click.option(
@@ -154,7 +154,7 @@ class _Command(CommandWithOthers):
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Neither report nor count the declined steps that FILE lists.",
+    help="Do not report or count the declined steps that FILE lists.",
 )
 @click.option(
     "--write-baseline",

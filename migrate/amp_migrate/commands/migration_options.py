@@ -32,7 +32,7 @@ _MIGRATION = (
     click.option(
         "--ddp/--no-ddp",
         default=None,
-        help="Also migrate to several processes (distributed data parallel). [default: no]",
+        help="Also migrate to distributed data parallel training, by several processes. [default: no]",
     ),
     click.option(
         "--sync-bn/--no-sync-bn",
@@ -48,15 +48,15 @@ _MIGRATION = (
     click.option(
         "--shard-eval/--no-shard-eval",
         default=None,
-        help="With --ddp, split evaluation over the processes where the results stay those of one process. "
+        help="With --ddp, split evaluation across the processes if the results stay those of one process. "
         "[default: no]",
     ),
     click.option(
         "--shard-embeddings",
         type=click.IntRange(min=1),
         metavar="ROWS",
-        help="With --ddp, share the rows of embedding tables out over the processes, of tables with so many rows or "
-        "more. [default: none]",
+        help="With --ddp, shard embedding tables with at least this many rows over the processes, by rows. [default: "
+        "none]",
     ),
     click.option("--fused/--no-fused", default=None, help="Use fused optimizer kernels. [default: yes]"),
     click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),
@@ -75,7 +75,7 @@ _MIGRATION = (
         "--apex",
         type=Words(APEX_MODES),
         help="How to migrate scripts for NVIDIA Apex. idiom rewrites them like other scripts, compat changes only "
-        "their imports, auto is idiom where the whole project is understood and else compat. [default: auto]",
+        "their imports, auto is idiom if the whole project is understood, and otherwise compat. [default: auto]",
     ),
     click.option(
         "--modernize/--no-modernize",

@@ -41,7 +41,7 @@ _SEPARATED = "amp_migrate.separated"
 _EXIT_CODES = help_on_exit_codes(
     {
         ExitCode.FINE: "proved: every check that applies ran to its end and holds",
-        ExitCode.FOUND: "disproved: a check does not hold; the result says which, and where",
+        ExitCode.FOUND: "disproved: a check failed; the result says which, and where",
         ExitCode.ERROR: "an error: a wrong option, a file that cannot be read, a Python without torch",
         ExitCode.NOTHING_SHOWN: "not proved: a check is open, the script does not run, or nothing was migrated",
     }
@@ -96,14 +96,14 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
     """Run a training script before and after its migration, and compare what it computes.
 
     The original and the migrated script run in temporary copies of the project, with the same seeds: in float32 (O0),
-    where the losses have to be the same to the last bit, at the levels that compute in half, and in several processes.
+    where the losses must be equal to the last bit, at the levels that use half precision, and in several processes.
 
     \b
       amp-migrate verify train.py                              migrate in memory, run, compare
       amp-migrate verify train.py --steps 200 -- --epochs 1    with arguments for the script
       amp-migrate verify train.py --target torch               the version in plain PyTorch
       amp-migrate verify train.py --base main                  what a branch migrated
-      amp-migrate verify train.py --against train_ddp.py       what a person, another tool or a model migrated
+      amp-migrate verify train.py --against train_ddp.py       what a person, another tool or an AI model migrated
     """
 
     procs_given = ctx.get_parameter_source("procs") is not ParameterSource.DEFAULT

@@ -120,9 +120,14 @@ _OPTIONS = (
         "against",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Compare with this version instead, whoever made it: a script, or a folder laid out like the project.",
+        help="Compare with this version instead, made by hand or by another tool: a script, or a folder laid out like "
+        "the project.",
     ),
-    click.option("--base", metavar="REVISION", help="Compare the work tree with this revision of git as the original."),
+    click.option(
+        "--base",
+        metavar="REVISION",
+        help="Use this git revision as the original, and the work tree as the migrated version.",
+    ),
     click.option(
         "--link",
         "links",

@@ -56,7 +56,7 @@ UNUSED_SUPPRESSION = RuleInfo(
         Finds `# amp: ignore` comments that hide no finding in the mode of the run, and codes in them that no rule has.
 
         ## Why
-        The code was mended, or the comment stands on the wrong line; either way it would hide the next finding there.
+        The code was fixed, or the comment is on the wrong line; either way it would hide the next finding there.
 
         ## Before
             loss = F.cross_entropy(model(x), y)  # amp: ignore[AMP601]

@@ -239,7 +239,7 @@ def _fix(linting: Linting, found: LintRun, messages: Messages) -> None:
     found.mended = written
     if written:
         rules = ", ".join(f"{code} {count}" for code, count in sorted(applied.items()))
-        messages.line((f"mended {plural(written, 'file')}", "green"), f": {rules}")
+        messages.line((f"fixed {plural(written, 'file')}", "green"), f": {rules}")
 
 
 def _diff(request: Request, linting: Linting, found: LintRun, messages: Messages) -> int:
@@ -260,7 +260,7 @@ def _print_diffs(request: Request, files: Sequence[MendedFile], found: LintRun, 
             print_diff(part, "utf-8", request.color)
     for problem in found.problems:
         messages.problem(problem)
-    messages.line(f"would mend {plural(len(changed), 'file')}" if changed else "nothing to mend")
+    messages.line(f"would fix {plural(len(changed), 'file')}" if changed else "nothing to fix")
     if found.problems:
         return ExitCode.ERROR
     return ExitCode.FOUND if changed and not request.exit_zero else ExitCode.FINE

@@ -142,7 +142,7 @@ def _checked(source: SourceFile, text: str) -> str:
     try:
         parse_source(SourceFile(source.path, source.encode(text), text, source.encoding))
     except SourceError as error:
-        raise RuntimeError(f"the mended text does not parse ({error.message})") from error
+        raise RuntimeError(f"the fixed text does not parse ({error.message})") from error
     return text
 
 

@@ -18,7 +18,7 @@ from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.run.migration import Run
 from amp_migrate.run.scripts import Scripts
-from amp_migrate.runtimes import other_runtime
+from amp_migrate.runtimes import other_runtime, trains_here
 
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
@@ -134,7 +134,7 @@ class Summary(Messages):
         if distributed and not run.launches.found:
             launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
-        if needs_runtime:
+        if needs_runtime and not trains_here():
             from amp_migrate.installation import runtime_line
 
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
@@ -218,7 +218,9 @@ class Summary(Messages):
             first = report.refusals[0]
             where = place(first.path, first.span.start.line if first.span else None, cell=first.cell)
             self.line(f"  {where}: ", (f"{first.code} {first.name}", "yellow"), ", as above")
-        for note in report.notes if not alone else ():
+        # What was refused writing has one line, its error; the notes come with the run that writes.
+        is_silent = alone or any(change.path.resolve() in self.unwritten for change in report.changes)
+        for note in report.notes if not is_silent else ():
             if note not in noted:
                 where = place(note.path, note.line, cell=note.cell)
                 self.line(f"  note: {where}: ", (f"{note.code} {note.name}", "cyan"), f": {note.text}")

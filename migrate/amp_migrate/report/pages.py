@@ -347,9 +347,9 @@ def _level(options: Options) -> str:
     if options.shard:
         words.append("models sharded")
     if options.ddp and options.shard_embeddings is not None:
-        words.append(f"tables of {options.shard_embeddings} rows shared out")
+        words.append(f"tables of {options.shard_embeddings} sharded by rows")
     if options.ddp and options.shard_eval:
-        words.append("evaluations shared out")
+        words.append("evaluations split across processes")
     if options.target == "torch":
         words.append("plain PyTorch")
     if options.dtype != "auto":

@@ -155,7 +155,7 @@ class Editor:
                 offered += self._of_finding(document, item, lines)
         safe = [item for item in found.diagnostics if item.finding.fix and item.finding.fix.safety == "safe"]
         if safe and _wanted(messages.FIX_ALL, only):
-            action = types.CodeAction("amp-lint: mend all that is safe", messages.FIX_ALL)
+            action = types.CodeAction("amp-lint: apply all safe fixes", messages.FIX_ALL)
             offered.append(_asked(action, document, "all"))
         if self._resolves_later():
             return offered

@@ -144,7 +144,7 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
     settings = settings.overridden({key: arguments[key.replace("-", "_")] for key in keys})
     if settings.options.shard:
         if arguments["ddp"] is False:
-            raise UserError("--shard shares models out over several processes, and --no-ddp has one: take one of them")
+            raise UserError("--shard needs several processes, and --no-ddp has one: use one of the two")
         settings = settings.overridden({"ddp": True})
         _refuse_beside_shards(settings.options)
     if settings.options.shard_embeddings is not None:
@@ -172,8 +172,8 @@ def _refuse_beside_shards(options: Options) -> None:
         )
     if options.shard_eval:
         raise UserError(
-            "--shard needs all processes in every forward pass, and --shard-eval gives each its own number of batches: "
-            "take one of them"
+            "--shard needs all processes in every forward pass, and --shard-eval gives each its own number of "
+            "batches: use one of the two"
         )
 
 
@@ -184,9 +184,11 @@ def _refuse_beside_tables(options: Options) -> None:
         UserError: the two cannot both be followed, wherever each of them was said.
     """
     if not options.ddp:
-        raise UserError("--shard-embeddings shares tables out over several processes: add --ddp, or leave it out")
+        raise UserError("--shard-embeddings needs several processes: add --ddp, or leave it out")
     if options.shard:
-        raise UserError("--shard shares tables out with the rest of the model: take one of it and --shard-embeddings")
+        raise UserError(
+            "--shard already shards tables with the rest of the model: use --shard or --shard-embeddings, not both"
+        )
     if options.opt_level in HALVED:
         raise UserError(
             f"--shard-embeddings keeps float32 rows, and {options.opt_level} has half weights: take --opt-level O1, "
@@ -205,7 +207,7 @@ def _refuse_beside_tables(options: Options) -> None:
     if options.shard_eval:
         raise UserError(
             "--shard-embeddings needs all processes in every lookup, and --shard-eval gives each its own number of "
-            "batches: take one of them"
+            "batches: use one of the two"
         )
 
 

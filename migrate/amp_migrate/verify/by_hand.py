@@ -175,7 +175,7 @@ class ByHand:
             yield from self._notes_on_plain(self.plain)
         if self.native:
             yield (
-                "The migrated version does without the runtime: at O0 its torch.autocast and GradScaler are turned off "
+                "The migrated version does not use the runtime: at O0 its torch.autocast and GradScaler are turned off "
                 "from outside, and O1 is the version as it is."
             )
         if self.local_rank:

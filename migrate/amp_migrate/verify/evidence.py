@@ -52,7 +52,7 @@ class Measured:
         scales: the loss scale at each; empty where none was used.
         skipped: steps that the scaler skipped.
         peak_memory: bytes of the largest process; None if unknown.
-        error: why it did not get through, with file and line; None if it did.
+        error: why it failed, with file and line; None if it did.
         sites: which of the script's backward calls each loss is of, from 0; empty where there is but one.
         deviation: how far its smoothed losses are from the original's at most, relative; None where they were not
             compared.

@@ -1,4 +1,4 @@
-"""Why a run did not get through: which line of the user's, and what to do about it."""
+"""Why a run failed: which line of the user's, and what to do about it."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ def out_of_time(seconds: float, made: int, output: str) -> Failure:
     """The time was up after so many backward calls; another time it would be some more or fewer."""
     far = "some of its backward calls" if made else "no backward call"
     advice = "ask for fewer --steps" if made else "give it less to do before it trains"
-    message = (
-        f"it had made {far} when the {seconds:g} s that it may take were up; allow more with --timeout, or {advice}"
-    )
+    message = f"it had made {far} at its time limit of {seconds:g} s; allow more with --timeout, or {advice}"
     return Failure(message, output=output)
 
 
@@ -236,7 +234,7 @@ def _line_before(old: str, new: str, number: int) -> int | None:
 
 def _advice(kind: str, message: str, python: str, project: CopiedProject) -> str:
     if kind in ("ModuleNotFoundError", "ImportError"):
-        return f"; is it installed where the script runs ({python})? --python chooses another"
+        return f" (install it for {python}, where the script runs, or name another Python with --python)"
     if kind == "FileNotFoundError":
         folder = project.cwd.relative_to(project.root).as_posix()
         within = "" if folder == "." else f" the folder {folder} of"

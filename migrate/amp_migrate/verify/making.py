@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, Trace]:
-    """Make the runs; where the original does not get through there is nothing to compare with."""
+    """Make the runs; where the original fails there is nothing to compare with."""
     try:
         return _make_all(maker, asked, progress)
     except StartAgainError:

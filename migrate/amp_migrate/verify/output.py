@@ -87,7 +87,7 @@ class Progress(Messages):
         if trace.usable:
             self.line(f"  {trace.name}: {plural(steps, 'step')} in {trace.seconds:.1f} s")
         else:
-            self.line(f"  {trace.name}: ", ("did not get through", "yellow"), f" ({trace.seconds:.1f} s)")
+            self.line(f"  {trace.name}: ", ("failed", "yellow"), f" ({trace.seconds:.1f} s)")
 
 
 def words_of(going: Going) -> str:

@@ -25,8 +25,8 @@ O1_TOGETHER = "O1, together"
 RUNS: Mapping[str, str] = MappingProxyType(
     {
         ORIGINAL: "the untouched script, one process",
-        ORIGINAL_AGAIN: "the original a second time: does it repeat itself?",
-        O0: "the migrated script in float32: has to repeat the original exactly",
+        ORIGINAL_AGAIN: "the original a second time: is it reproducible?",
+        O0: "the migrated script in float32: has to reproduce the original exactly",
         O0_SCALED: "the same with a fixed loss scale: finds gradients that are read or used while scaled",
         PLAIN_AMP: "the original under torch's own autocast and loss scaling: what half precision does to it by itself",
         "O1": "the migrated script under autocast",

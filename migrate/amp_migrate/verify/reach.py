@@ -11,7 +11,7 @@ _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def reach(traces: Traces) -> str:
-    """What follows "How far it reaches:"; empty where the original did not get through, or nothing ran beside it.
+    """What follows "How far it reaches:"; empty where the original failed, or nothing ran beside it.
 
     It holds for what ended well only, so no run in it is one that a check has to name.
     """

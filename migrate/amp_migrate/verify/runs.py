@@ -42,7 +42,7 @@ _DROP_IN = b"amp_runtime.apex"
 
 
 class StartAgainError(Exception):
-    """Runs have to be made again in new interpreters: one did not get through in a forked process, and does in one."""
+    """Runs have to be made again in new interpreters: one failed in a forked process, and does in one."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Maker:
         return trace
 
     def _tried_afresh(self, planned: Planned, batches: Joined | None) -> Trace:
-        """Make in new interpreters what did not get through in forked processes; what it says there is what counts."""
+        """Make in new interpreters what failed in forked processes; what it says there is what counts."""
         forking, self.starter = self.starter, Fresh()
         # Most of the time would go by before the first step there.
         self._is_timed = False

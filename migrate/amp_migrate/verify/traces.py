@@ -258,7 +258,7 @@ class RankTrace:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run did not get through.
+    """Why a run failed.
 
     Attributes:
         message: the last line of the error, or what happened to the process.

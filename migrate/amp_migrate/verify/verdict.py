@@ -135,12 +135,12 @@ def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check], 
     if repeats.ID in open_:
         others = [id_ for id_ in open_ if id_ != repeats.ID]
         besides = f", and {together_in_words(others)} stayed open" if others else ""
-        return f"It is not known that the original repeats itself ({repeats.ID}){besides}."
+        return f"It is not known whether the original is reproducible ({repeats.ID}){besides}."
     if open_:
-        return f"Open: {together_in_words(open_)}; nothing else speaks against the {script}."
+        return f"Open: {together_in_words(open_)}; no check failed for the {script}."
     if verdict == "unproved":
-        return f"The {script} was not held against the original to the last bit."
-    return f"The {script} repeats the original in float32 bit for bit; all {len(checks)} checks hold."
+        return f"The {script} was not compared with the original bit for bit."
+    return f"The {script} reproduces the original in float32 bit for bit; all {len(checks)} checks hold."
 
 
 def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."
     if (plain := traces.get(PLAIN_AMP)) is not None and not plain.usable:
         yield (
-            f"Under torch's own autocast the original does not get through on this device ({runs.reason(plain)}): that "
+            f"The original fails under torch's own autocast on this device ({runs.reason(plain)}): that "
             "run cannot tell what half precision does to the script by itself."
         )
     if sync_bn.lacks_sync_bn(traces, asked):
@@ -160,6 +160,6 @@ def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
     trace = traces.get(O1_FP16)
     if trace is not None and runs.is_left_out(traces, trace, asked):
         yield (
-            f"{O1_FP16} did not get through ({runs.reason(trace)}), and the original does not under torch's own "
-            "autocast in float16 either: nothing is said of that type."
+            f"{O1_FP16} failed ({runs.reason(trace)}), and so did the original under torch's own autocast in float16: "
+            "that type was not checked."
         )

@@ -190,9 +190,9 @@ def _made_by_hand(texts: Mapping[Path, bytes], before: Sequence[bytes]) -> dict[
     notes = []
     on_runtime_before = look_at(before).runtime
     if not made.precision:
-        notes.append("The migrated version has nothing of mixed precision, so nothing is said about half precision.")
+        notes.append("The migrated version has no mixed precision, so half precision is not compared.")
     if not made.distribution:
-        notes.append("The migrated version has nothing of several processes, so it is compared in one process only.")
+        notes.append("The migrated version has no distributed training, so it is compared in one process only.")
     # One that has levels is left alone at all of them, and so is what it is compared with.
     native_before = has_autocast(before) and not made.levels and not on_runtime_before
     if native_before:

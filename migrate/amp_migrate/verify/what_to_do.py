@@ -21,7 +21,7 @@ IN_TORCH = {
     "amp.prepare_model synchronises batch norm first and wraps the model then; pass it the model itself": (
         "Call SyncBatchNorm.convert_sync_batchnorm on the model itself, before DistributedDataParallel wraps it"
     ),
-    "amp.prepare_loader shares out any iterable of batches.": "a DistributedSampler shares out a dataset.",
+    "amp.prepare_loader splits any iterable of batches.": "a DistributedSampler splits a dataset.",
     "Pass the loader through amp.prepare_loader.": "Give the loader a DistributedSampler.",
     "amp.prepare_loader does.": "a DistributedSampler does.",
     ", or use amp.prepare_loader, which does it.": ".",

@@ -13,8 +13,8 @@ from amp_migrate.verify.evidence import Check, Evidence, Measured, Speed, Verdic
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN
 
 VARIES = "varies"
-"""What stands in place of a number of a script that does not repeat itself."""
-OTHER_NUMBERS = "The script does not repeat itself: a second verification finds other losses and other distances."
+"""What stands in place of a number of a script that is not reproducible."""
+OTHER_NUMBERS = "The script is not reproducible: a second verification finds other losses and other distances."
 
 _WORST: tuple[Verdict, ...] = ("disproved", "unproved", "proved")
 _UNTIL = {

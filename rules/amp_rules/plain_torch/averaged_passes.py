@@ -92,7 +92,7 @@ class AveragedPasses:
                 return self._decline(
                     item.use,
                     f"{where} is computed in another function: whether each backward pass follows a forward pass of "
-                    "the model is not plain to see",
+                    "the model is not known",
                     "compute the loss in the function that calls backward()",
                     backward,
                 )

@@ -66,7 +66,7 @@ def same_states(module: Module, libraries: list[str]) -> str:
 def apart(libraries: list[str]) -> str:
     """The lines, a template, from which on all processes but the first draw other random numbers than that."""
     lines = ["if {RANK} > 0:", *(f"    {_APART[library]}" for library in libraries)]
-    lines[1] += "  # each process draws noise of its own"
+    lines[1] += "  # each process draws its own noise"
     return "\n".join(lines)
 
 

@@ -94,7 +94,7 @@ def _apex_optimizer(translation: Translation, use: Use) -> None:
     kept: list[str] = []
     given = {item.arg: item.value for item in call.keywords if item.arg is not None}
     if len(call.args) > 2 or len(given) < len(call.keywords):
-        _decline(translation, use, f"what `{use.module.text(use.node)}` is given is not plain to see")
+        _decline(translation, use, f"what `{use.module.text(use.node)}` is given is not known")
         return
     for key, value in _APEX_DROPPED.items():
         if key in given and not (isinstance(given[key], ast.Constant) and given[key].value == value):  # type: ignore[attr-defined]

@@ -119,7 +119,7 @@ def _seed_by_rank(translation: Translation, use: Use) -> None:
     if not lines:
         translation.take_out(use)
         return
-    lines[0] += "  # each process draws batches of its own"
+    lines[0] += "  # each process draws its own batches"
     translation.put_for(use, "\n".join(["if {WORLD_SIZE} > 1:", *lines]))
 
 

@@ -103,7 +103,7 @@ def _main_process_first(translation: Translation, use: Use) -> None:
         _decline_turns(translation, use, "leaves the block before its end")
         return
     if any(isinstance(parent, ast.Try) for parent in blocks.enclosing(module, block)):
-        _decline_turns(translation, use, "may end in an error that is caught: the others would wait for ever")
+        _decline_turns(translation, use, "may end in an error that is caught: the others would hang")
         return
     translation.do(module, Unwrap(block))
     translation.insert(module, block, _OTHERS_WAIT)

@@ -98,7 +98,7 @@ def _sum_of_shares(translation: Translation, use: Use) -> None:
         )
         translation.replace(use.module, use.whole, code if is_alone else f"({code})")
     else:
-        _decline(translation, use, "computes the value that is summed where a loader is shared out")
+        _decline(translation, use, "computes the value that is summed over a loader that is split across processes")
 
 
 def _is_own_line(use: Use) -> bool:

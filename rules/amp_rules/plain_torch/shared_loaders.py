@@ -160,7 +160,7 @@ class SharedLoaders:
             if dataset is None:
                 return "the dataset of the loader is not known"
             if any(is_stream(item) for item in self._program.flow.values(dataset, located[1])):
-                return "an iterable dataset has no length: DistributedSampler cannot share it out"
+                return "an iterable dataset has no length: DistributedSampler cannot split it"
         return None if known else "where the loader is made is not known"
 
     def _mentions_samplers(self) -> bool:

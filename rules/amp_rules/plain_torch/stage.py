@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from amp_rules.plain_torch import by_hand, index_writes, leaving, raising, replicas, telling
+from amp_rules.plain_torch.generators import DRAWS_FROM_NUMPY
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.unbound import unbound_names
 from amp_rules.plain_torch.words import WORDS, unknown
@@ -124,7 +125,22 @@ def _texts(translation: Translation, drafts: dict[Path, Draft], known: Iterable[
         names = sorted(unbound_names(text) - unbound_names(original.source.text))
         if names:
             raise _defect(original, f"reads `{names[0]}` where it may not be bound")
+    _needs_numpy(translation, {drafts[path].original: text for path, text in texts.items()})
     return texts
+
+
+def _needs_numpy(translation: Translation, texts: dict[Module, str]) -> None:
+    """Note where the new code needs NumPy and nothing else of the program does: torch installs without it."""
+    imported = {name.split(".")[0] for name in translation.program.flow.imported}
+    if not imported & (DRAWS_FROM_NUMPY | {"numpy"}):
+        for module, text in texts.items():
+            if _OBJECTS in text and _OBJECTS not in module.source.text:
+                translation.cannot_keep(
+                    module, f"training without NumPy: with several processes, `{_OBJECTS}` needs it"
+                )
+
+
+_OBJECTS = "broadcast_object_list"
 
 
 def _defect(module: Module, what: str) -> Declined:
@@ -132,8 +148,8 @@ def _defect(module: Module, what: str) -> Declined:
         declining.DRAFT,
         module,
         None,
-        f"a defect of amp-migrate, not of the script: its draft {what}",
-        "report it with the lines that it is about; until it is mended, migrate with --target runtime",
+        f"a bug in amp-migrate, not in the script: its draft {what}",
+        "report it with the lines that it is about; until it is fixed, migrate with --target runtime",
     )
 
 

@@ -26,7 +26,7 @@ _SAID = {
     "the runtime's names": "what the new code reads",
     "gets its precision and joins the other ranks": "joins the other ranks, which average its gradients",
 }
-_JOINING = "the processes join before the data are shared out"
+_JOINING = "the processes join before the data is split"
 _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
 
 # Names in recipes; `amp.initialize` and `amp.scale_loss` are Apex's.

@@ -35,7 +35,7 @@ class WrappedReferences:
     """Answers for the expressions of a program.
 
     A variable is the model itself before the line that wraps it; a parameter is where no call gives the wrapper; a
-    container is what any of its elements is. What is not plain to see may be the wrapper.
+    container is what any of its elements is. What is not known may be the wrapper.
     """
 
     def __init__(self, program: Program, models: list[Wrapped]) -> None:

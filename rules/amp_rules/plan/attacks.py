@@ -37,9 +37,9 @@ class Attacks:
             declining.GRADIENT_ACCESS,
             access.module,
             access.node,
-            f"`{access.what}` looks at a gradient that may have overflowed: no step follows there that would lower the "
-            "scale",
-            "take it by `torch.autograd.grad(loss, inputs)`, which scales nothing",
+            f"`{access.what}` reads a gradient that may have overflowed, and no step follows that would lower the "
+            "loss scale",
+            "compute it with `torch.autograd.grad(loss, inputs)`, which does not scale it",
         )
 
     def _is_followed(self, site: Site, depth: int) -> bool:

@@ -39,9 +39,9 @@ def notes(program: Program, precision: Precision) -> Iterator[Note]:
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
     for found, consequence in (
-        (_relates_samples, "relates the samples of a batch: each process has those of its own batch only"),
-        (_sums_samples, "is a sum over the batch, and gradients are averaged over the processes: a step is as large as "
-         "with the batch of one process"),
+        (_relates_samples, "compares the samples of a batch: each process compares only those of its own batch"),
+        (_sums_samples, "is a sum over the batch, and gradients are averaged over the processes: each step is as "
+                        "large as with the batch of one process"),
     ):  # fmt: skip
         for node, scope in nodes:
             if found(program, node, scope):

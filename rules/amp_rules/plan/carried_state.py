@@ -39,10 +39,9 @@ def _decline(where: Site, path: str) -> Declined:
         declining.BATCHES_IN_A_ROW,
         where.module,
         where.node,
-        f"`{path}` comes from the last batch, and the loader gives its batches in order: a process that has only some "
-        "of them would go on from the wrong one",
-        "leave several processes out with `--no-ddp`; or give each rank a part of its own of every sequence, and start "
-        f"`{path}` anew with each batch",
+        f"`{path}` comes from the last batch, and the loader gives its batches in order: a process that gets only "
+        "some of the batches would continue from the wrong state",
+        f"use `--no-ddp`; or give each rank its own part of every sequence, and reset `{path}` at each batch",
     )
 
 

@@ -80,7 +80,7 @@ def decline_at_first(found: Iterable[Declined]) -> None:
         raise declined
 
 
-ALREADY_MIXED = Rule("AMP190", "already-mixed-precision", "The script has mixed precision of its own.", "precision")
+ALREADY_MIXED = Rule("AMP190", "already-mixed-precision", "The script has its own mixed precision.", "precision")
 CLOSURE = Rule("AMP191", "optimizer-closure", "The optimizer evaluates a closure.", "precision")
 NO_OPTIMIZER = Rule("AMP192", "no-optimizer-step", "Gradients are used without an optimizer's step.", "precision")
 UNKNOWN_STEP = Rule("AMP193", "unknown-step", "It is not known what a call of step() steps.", "precision")
@@ -89,17 +89,17 @@ GRADIENT_ACCESS = Rule("AMP195", "gradient-access", "Gradients are used where th
 UNKNOWN_MODEL = Rule("AMP196", "unknown-model", "The model that an optimizer trains was not found.", "precision")
 FRAMEWORK = Rule("AMP197", "training-framework", "A framework runs the training step.", "precision")
 UNREADABLE = Rule("AMP198", "unreadable-module", "A module that the step needs cannot be read.", "precision")
-OWN_DISTRIBUTION = Rule("AMP290", "already-distributed", "The script has processes of its own.", "distribution")
+OWN_DISTRIBUTION = Rule("AMP290", "already-distributed", "The script has its own distributed training.", "distribution")
 HAND_BATCHES = Rule("AMP291", "hand-made-batches", "Batches are made by hand.", "distribution")
 NEEDS_PRECISION = Rule("AMP292", "step-not-understood", "The training step was not understood.", "distribution")
 GRADIENTS_OUTSIDE = Rule(
     "AMP293", "model-not-prepared", "A model cannot be prepared for many processes.", "distribution"
 )
-NOT_SHARDED = Rule("AMP295", "not-sharded", "A model cannot be shared out over the processes.", "distribution")
+NOT_SHARDED = Rule("AMP295", "not-sharded", "A model cannot be sharded over the processes.", "distribution")
 LOCAL_DECISION = Rule("AMP294", "decision-by-rank", "Each process decides what it trains on.", "distribution")
-BATCHES_IN_A_ROW = Rule("AMP296", "batches-in-a-row", "Each batch goes on where the last one ended.", "distribution")
+BATCHES_IN_A_ROW = Rule("AMP296", "batches-in-a-row", "Each batch continues where the last one ended.", "distribution")
 TABLES_NOT_SHARDED = Rule(
-    "AMP298", "embedding-not-sharded", "Embedding tables cannot be shared out over the processes.", "distribution"
+    "AMP298", "embedding-not-sharded", "Embedding tables cannot be sharded over the processes.", "distribution"
 )
 FILES = Rule("AMP297", "files-of-one-process", "Files cannot be left to one process.", "distribution")
 APEX = Rule("AMP490", "apex-not-understood", "Some use of Apex is not understood.", "precision")
@@ -115,15 +115,15 @@ ASKED_DISTRIBUTION = Rule(
 ASKED_APEX = Rule("AMP499", "apex-kept-as-it-is", "A comment or an option leaves out some use of Apex.", "precision")
 OLD_PLACE = Rule("AMP590", "old-place-left", "What an old name means at a place is not certain.", "modern")
 
-NOT_IN_TORCH = Rule("AMP392", "not-in-plain-torch", "Plain PyTorch has no words for something.", "precision")
-OTHER_FRAMEWORK = Rule("AMP393", "other-framework", "Another framework than PyTorch trains.", "precision")
+NOT_IN_TORCH = Rule("AMP392", "not-in-plain-torch", "Plain PyTorch cannot express something.", "precision")
+OTHER_FRAMEWORK = Rule("AMP393", "other-framework", "A framework other than PyTorch trains.", "precision")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
 """The reasons for which one script is left alone."""
 
 # Found out only in what the edits make of the files. Where that is sound without those for several processes, only the
 # distribution is left out.
-DRAFT = Rule("AMP391", "draft-check", "The tool's own check found a defect in what it was about to show.", "precision")
+DRAFT = Rule("AMP391", "draft-check", "The tool's own check found a bug in its draft.", "precision")
 
 # Found out only when the results for several scripts are joined.
 SHARED_MODULE = Rule("AMP390", "shared-module", "Two scripts need a module rewritten differently.", "precision")

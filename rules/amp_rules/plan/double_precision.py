@@ -27,7 +27,7 @@ def notes(program: Program) -> Iterator[Note]:
 
 def _note(site: Site, what: str) -> Note:
     text = f"`{site.module.text(site.node)}` {what}, which autocast leaves as they are: what is computed in float64 "
-    text += "does not run in half, and is no faster; take it out first, if float32 is enough"
+    text += "does not run in half precision, and is no faster; remove it first, if float32 is enough"
     return note(IN_FULL_PRECISION, site.module, site.node, text)
 
 

@@ -212,7 +212,7 @@ class _Decision:
                 self._decline(
                     effect,
                     f"`{effect.module.text(effect.call)}` opens the file to change it, and line {place} reads it: "
-                    "it is locked for all other processes meanwhile",
+                    "meanwhile it is locked for all other processes",
                     'open it with `"r"` if it is only read, or change it in a script of its own',
                 )
                 return
@@ -226,7 +226,7 @@ class _Decision:
             self._decline(
                 effect,
                 f"`{effect.module.text(effect.call)}` changes files, and what it gives is used",
-                "write it under `if amp.is_main_process():`, and give all processes what they go on with",
+                "write it under `if amp.is_main_process():`, and send the result to all processes",
             )
             return
         self._guards.calls.append(Site(effect.module, effect.scope, effect.body, effect.call.func))
@@ -282,7 +282,7 @@ class _Decision:
     # ---- what is around ------------------------------------------------------------------------------------
 
     def _lift(self) -> None:
-        """Take in loops, and looks at files, that do nothing but what is left to the main process."""
+        """Take in loops, and looks at files, that do nothing but what runs on the main process only."""
         found = self._guards.statements
         pending = list(found)
         while pending:
@@ -323,7 +323,7 @@ class _Decision:
         return looks_at_files(self._program, node, scope)
 
     def _join_neighbours(self) -> None:
-        """Take in the look at files above that serves only what is left to the main process."""
+        """Take in the look at files above that serves only what runs on the main process only."""
         found = self._guards.statements
         for statement in list(found):
             module, scope = found[statement], self._scopes[statement]
@@ -341,7 +341,7 @@ class _Decision:
                     break
 
     def _drop_inner(self) -> None:
-        """Leave out what stands within something that is left to the main process anyway."""
+        """Leave out what stands within something that runs on the main process only anyway."""
         found = self._guards.statements
         inner = {child for statement in found for child in walk(statement) if child is not statement}
         self._guards.statements = {statement: module for statement, module in found.items() if statement not in inner}

@@ -31,8 +31,8 @@ def of_rows(program: Program, guards: FileGuards) -> Iterator[Note]:
                 notes.TOTALS,
                 scope.module,
                 call,
-                f"`{scope.module.text(call.func)}` writes in each step of the main process: N processes take one N-th "
-                "as many steps, each over a batch of its own",
+                f"`{scope.module.text(call.func)}` writes in each step of the main process: N processes take 1/N as "
+                "many steps, each on its own batch",
             )
             return
 

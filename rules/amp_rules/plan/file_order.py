@@ -290,7 +290,7 @@ class FileOrder:
                 site.module,
                 site.node,
                 f"`{site.module.text(site.node)}` ends a loop once line {effect.line} has written the file, and each "
-                "process would see that in another round",
+                "process would see that in a different iteration",
                 "run the loop under `if amp.is_main_process():`",
             )
         )

@@ -169,7 +169,7 @@ class FileReads:
         return True
 
     def only_makes_folders(self, statement: ast.stmt, depth: int = HELPERS) -> bool:
-        """Whether a statement makes folders, tells of it, or is left to the main process, and does nothing else."""
+        """Whether a statement makes folders, tells of it, or runs on the main process only, and does nothing else."""
         if statement in self._guards.statements or isinstance(statement, ast.Pass):
             return True
         if isinstance(statement, ast.If):

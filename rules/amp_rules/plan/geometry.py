@@ -37,8 +37,8 @@ def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator
                     declining.NOT_IN_TORCH,
                     run.module,
                     statement,
-                    f"`{run.module.text(statement)}` computes where pixels lie, for which half has too few digits, and "
-                    "plain torch gives it the outputs of models in half",
+                    f"`{run.module.text(statement)}` computes pixel positions, for which half precision has too few "
+                    "digits, and plain torch gives it model outputs in half precision",
                     "take --target runtime, whose models give FP32; or write the region around the models alone, and "
                     "`.float()` after each of their outputs",
                 )

@@ -37,8 +37,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                 declining.GRADIENT_ACCESS,
                 module,
                 added,
-                f"`{module.text(added)}` in `{info.qualname}` adds the gradient of a loss of its own, which is not "
-                "scaled, to the one that it is given, which is",
+                f"`{module.text(added)}` in `{info.qualname}` adds the gradient of its own loss, which is not scaled, "
+                "to its input gradient, which is scaled",
                 "scale that loss, too: `amp.scaler.scale(loss).backward()`, then migrate by hand",
             )
         if place is not None:

@@ -125,7 +125,7 @@ def _declined(node: ast.AST, target: ast.expr, scope: Scope) -> Declined:
         declining.GRADIENT_ACCESS,
         scope.module,
         node,
-        f"`{scope.module.text(statement)}` changes weights by their gradients itself: where these overflow, nothing "
-        f"keeps infinities out of `{path}`",
+        f"`{scope.module.text(statement)}` updates weights from their gradients by hand: if the gradients overflow, "
+        f"infinities get into `{path}`",
         "let an optimizer hold these weights and step it with `amp.scaler.step`, or keep the script in FP32",
     )

@@ -49,7 +49,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                         call,
                         f"no backward pass was found, but `{scope.module.text(call)}` may run one: what it calls could "
                         "not be followed",
-                        "make what trains where it can be followed, by the name of its class; or migrate the file that "
+                        "construct what trains by the name of its class, so that it can be followed; or migrate the "
+                        "file that "
                         "trains by itself",
                     )
 
@@ -68,7 +69,7 @@ def _unread(program: Program) -> Iterator[Declined]:
                 None,
                 f"no backward pass was found, and {error.path.name}, which calls `backward`, cannot be read: "
                 f"{error.message}",
-                "mend that file first, then migrate again",
+                "fix that file first, then migrate again",
             )
 
 

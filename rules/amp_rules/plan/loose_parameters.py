@@ -27,7 +27,7 @@ def reasons(program: Program) -> Iterator[Declined]:
                 declining.GRADIENTS_OUTSIDE,
                 located[1].module,
                 call,
-                f"`{located[1].module.text(call.func)}` is given tensors that belong to no model: their gradients "
+                f"`{located[1].module.text(call.func)}` gets tensors that belong to no model: their gradients "
                 "would differ on each rank",
                 "make them parameters of a module, and pass that to `amp.prepare_model`",
             )

@@ -387,9 +387,9 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
     try:
         decline_at_first(own_processes.reasons(program))
         if selection.options.shard:
-            raise not_to_be_sharded(program, "the script keeps its own scaler, which knows of no shards")
+            raise not_to_be_sharded(program, "the script keeps its own scaler, which does not support shards")
         if has_large(program, selection.options):
-            raise tables_not_sharded(program, "the script keeps its own scaler, which knows of no rows in parts")
+            raise tables_not_sharded(program, "the script keeps its own scaler, which does not support sharded rows")
         kept = precision_plan.keep(program)
         distribution = _distribution(program, selection.options, kept)
         if distribution.averaging.delayed:

@@ -19,7 +19,7 @@ def reasons(program: Program) -> Iterator[Declined]:
             declining.GRADIENTS_OUTSIDE,
             module,
             value.site,
-            f"`{module.text(value.site)}` comes from a script that is not part of this program: it may be on its "
-            "device before each process has its own",
+            f"`{module.text(value.site)}` comes from a script that is not part of this program: it may be moved to a "
+            "device before each process has its own device",
             "migrate the script that makes the model with `--ddp`; it takes this file with it",
         )

@@ -75,7 +75,7 @@ _PAGES = {
         process group. The page *From Ascend* has a table.
         """,
     notes.IDLE_COMMENT: """
-        A comment `# amp: skip` does nothing.
+        A comment `# amp: skip` has no effect.
 
         ## What is noted
         A comment that leaves no edit out, or that cannot be followed: codes that do not stand in brackets, a bracket
@@ -88,7 +88,7 @@ _PAGES = {
         Write `# amp: skip` or `# amp: skip[AMP301]` at the end of a line of the statement, or take the comment away.
         """,
     notes.PLAIN_TORCH: """
-        What plain PyTorch does not keep of a migration.
+        What a migration loses in plain PyTorch.
 
         ## What is noted
         With `--target torch`, once each for a file: what the runtime would keep and torch does not, where it concerns
@@ -117,7 +117,7 @@ _PAGES = {
         function of its own, or migrate with `--target runtime`.
         """,
     notes.NO_SWITCH: """
-        The script's own options got none for the level.
+        The script got no option for the level.
 
         ## What is noted
         With `--switch`: why a script got no option `--amp`, and at which place. It is migrated all the same.
@@ -134,35 +134,37 @@ _PAGES = {
         The batch of all processes is larger than that of one.
 
         ## What is noted
-        The loader that the training step takes its batches from, once for the script. Each process makes batches of
-        the size that is written there, so a step of N processes averages over N batches, and an epoch has one Nth of
-        the steps. The learning rate is not changed. And each product with the number of GPUs, where `DataParallel`
-        goes: one process took a batch for N GPUs; each of N processes has one GPU and would take it all the same, N*N
-        in all. And batch norm that AMP230 synchronises in a script with processes of its own, once for the script.
+        The loader of the training step, once for the script. Each process makes batches of the size in the script, so
+        each step of N processes averages over N batches, and an epoch has 1/N as many steps. The learning rate is not
+        changed. Also a batch size that is multiplied by the number of GPUs, where `DataParallel` is removed: one
+        process took a batch for N GPUs. Now each of N processes has one GPU and would still take a batch for N, N*N in
+        all. Also batch norm that AMP230 synchronises in a script with its own distributed training, once for the
+        script.
 
         ## Why
-        What learning rate suits a batch that is N times as large depends on the model and the optimizer: linear
-        scaling with a warmup is usual for SGD, a square root or none for Adam.
-        See https://arxiv.org/abs/1706.02677.
+        The right learning rate for a batch that is N times as large depends on the model and the optimizer. Linear
+        scaling with a warmup is usual for SGD; square root scaling, or none, for Adam. See
+        https://arxiv.org/abs/1706.02677.
 
         ## What to do by hand
-        Divide the batch size by the number of processes for the same steps as before. Or keep it, and try a learning
-        rate that is up to N times as large with a warmup. `--no-sync-bn` leaves batch norm as it was.
+        To keep the steps as before, divide the batch size by the number of processes. Or keep the batch size, and try a
+        learning rate up to N times as large, with a warmup. `--no-sync-bn` leaves batch norm as it was.
         """,
     notes.EVALUATION: """
-        What is evaluated by every process, or shared out.
+        What every process evaluates in full, or a share of.
 
         ## What is noted
-        A loader outside of the training step: evaluated by every process over all samples, or shared out among them.
+        A loader outside of the training step: either every process evaluates all of its samples, or each evaluates a
+        share.
 
         ## Why
-        Evaluated by every process, the numbers are the same everywhere and those of one process; the time is not
-        shared. Shared out, each process sees its own part, and a number that is not reduced is about that part.
+        If every process evaluates all samples, all processes have the metrics of one process, and evaluation is not
+        faster. If each process evaluates a share, a metric that is not reduced covers only that share.
 
         ## What to do by hand
-        Nothing, where the time of an evaluation does not matter. `--shard-eval` shares it out where that gives the
-        numbers of one process (AMP223). By hand, iterate over `amp.share_evaluation(loader)`, and put counts together
-        with `amp.sum_evaluated`, lists with `amp.gather_evaluated`, before anything is made of them.
+        Nothing, if the time of an evaluation does not matter. `--shard-eval` splits it across the processes where the
+        metrics stay those of one process (AMP223). By hand, iterate over `amp.share_evaluation(loader)`. Then combine
+        counts with `amp.sum_evaluated` and lists with `amp.gather_evaluated`, before computing metrics from them.
         """,
     notes.BLOCKS: """
         Which parts of a sharded model are whole at a time.
@@ -172,8 +174,9 @@ _PAGES = {
         them: modules of one class that occur more than once in an `nn.ModuleList` or `nn.Sequential`.
 
         ## Why
-        Memory depends on it. The weights of a block are whole while it runs, forward and backward; what is in no block
-        is whole with the model. A model without repeated blocks may be in memory whole while it runs.
+        It decides how much memory is needed. The weights of a block are whole while the block runs, forward and
+        backward. Weights outside of blocks are whole while the model runs. Without repeated blocks, the whole model may
+        be in memory at once.
 
         ## What to do by hand
         Nothing, where blocks are named. Else look at what `amp.init(verbose=True)` prints: the runtime looks at the
@@ -181,124 +184,123 @@ _PAGES = {
         found.
         """,
     notes.TABLES: """
-        Which embedding tables share their rows out.
+        Which embedding tables are sharded by rows.
 
         ## What is noted
-        With `--shard-embeddings ROWS`, each `nn.Embedding` and `nn.EmbeddingBag` of the script: whether its rows are
-        shared out, by the number of rows that the text names, and which tables stay whole.
+        With `--shard-embeddings ROWS`, each `nn.Embedding` and `nn.EmbeddingBag` of the script: whether it is sharded,
+        by the number of rows in the code, and which tables stay whole.
 
         ## Why
-        A number of rows often comes from the data or the command line. `amp.shard_embedding(model, min_rows=ROWS)` sees
-        it when the script runs, and leaves smaller tables as they are.
+        A number of rows often comes from the data or the command line. `amp.shard_embedding(model, min_rows=ROWS)`
+        checks it when the script runs, and leaves smaller tables as they are.
 
         ## What to do by hand
-        Nothing. With another number behind `--shard-embeddings`, other tables are shared out;
-        `amp.init(verbose=True)` prints which were.
+        Nothing. `amp.init(verbose=True)` prints which tables are sharded. `--shard-embeddings` with another number
+        selects other tables.
         """,
     notes.NOT_SHARED: """
-        An evaluation that is not shared out, and why.
+        An evaluation that is not split across the processes, and why.
 
         ## What is noted
-        With `--shard-eval`, a loop over a loader that evaluates a model and stays whole on every process, with what was
-        not understood of it.
+        With `--shard-eval`, an evaluation loop that every process still runs in full, and what in it was not
+        understood.
 
         ## Why
-        Its result would not be that of one process, or it is not certain that it would: a loop that ends early has had
-        other batches, random numbers are other ones in each process, and an object that is not known may add up what
-        nobody puts together. Whole on every process the numbers are right, and take as long as on one.
+        Split across processes, its result might differ from that of one process. A loop that ends early has seen other
+        batches, random numbers differ between processes, and an unknown object may collect results that nothing
+        combines. In full on every process, the metrics are right, and take as long as on one.
 
         ## What to do by hand
-        Nothing, where the time of an evaluation does not matter. Else change the place that the note names, so that the
-        loop does nothing but add up and append; or iterate over `amp.share_evaluation(loader)` and put together what it
-        finds.
+        Nothing, if the time of an evaluation does not matter. Otherwise change the place that the note names, so that
+        the loop only adds up and appends; or iterate over `amp.share_evaluation(loader)` and combine the results.
         """,
     notes.TOTALS: """
-        A number counts what one process sees.
+        A number covers the data of one process only.
 
         ## What is noted
-        A count, a total or an average that is printed or recorded, and that is about the batches of one process where
-        it was about all. Those of a kind are named together, at the first.
+        A count, a total or an average that is printed or logged. Before the migration it covered all data; now it
+        covers the batches of one process. One note, at the first place, names all numbers of a kind.
 
         ## Why
-        Training is the same. Who reads the number, or compares it with an earlier run, has to know what it counts.
+        Training does not change. But to read the number, or to compare it with an earlier run, you have to know what it
+        covers.
 
         ## What to do by hand
-        Reduce it where every process comes by, with `amp.reduce_sum(value)` or `amp.reduce_mean(value)`; or multiply a
-        count by `amp.world_size()`.
+        Reduce it with `amp.reduce_sum(value)` or `amp.reduce_mean(value)`, at a place that every process reaches; or
+        multiply a count by `amp.world_size()`.
         """,
     notes.LOSS_OVER_BATCH: """
-        A loss sees the batch of one rank only.
+        A loss uses the batch of one rank only.
 
         ## What is noted
-        A loss that relates the samples of a batch to each other: contrastive losses, triplets that are mined from the
-        batch, statistics over it. And a loss that is a sum over the batch, and that nothing divides by more than a
-        constant. The first place of each kind is named.
+        A loss that compares the samples of a batch with each other: contrastive losses, triplets that are mined from
+        the batch, batch statistics. Also a loss that is a sum over the batch and is divided by a constant at most. The
+        first place of each kind is named.
 
         ## Why
-        Each process computes it over its own batch, and gradients are averaged. With N processes a sample still meets
-        as many others as before, not N times as many. The average of N sums is as large as the sum over the batch of
-        one process, and not as that over all samples: a step stays as large as it was, as it does with a mean.
+        Each process computes the loss over its own batch, and gradients are averaged. With N processes a sample is
+        compared with as many others as before, not with N times as many. The average of N sums is as large as the sum
+        over one process's batch, not as the sum over all samples. So a step stays as large as it was, as with a mean.
 
         ## What to do by hand
-        Nothing, where the batch of one process is as large as it was. To relate the samples of all processes, gather
-        the features with a function that passes gradients on before the loss is computed.
+        Nothing, if the batch of one process is as large as before. To compare the samples of all processes, gather the
+        features before the loss is computed, with a function that propagates gradients.
         """,
     notes.STEPS: """
-        What is done every so many steps is done less often.
+        What happens every so many steps happens less often.
 
         ## What is noted
-        A number of steps that stands in the script: an evaluation every 500 steps, a schedule of 10000, a function that
-        sets learning rates by the step. Each of N processes makes one Nth of the steps of an epoch, each with a batch
-        of all processes that is N times as large. Those of a loop are named together. Where a number of steps ends the
-        training, as many are made as before, and nothing is noted. And a quotient of the dataset's length that a
-        training loop uses, where it is not known whether it counts steps.
+        A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
+        the learning rate by the step. With N processes an epoch has 1/N as many steps, and the batch of all processes
+        together is N times as large. One note names all numbers of a loop. A number of steps that ends the training is
+        not noted: as many steps are made as before. Also a quotient of the dataset's length in a training loop, if it
+        is not known whether it counts steps.
 
         ## Why
-        The steps are counted as they are made, so an epoch has fewer evaluations, and a schedule that is stepped with
-        the optimizer gets less far in as many epochs. Whether the number is meant in steps or in samples, the author
-        knows best.
+        An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets
+        less far in the same number of epochs. Only the author knows whether the number means steps or samples.
 
         ## What to do by hand
-        Nothing, where it is meant in steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. What is made of the
-        dataset's length and the loader's batch size is a rank's own already (AMP221); wrap another number of steps in
-        `amp.share_of(...)`.
+        Nothing, if the number means steps. Otherwise divide it: `max(1, 500 // amp.world_size())`. Numbers that are
+        computed from the dataset's length and the loader's batch size are divided already (AMP221); wrap other numbers
+        of steps in `amp.share_of(...)`.
         """,
     notes.OWN_LEFT: """
-        Something of the script's own processes is left as it is.
+        A part of the script's own distributed code is left as it is.
 
         ## What is noted
-        With `--ddp`, where a script joins its processes itself: a place that one of AMP230 to AMP237 would complete,
-        and what was not understood of it. The note begins with the code. Without a code, what is wrong in the script
-        and no rewrite mends: a group that is made twice, a forward pass through `DistributedDataParallel` on one
-        process alone, what one process alone has computed or taken up from a checkpoint and the others go on to use,
-        and a loop that one process alone leaves.
+        With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP237 would
+        complete, and what was not understood about it. The note begins with that code. A note without a code names an
+        error in the script that no rewrite fixes: a process group that is created twice, a forward pass through
+        `DistributedDataParallel` on one process only, a value that one process computes or loads from a checkpoint and
+        the others then use, or a loop that only one process leaves.
 
         ## Why
-        The script runs as it did. Only what is certain is written: which value is the rank, which loader trains. What a
-        script does wrong itself stays, since mending it means to know what was meant.
+        The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,
+        which loader trains. An error in the script stays, because a fix would need to know the intention.
 
         ## What to do by hand
-        Write what the page of the code shows, or leave it: `--ignore` with that code takes the note away. Where there
-        is none, let every process compute the value, or send it from the first: `torch.distributed.broadcast`.
+        Write what the page of the code shows, or leave it: `--ignore` with that code removes the note. If the note has
+        no code, let every process compute the value, or send it from rank 0 with `torch.distributed.broadcast`.
         """,
     notes.APEX_KEPT: """
-        Something of Apex stays: its interface, from the runtime, or an extension that the runtime has not.
+        A part of Apex stays: its interface, which the runtime has, or an extension, which it has not.
 
         ## What is noted
-        The imports were changed and nothing else, because `--apex compat` asks for it, or because of a place that was
-        not understood, which the note names. With a line: what Apex's build compiles is loaded there by itself
-        (`fused_adam_cuda`), as copies of Apex's own classes do, and nothing takes over where that fails.
+        Only the imports were changed, because of `--apex compat`, or because of a place that was not understood, which
+        the note names. A note with a line number names an extension of Apex's build that is loaded directly there
+        (`fused_adam_cuda`), as copies of Apex's own classes do, without a fallback.
 
         ## Why
-        The runtime has the same interface on its own engine, so the script trains without Apex. An extension is not
-        part of it: what uses one runs only where Apex was built with it.
+        The runtime has the same interface, so the script trains without Apex. It does not have the extensions: code
+        that uses one runs only where Apex was built with it.
 
         ## What to do by hand
-        Nothing. To leave the interface behind, change the place that the note names, and migrate again. In place of a
-        copied class, take the runtime's, where the note names one.
+        Nothing. To remove the interface, change the place that the note names, and migrate again. Replace a copied
+        class by the runtime's class, if the note names one.
         """,
     notes.APEX_LEVEL: """
-        The level stays the one that Apex was given.
+        The script keeps the level that it gave to Apex.
 
         ## What is noted
         A script that called `amp.initialize` with an `opt_level` of its own, which is kept.
@@ -310,12 +312,12 @@ _PAGES = {
         Change the level in `amp.init(...)`, or set `AMP_OPT_LEVEL` for a run.
         """,
     notes.OLD_TORCH: """
-        A script for Apex is brought up to a current PyTorch.
+        A script for Apex is updated to a current PyTorch.
 
         ## What is noted
-        Rewrites of AMP5 that came without `--modernize`, since the script uses Apex: those of what a current PyTorch
-        refuses, or has by another name. What still runs, as `Variable` does, stays. What else stops the script on a
-        current PyTorch is not known.
+        Rewrites of AMP5 that were made without `--modernize`, because the script uses Apex: names and calls that a
+        current PyTorch refuses or has renamed. Names that still work, such as `Variable`, stay. There may be other
+        reasons why the script stops on a current PyTorch.
 
         ## Why
         Such scripts were written for PyTorch 1.0 to 1.4. Without Apex they would still stop, at
@@ -328,8 +330,9 @@ _PAGES = {
         A script that is not migrated shares a module that keeps the loss scale.
 
         ## What is noted
-        A module that scaled the loss with Apex, or kept `amp.state_dict()` in checkpoints, was migrated for one script;
-        another script imports it, calls Apex's `amp.initialize` itself, and was not named.
+        A module that scaled the loss with Apex, or saved `amp.state_dict()` in checkpoints, was migrated for one
+        script. Another script imports the module and calls Apex's `amp.initialize` itself, but was not migrated in this
+        run.
 
         ## Why
         The migrated module scales by `amp.scaler`, which waits for `amp.init`. A script that starts Apex instead

@@ -16,10 +16,10 @@ from amp_rules.source.modules import Module
 from amp_rules.source.spans import Position, Span
 
 NOT_SCALED = Rule("AMP180", "step-not-scaled", "A step came after the migration, and is not scaled.", "precision")
-IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` does nothing.", "precision")
-PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What plain PyTorch does not keep of a migration.", "precision")
+IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` has no effect.", "precision")
+PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What a migration loses in plain PyTorch.", "precision")
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
-NO_SWITCH = Rule("AMP185", "no-level-switch", "The script's own options got none for the level.", "precision")
+NO_SWITCH = Rule("AMP185", "no-level-switch", "The script got no option for the level.", "precision")
 IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step stays in full precision.", "precision")
 OVERFLOWN_HISTOGRAM = Rule(
     "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
@@ -28,26 +28,28 @@ NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision"
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )
-EVALUATION = Rule("AMP281", "evaluation-by-rank", "What is evaluated by every process, or shared out.", "distribution")
-TOTALS = Rule("AMP282", "count-of-a-rank", "A number counts what one process sees.", "distribution")
-LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss sees the batch of one rank only.", "distribution")
-STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What is done every so many steps is done less often.", "distribution")
+EVALUATION = Rule(
+    "AMP281", "evaluation-by-rank", "What every process evaluates in full, or a share of.", "distribution"
+)
+TOTALS = Rule("AMP282", "count-of-a-rank", "A number covers the data of one process only.", "distribution")
+LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss uses the batch of one rank only.", "distribution")
+STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What happens every so many steps happens less often.", "distribution")
 BLOCKS = Rule("AMP285", "sharded-blocks", "Which parts of a sharded model are whole at a time.", "distribution")
-NOT_SHARED = Rule("AMP286", "evaluation-not-shared", "An evaluation that is not shared out, and why.", "distribution")
-TABLES = Rule("AMP287", "sharded-tables", "Which embedding tables share their rows out.", "distribution")
+NOT_SHARED = Rule(
+    "AMP286", "evaluation-not-shared", "An evaluation that is not split across the processes, and why.", "distribution"
+)
+TABLES = Rule("AMP287", "sharded-tables", "Which embedding tables are sharded by rows.", "distribution")
 OWN_LEFT = Rule(
-    "AMP288", "own-processes-left", "Something of the script's own processes is left as it is.", "distribution"
+    "AMP288", "own-processes-left", "A part of the script's own distributed code is left as it is.", "distribution"
 )
 APEX_KEPT = Rule(
     "AMP480",
     "apex-interface-kept",
-    "Something of Apex stays: its interface, from the runtime, or an extension that the runtime has not.",
+    "A part of Apex stays: its interface, which the runtime has, or an extension, which it has not.",
     "precision",
 )
-APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The level stays the one that Apex was given.", "precision")
-OLD_TORCH = Rule(
-    "AMP482", "apex-script-modernized", "A script for Apex is brought up to a current PyTorch.", "precision"
-)
+APEX_LEVEL = Rule("AMP481", "apex-level-kept", "The script keeps the level that it gave to Apex.", "precision")
+OLD_TORCH = Rule("AMP482", "apex-script-modernized", "A script for Apex is updated to a current PyTorch.", "precision")
 APEX_ELSEWHERE = Rule(
     "AMP483", "apex-elsewhere", "A script that is not migrated shares a module that keeps the loss scale.", "precision"
 )

@@ -47,9 +47,10 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
         declining.ALREADY_MIXED,
         alone[0].module,
         alone[0].node,
-        f"the step of `{own[0].module.text(own[0].call)}` ({_place(own[0], alone[0].module)}) has mixed precision of "
-        f"its own; {f'{len(alone)} others have' if many else 'this one has'} none ({places})",
-        "put the script's autocast and scaler around these, too; or take its own out, then migrate again",
+        f"the step of `{own[0].module.text(own[0].call)}` ({_place(own[0], alone[0].module)}) has its own mixed "
+        f"precision; {f'{len(alone)} others have' if many else 'this one has'} none ({places})",
+        "put the script's autocast and scaler around these steps, too; or remove them from the script, then migrate "
+        "again",
     )
 
 

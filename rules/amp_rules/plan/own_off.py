@@ -40,7 +40,7 @@ def reasons(program: Program, runs: list[StatementRun]) -> Iterator[Declined]:
             run.module,
             run.first,
             f"the script turns autocast off around `{run.module.text(run.first)}`, which is all that it trains with",
-            "take the script's own `autocast(enabled=False)` out, then migrate again",
+            "remove the script's own `autocast(enabled=False)`, then migrate again",
         )
 
 

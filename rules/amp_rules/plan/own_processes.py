@@ -34,8 +34,8 @@ _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed
 COMPLETE = "AMP230 to AMP237 find nothing to add; it stays as it is"
 """What is said of processes that were looked at, where nothing is told to be left as it is."""
 
-_NOT_LOOKED_AT = "what these processes may lack was not looked at; it stays as it is"
-_KEPT_IDLE = "in one process it stays as it is; for several, join them and wrap the model by hand"
+_NOT_LOOKED_AT = "these processes were not checked for missing parts; they stay as they are"
+_KEPT_IDLE = "it stays as it is for one process; for several, create the process group and wrap the model by hand"
 _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model in each"
 
 
@@ -49,14 +49,14 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
     found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
     if found is not None:
         module, node, name = found
-        message = f"the script sets up several processes itself (`{name}`)"
+        message = f"the script already sets up distributed training (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
         if lacking is not None:
             message, by_hand = lacking
             # Without its set-up, what uses it (``model.module``, ``if rank == 0:``) stops a script; others may need it.
             elsewhere = "" if module is program.entry else ", unless other scripts need it"
-            anew = f", or take its set-up out with all that uses it{elsewhere}, and several processes are written anew"
+            anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
             recipe = by_hand + (anew if is_understood else "")
         yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
     elif (asked := _asked(program)) is not None:
@@ -65,8 +65,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             declining.OWN_DISTRIBUTION,
             module,
             node,
-            f"`{name}` asks for a group of processes, which nothing that the script runs joins: what the code around "
-            "it does in several processes is not known",
+            f"`{name}` uses a process group, which nothing in the script creates: it is not known what the code "
+            "around it does with several processes",
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
@@ -98,12 +98,12 @@ def _started(program: Program) -> Iterator[Declined]:
                 recipe = "start what trains with torchrun instead, and other processes on one rank, by hand"
             elif not any(info.node in training for info in functions):
                 message = (
-                    f"`{text}` runs `{functions[0].name}` beside the training: with several processes, each of them "
+                    f"`{text}` runs `{functions[0].name}` in another process beside the training: each rank "
                     "would start one"
                 )
-                recipe = "do its work in the workers of a DataLoader, or start it on one rank, by hand"
+                recipe = "do its work in the workers of a DataLoader, or start it by hand on one rank"
             else:
-                message = f"`{text}` makes processes of its own, and nothing joins them"
+                message = f"`{text}` starts its own processes, and nothing puts them into a process group"
         elif (
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "share_memory"
@@ -113,7 +113,7 @@ def _started(program: Program) -> Iterator[Declined]:
         if message:
             yield declining.decline(declining.OWN_DISTRIBUTION, scope.module, call, message, recipe)
     for site, info in training_workers(program):
-        message = f"`{info.name}` trains in processes of its own"
+        message = f"`{info.name}` trains in its own processes"
         yield declining.decline(declining.OWN_DISTRIBUTION, site.module, site.node, message, _WITH_TORCHRUN)
 
 
@@ -124,10 +124,13 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return None
     if not used & JOINS and not any(word in text for word in JOINING_WORDS for text in texts):
-        message = f"`{name}` is for a group of processes, which nothing that the script runs joins"
-        return message, "join them by hand with `torch.distributed.init_process_group`"
+        message = f"`{name}` needs a process group, which nothing in the script creates"
+        return message, "create the group by hand with `torch.distributed.init_process_group`"
     if used & JOINS and not may_wrap(program) and not may_average(program):
-        message = f"`{name}` joins processes, but nothing averages their gradients: each would train a model of its own"
+        message = (
+            f"`{name}` creates a process group, but nothing averages the gradients: each process would train "
+            "its own model"
+        )
         return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
     return None
 

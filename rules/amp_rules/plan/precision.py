@@ -187,7 +187,7 @@ def _frameworks(program: Program) -> Iterator[Declined]:
             declining.FRAMEWORK,
             module,
             node,
-            f"`{name}` runs the training step and has mixed precision and several processes of its own",
+            f"`{name}` runs the training step, and has its own mixed precision and distributed training",
             f"turn them on in {name.split('.')[0]}'s own options",
             already=True,
         )
@@ -284,7 +284,7 @@ def _unreadable(program: Program) -> Iterator[Declined]:
                         module,
                         node,
                         f"`{module.text(node)}` leads to {error.path.name}, which cannot be read: {error.message}",
-                        "mend that file first, then migrate again",
+                        "fix that file first, then migrate again",
                     )
 
 
@@ -297,7 +297,7 @@ def _stepping_scalers(program: Program) -> Iterator[Declined]:
                 declining.ALREADY_MIXED,
                 scope.module,
                 call,
-                f"the script has mixed precision of its own (`{name}` scales the loss, goes backward and steps)",
+                f"the script has its own mixed precision (`{name}` scales the loss, goes backward and steps)",
                 "nothing to do; a second scaler would scale the gradients twice",
                 already=True,
             )
@@ -341,21 +341,21 @@ def _own_precision(program: Program) -> Iterator[Declined]:
             declining.ALREADY_MIXED,
             module,
             node,
-            f"the script has mixed precision of its own (`{name}`)",
+            f"the script has its own mixed precision (`{name}`)",
             "nothing to do; a second scaler would scale the gradients twice",
             already=True,
         )
     yield from _of_framework(
         program,
         OWN_SHARDING,
-        "keeps a share of each gradient on each rank, which one scaler for all cannot see",
+        "keeps a shard of each gradient on each rank, which a single scaler cannot check",
         "use the mixed precision policy of the sharded model",
     )
     yield from _of_framework(
         program,
         AVERAGES_BY_ITSELF,
-        "averages over processes that the scaler does not see: it would unscale gradients before that, and not agree "
-        "with the others on an overflow",
+        "averages over processes that the scaler does not know: it would unscale the gradients before the average, "
+        "and the processes would not agree on an overflow",
         "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
     )
 
@@ -389,7 +389,7 @@ def _half_models(program: Program) -> Iterator[Declined]:
                 scope.module,
                 node,
                 f"`{scope.module.text(node)}` makes parameters half already",
-                "take the script's own half precision out, then migrate with --opt-level O2",
+                "remove the script's own half precision, then migrate with --opt-level O2",
                 already=True,
             )
 
@@ -431,7 +431,7 @@ def _sees_scaled(module: Module, node: ast.AST) -> Declined:
         declining.GRADIENT_ACCESS,
         module,
         node,
-        f"`{module.text(node)}` sees gradients while they are scaled",
+        f"`{module.text(node)}` reads gradients while they are scaled",
         "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
     )
 
@@ -511,8 +511,8 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
                 declining.CLOSURE,
                 step.module,
                 step.node,
-                f"`{step.module.text(step.call)}` evaluates the loss several times in one step: its scale would change "
-                "in between",
+                f"`{step.module.text(step.call)}` evaluates the loss several times in one step, and the loss scale "
+                "could change in between",
                 "keep this optimizer in FP32, or evaluate the closure without scaling and autocast the forward pass",
             )
         if isinstance(step.body, ast.Lambda):
@@ -520,7 +520,7 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
                 declining.UNKNOWN_STEP,
                 step.module,
                 step.node,
-                f"`{step.module.text(step.call)}` stands in a lambda, which has no line for `amp.scaler.update()`",
+                f"`{step.module.text(step.call)}` is inside a lambda, which has no room for `amp.scaler.update()`",
                 "write a function in place of the lambda, with `amp.scaler.step(...)`, then `amp.scaler.update()`",
             )
         statement = step.statement
@@ -529,8 +529,8 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
                 declining.UNKNOWN_STEP,
                 step.module,
                 step.node,
-                f"`{step.module.text(step.call)}` is a part of what is returned, and no line for `amp.scaler.update()` "
-                "follows it",
+                f"`{step.module.text(step.call)}` is part of a return statement, so no `amp.scaler.update()` can "
+                "follow it",
                 "step on a line of its own, with `amp.scaler.step(...)`, then `amp.scaler.update()`, and return below",
             )
     for site in program.unknown_steps:
@@ -549,7 +549,7 @@ def _steps_not_understood(program: Program) -> Iterator[Declined]:
         return  # what starts from gradients of its own belongs to a step that the first reason asks for
     for backward in program.backwards:
         if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
-            message = "starts from gradients of its own, not all of them scaled"
+            message = "starts from its own gradients, and not all of them are scaled"
             recipe = "sum what is to be differentiated into one loss and call its backward()"
             if gradient_functions.runs_in_backward(program, backward.body):
                 message = "differentiates what the backward pass of an `autograd.Function` computes again: that runs "
@@ -599,7 +599,7 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             site.node,
             f"`{site.module.text(site.call)}` is a method of `{maker}`, whose code was not found: whether it scales "
             "the loss itself is not known",
-            "if it does, the script has mixed precision of its own: leave that out and call `loss.backward()`, then "
+            "if it does, the script has its own mixed precision: leave that out and call `loss.backward()`, then "
             "run again; else add the code to the project",
         )
     return declining.decline(
@@ -634,8 +634,8 @@ def _given_among_others(site: Given) -> Declined:
         declining.UNKNOWN_LOSS,
         site.module,
         site.node,
-        f"`{site.module.text(site.node)}` is computed within the statement that runs the backward pass, among other "
-        "calls: no region of autocast can hold the one without the other",
+        f"`{site.module.text(site.node)}` is computed in the same statement as the backward pass, among other calls: "
+        "an autocast region cannot contain one without the other",
         f"compute it in a statement of its own above, and give `{site.module.text(site.call.func)}` the variable",
     )
 
@@ -714,7 +714,6 @@ def _unknown_model(program: Program, what: str, trail: str = "") -> Declined:
         declining.UNKNOWN_MODEL,
         step.module,
         step.node,
-        f"the model{what} that `{step.module.text(step.optimizer)}` trains is not held by a variable that could be "
-        f"followed{trail}",
+        f"the model{what} that `{step.module.text(step.optimizer)}` trains was not found in any variable{trail}",
         "write `model = amp.prepare_model(model)` where the model is on its device and has its weights",
     )

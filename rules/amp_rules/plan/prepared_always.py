@@ -46,7 +46,7 @@ def reasons(program: Program, preparing: frozenset[str]) -> Iterator[Declined]:
             declining.GRADIENTS_OUTSIDE,
             gap.condition.module,
             gap.condition.node,
-            f"the model is prepared only where `{test}` holds, and trained where it does not hold too",
+            f"the model is prepared only where `{test}` holds, but trained also where it does not hold",
             f"take `amp.prepare_model(...)` out of the condition; `amp.init(..., ddp=True, enabled={test})` before it "
             "chooses the precision",
         )

@@ -33,8 +33,8 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
             notes.BATCH_SIZE,
             site.module,
             site.node,
-            f"`{site.module.text(site.node)}` is for one process that drives N GPUs with DataParallel; each of N "
-            "processes drives one now and multiplies by N all the same, N*N in all: leave the factor out",
+            f"`{site.module.text(site.node)}` assumes one process that drives N GPUs with DataParallel; now each of N "
+            "processes drives one GPU and still multiplies by N, N*N in all: remove the factor",
         )
     if not shares_evaluation:
         yield from _evaluated(program, processes)
@@ -70,7 +70,7 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.BATCH_SIZE,
             site.module,
             size or call,
-            f"with N processes a step averages over {batches}, one of each; the learning rate is not changed",
+            f"with N processes each step averages over {batches}, one per process; the learning rate is not changed",
         )
         return
     for drawn in processes.data.random.values():
@@ -78,8 +78,8 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.BATCH_SIZE,
             drawn.module,
             drawn.statement,
-            "with N processes a step averages over N batches, of which each draws one here; the learning rate is not "
-            "changed",
+            "with N processes each step averages over N batches, one drawn here by each process; the learning rate is "
+            "not changed",
         )
         return
 
@@ -115,8 +115,8 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             loop.module,
             loop.use.loader,
-            f"`{loop.module.text(loop.use.loader)}`: each process trains on a share and evaluates the whole, as one "
-            "process does",
+            f"`{loop.module.text(loop.use.loader)}`: each process trains on its share and evaluates all of the data, "
+            "as one process does",
         )
     room = _EVALUATIONS - len(flagged[:1])
     for index, use in enumerate(uses[:room]):
@@ -125,8 +125,8 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             use.module,
             use.loader,
-            f"`{use.module.text(use.loader)}` is whole on every process: what is measured on it is as in one process, "
-            f"and takes as long{more}",
+            f"`{use.module.text(use.loader)}` is evaluated in full by every process: the metrics and the time are "
+            f"those of one process{more}",
         )
 
 
@@ -166,7 +166,9 @@ def _progress(processes: Distribution) -> Iterator[Told]:
             if node in shares or not isinstance(node, ast.expr) or not lengths.is_length(node, loop.scope):
                 continue
             if is_shown(loop, node):
-                rest = "the samples of all processes, what the loop has counted those of one: it is shown up to one Nth"
+                rest = (
+                    "the samples of all processes, but the loop counts those of one process: the progress stops at 1/N"
+                )
                 site = Site(loop.module, loop.scope, loop.body, node)
                 yield Told(site, loop.module.text(node), f"counts {rest}", f"count {rest}")
 
@@ -184,9 +186,9 @@ def _totals(processes: Distribution) -> Iterator[Told]:
                 continue
             site, rest = (
                 Site(place.module, place.scope, place.body, adding),
-                "up what one process sees, about one Nth of",
+                "up the batches of one process, about 1/N of",
             )
-            yield Told(site, path, f"adds {rest} the whole", f"add {rest} the whole")
+            yield Told(site, path, f"adds {rest} the data", f"add {rest} the data")
 
 
 def _counts_rounds(place: Site, path: str) -> bool:
@@ -210,9 +212,9 @@ def _lists(processes: Distribution) -> Iterator[Told]:
             if path in place.lists and is_shown(place, node):
                 site, rest = (
                     Site(place.module, place.scope, place.body, node),
-                    "what one process sees, about one Nth of",
+                    "the results of one process, about 1/N of",
                 )
-                yield Told(site, path, f"holds {rest} the whole", f"hold {rest} the whole")
+                yield Told(site, path, f"holds {rest} the data", f"hold {rest} the data")
 
 
 def _bars(program: Program, processes: Distribution) -> Iterator[Told]:
@@ -228,4 +230,6 @@ def _bars(program: Program, processes: Distribution) -> Iterator[Told]:
                 if any(name.startswith("tqdm.") for name in program.callee_names(call, scope)):
                     site, rest = Site(scope.module, scope, body, item.value), "the samples of all processes: the bar of"
                     text = scope.module.text(item.value)
-                    yield Told(site, text, f"counts {rest} one ends at one Nth", f"count {rest} one ends at one Nth")
+                    yield Told(
+                        site, text, f"counts {rest} one process ends at 1/N", f"count {rest} one process ends at 1/N"
+                    )

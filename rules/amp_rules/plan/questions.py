@@ -76,9 +76,9 @@ class Questions:
         """Why the processes cannot tell each other the answer at this place."""
         assert isinstance(site.node, ast.Call)
         if self._reached.is_alone(site):
-            return "not all processes come there once they have joined"
+            return "not all processes reach this place after they have joined"
         if follows_failed_training(self._program, site.module, site.node):
-            return "one process may come there alone, after an error"
+            return "one process may reach this place alone, after an error"
         if try_that_expects(site.module, site.node, INPUT_ERRORS) is not None:
             return "the others would wait for the answer where the main process has none"
         return None

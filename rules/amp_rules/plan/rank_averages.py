@@ -58,17 +58,20 @@ def averages(processes: Distribution) -> Iterator[Told]:
             by_callers = _is_shown_by_callers(processes, place, path)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
             if unclear:
-                text = f"adds up what one process sees, and `{place.module.text(unclear[0])}` may count what all see"
+                text = (
+                    f"adds up the batches of one process, and `{place.module.text(unclear[0])}` may count those of "
+                    "all processes"
+                )
                 yield Told(site, path, text, text)
             elif not (shown or place.is_changed(path)) and by_callers == "alone":
-                rest = "what one process sees, about one Nth of the whole"
+                rest = "the batches of one process, about 1/N of the data"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
             elif shown or by_callers is not None:
                 yield Told(
                     site,
                     path,
-                    "adds up what one process sees: an average of it is of rank 0's share",
-                    "add up what one process sees: averages of them are of rank 0's share",
+                    "adds up the batches of one process: its average covers only rank 0's share of the data",
+                    "add up the batches of one process: their averages cover only rank 0's share of the data",
                 )
     yield from _running_means(processes)
 
@@ -79,9 +82,9 @@ def _running_means(processes: Distribution) -> Iterator[Told]:
             place = Counted(loop.module, loop.scope, loop.body, loop.loop, ())
             reads = [*place.nodes_following(), *loop.inner]
             if any(isinstance(item, ast.expr) and variable(item) == path and is_shown(place, item) for item in reads):
-                text = "what one process sees: rank 0's share"
+                text = "the batches of one process: rank 0's share of the data"
                 site = Site(loop.module, loop.scope, loop.body, node)
-                yield Told(site, path, f"is a mean of {text}", f"are means of {text}")
+                yield Told(site, path, f"is a mean over {text}", f"are means over {text}")
 
 
 def meters(program: Program, processes: Distribution) -> Iterator[Told]:
@@ -116,8 +119,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 yield Told(
                     Site(loop.module, loop.scope, loop.body, node),
                     path,
-                    "is given what one process sees: what is shown of it is of rank 0's share",
-                    "are given what one process sees: what is shown of them is of rank 0's share",
+                    "gets the numbers of one process: what it shows covers only rank 0's share of the data",
+                    "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
 
 

@@ -21,34 +21,36 @@ _WHY = {
     Kind.DRAW: "is drawn by each process for itself",
     Kind.GENERATOR: "comes from a generator that each process seeds by itself",
     Kind.CLOCK: "is read from the clock of each process",
-    Kind.ORDER: "follows the order of a set, which each process has its own of",
+    Kind.ORDER: "follows the order of a set, which differs between processes",
     Kind.ENVIRONMENT: "comes from an environment that each process steps by itself",
     Kind.PROCESS: "names one process or its machine",
     Kind.FAILURE: "follows from what fails on some processes and not on the others",
 }
 _RECIPES = {
     Need.DECISION: "average the value over the ranks first: `amp.reduce_mean(value)`",
-    Need.ROUNDS: "let all ranks go through as many rounds: iterate over a DataLoader, or over a range of a number that "
+    Need.ROUNDS: "run the same number of iterations on all ranks: iterate over a DataLoader, or over a range of a "
+    "number that "
     "is the same on all ranks, such as `amp.reduce_max(count)`",
     Need.RATE: "average the value over the ranks first: `amp.reduce_mean(value)`",
-    Need.PATH: "take the main process's: `amp.from_main_process(path)`, where all processes come",
+    Need.PATH: "use the main process's value: `amp.from_main_process(path)`, at a place that all processes reach",
     Need.WEIGHTS: "make the value the same on all ranks first: `amp.reduce_mean(value)` of a tensor, "
     "`amp.drawn_alike(function)(...)` of what is drawn",
 }
 _OF_FILES = (
-    "let the main process try it, and give all its answer: `if amp.is_main_process():` around it, and "
+    "let the main process try it, and send its answer to all: `if amp.is_main_process():` around it, and "
     "`amp.from_main_process(value)` after it"
 )
 _OF_LOOKS = (
-    "let the main process look, and give all its answer: `amp.from_main_process(value)`, where all processes come"
+    "let the main process check, and send its answer to all: `amp.from_main_process(value)`, at a place that "
+    "all processes reach"
 )
 _OF_FLAGS = (
-    "let all ranks decide alike: `amp.reduce_max(flag)` holds where it does on any of them, `amp.reduce_min(flag)` "
+    "make the same decision on all ranks: `amp.reduce_max(flag)` holds where it does on any of them, "
+    "`amp.reduce_min(flag)` "
     "where it does on all"
 )
 _OF_EPISODES = (
-    "leave several processes out with `--no-ddp`; or let each rank take as many steps as the others between two "
-    "updates, whatever its episodes do"
+    "use `--no-ddp`; or let each rank take as many steps as the others between two updates, whatever its episodes do"
 )
 
 
@@ -128,7 +130,7 @@ def _cause(sink: Sink) -> Origin:
 _ORDER = [Kind.FAILURE, Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]
 _CONSEQUENCE = {
     Need.DECISION: "decides what is trained",
-    Need.ROUNDS: "says how many steps are taken",
+    Need.ROUNDS: "sets the number of steps",
     Need.RATE: "sets the learning rate",
     Need.PATH: "names a file that is read",
     Need.WEIGHTS: "is written to the model's weights",

@@ -24,7 +24,7 @@ _PAGES = {
         obstacle.
         """,
     declining.ALREADY_MIXED: """
-        The script has mixed precision of its own, and keeps it.
+        The script has its own mixed precision, and keeps it.
 
         ## What is refused
         The precision of a script that uses `torch.amp` or `torch.cuda.amp`, that makes its model half by hand in a way
@@ -42,7 +42,7 @@ _PAGES = {
         run: `amp-migrate --undo` takes the earlier run back.
         """,
     declining.NOT_IN_TORCH: """
-        Plain PyTorch has no words for something.
+        Plain PyTorch cannot express something.
 
         ## What is refused
         With `--target torch`, a script that needs what only the runtime does: gradients that are averaged at the step,
@@ -50,31 +50,30 @@ _PAGES = {
         scaler that would have to be passed to functions whose callers are not all known.
 
         ## Why
-        What a careful colleague would not write in plain PyTorch, or only wrongly, is left alone. Where only several
-        processes stand in the way, the precision is migrated.
+        Code that cannot be written well in plain PyTorch is left unchanged. If only the distributed part cannot be
+        written, the precision is migrated.
 
         ## What to do by hand
         Migrate with the default, `--target runtime`, which does it, or rewrite the place that is named; then migrate
         again.
         """,
     declining.DRAFT: """
-        The tool's own check found a defect in what it was about to show.
+        The tool's own check found a bug in its draft.
 
         ## What is refused
-        A draft that would not be right as a program. Before anything is shown, each new text is compared with the
-        original and read again: nothing of the original may be lost or stand elsewhere; every name that new code reads
-        must be bound on every path to it; the runtime must be imported and started before it is used; a model must be
-        prepared before it is trained, a loader before its loop; gradients must be unscaled under the
-        conditions under which their optimizer steps, and the scale be updated in each round that steps.
+        A draft that would be a wrong program. Before anything is shown, the tool compares each new text with the
+        original and checks it: no part of the original may be lost or moved; every name that new code reads must be
+        bound on every path to it; the runtime must be imported and started before it is used; a model must be prepared
+        before it is trained, and a loader before its loop; gradients must be unscaled under the same conditions as
+        their optimizer's step; and the scale must be updated in each iteration with a step.
 
         ## Why
-        Whatever the check finds is a mistake of amp-migrate, and never one of the script. A file that is left alone
-        costs less than a wrong one. If the draft is sound without the changes for several processes, the precision is
-        migrated.
+        Each finding of this check is a bug in amp-migrate, never in the script. An unchanged file costs less than a
+        wrong one. If the draft is right without the changes for distributed training, the precision is migrated.
 
         ## What to do by hand
-        Report it, with the lines around the place that is named. Until it is mended, write these lines by hand, or
-        move the statement at that place out of the condition or the function that it stands in.
+        Report it, with the lines around the place that is named. Until it is fixed, write these lines by hand, or move
+        the statement out of its condition or function.
         """,
     declining.CLOSURE: """
         The optimizer evaluates the loss by itself, several times a step.
@@ -146,42 +145,43 @@ _PAGES = {
         Gradients are used where they are still scaled, or may be.
 
         ## What is refused
-        Hooks that are given gradients (`register_hook`, `register_full_backward_hook` and the like) and look at them;
-        `loss.backward(gradient)` with gradients of the script's own; clipping, logging and edits of gradients where the
-        optimizer that holds them cannot be named; gradients of tensors that no optimizer holds, such as inputs and
-        hidden layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
-        changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient are
-        right in any unit, and are no reason; but for the sign of an input's gradient where no step follows, as an
-        attack reads it while a model is evaluated: if it overflowed, nothing would lower the scale.
+        Hooks that read gradients (`register_hook`, `register_full_backward_hook` and the like);
+        `loss.backward(gradient)` with the script's own gradients; clipping, logging and edits of gradients if the
+        optimizer that holds them is not known; gradients of tensors that no optimizer holds, such as inputs and hidden
+        layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
+        changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient do
+        not depend on the scale, and are accepted. The exception is the sign of an input's gradient when no step
+        follows, as in an attack on a model during evaluation: if the gradient overflowed, nothing would lower the
+        scale.
 
         ## Why
-        In fp16 the loss is multiplied by 65536 or so before the backward pass. What reads a gradient before it is
-        divided again sees a number that is wrong by that factor: a clip threshold then cuts everything, a logged norm
-        means nothing. `unscale_` divides what an optimizer holds, and nothing else. And where gradients overflow, the
-        scaler leaves out the optimizer's step, but not a line that adds them to the weights.
+        In fp16 the loss is multiplied by 65536 or so before the backward pass. Code that reads a gradient before it is
+        unscaled gets a number that is wrong by that factor: clipping cuts everything, and a logged norm means nothing.
+        `unscale_` divides only the gradients of one optimizer's parameters. If gradients overflow, the scaler skips the
+        optimizer's step, but not a line that adds gradients to the weights.
 
         ## What to do by hand
-        Call `amp.scaler.unscale_(optimizer)` once, between the backward pass and the first look at the gradients. In a
-        hook divide by `amp.scaler.get_scale()`.
+        Call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients.
+        In a hook divide by `amp.scaler.get_scale()`.
         """,
     declining.UNKNOWN_MODEL: """
         The model that an optimizer trains was not found.
 
         ## What is refused
-        A step whose optimizer trains something that no variable holds which could be followed: a model in a container
-        of a package, a tensor that is optimised itself (an image, for example), a model made inside of a call that only
-        settings name.
+        A step whose optimizer trains parameters of a model that was not found in any variable: a model in a container
+        of a package, a tensor that is optimised itself (an image, for example), a model that is constructed by a name
+        from a configuration.
 
         ## Why
-        O2 and O3 convert the model and several processes wrap it, so `prepare_model` needs a variable that all later
-        uses read.
+        O2 and O3 convert the model, and distributed training wraps it. So `prepare_model` needs a variable that all
+        later uses read.
 
         ## What to do by hand
         Write `model = amp.prepare_model(model)` where the model is on its device and has its weights, and pass `model`
         on from there. The optimizer may be built before or after that, with shards after it.
         """,
     declining.OTHER_FRAMEWORK: """
-        Another framework than PyTorch trains.
+        A framework other than PyTorch trains.
 
         ## What is refused
         Scripts that import Paddle, MindSpore, TensorFlow, JAX, MXNet or Chainer and no torch; scripts that import both,
@@ -204,8 +204,8 @@ _PAGES = {
 
         ## Why
         A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the
-        script does not show them. A sharded model keeps a share of each gradient on each rank, which one scaler for all
-        cannot see; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
+        script does not show them. A sharded model keeps a shard of each gradient on each rank, which a single scaler
+        cannot check; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
         unscaled.
 
         ## What to do by hand
@@ -224,7 +224,7 @@ _PAGES = {
         What the module holds is not known: it may be the model, or a second training step.
 
         ## What to do by hand
-        Mend that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
+        Fix that file first; the message names it and the line. `--modernize` reads files that only use `async` as the
         name of an argument. A module that was not found is found by `sys.path`, by packaging, or by a `PYTHONPATH` in a
         script of the project; of an installed library, migrate the file that trains.
         """,
@@ -236,50 +236,51 @@ _PAGES = {
         not optional.
 
         ## Why
-        Half a step would be wrong: a loss that is scaled and an optimizer that is not told, for example.
+        Half a step would be wrong: for example a scaled loss with an optimizer that does not unscale.
 
         ## What to do by hand
         Let the comment name only what can be left out (`# amp: skip[AMP301]`), or rewrite that place by hand as the
-        page of the rewrite shows. `--ignore AMP1` leaves mixed precision out altogether; several processes in full
-        precision are `--ddp --opt-level O0`.
+        page of the rewrite shows. `--ignore AMP1` leaves mixed precision out altogether; for distributed training in
+        full precision use `--ddp --opt-level O0`.
         """,
     declining.OWN_DISTRIBUTION: """
-        The script has processes of its own, and keeps them.
+        The script has its own distributed training, and keeps it.
 
         ## What is refused
         The distribution of scripts that use `torch.distributed`, `DistributedDataParallel`, Horovod or XLA, start
-        processes with `multiprocessing`, or share a model's memory between them. What is imported and not used does not
-        count. Code for a group of processes which nothing joins is declined, but for a logger that asks for its rank
-        alone, and so are processes whose gradients nothing averages, and scripts of one process that start others
-        beside the training.
+        processes with `multiprocessing`, or share a model's memory between them. An import without a use does not
+        count. Three more cases are declined: code that uses a process group which nothing creates, processes whose
+        gradients nothing averages, and scripts of one process that start other processes beside the training. Code that
+        only asks whether there is a group, and for its rank, as a logger does, is not declined.
 
         ## Why
-        Two ways of starting processes and averaging gradients in one script average twice or wait for each other
-        forever. A process that a script starts for its data or its log would be started by each rank.
+        With two ways of starting processes and averaging gradients in one script, gradients are averaged twice, or the
+        processes hang. Each rank would start its own copy of a process that the script starts for its data or its log.
 
         ## What to do by hand
-        Where the script joins its processes by `torch.distributed`, AMP230 to AMP237 add what they lack; the reason
-        says whether they found nothing to add, or that notes (AMP288) name what is left. Other processes are not looked
-        at. The precision is migrated all the same. What is complete is best kept. To use the runtime's, take the
-        script's own set-up out first, with all that uses it (`model.module`, ranks, samplers), so that it trains in one
-        process; then migrate it, and start it with `torchrun`. A module that other scripts share keeps it.
+        If the script uses `torch.distributed`, AMP230 to AMP237 add what is missing. The reason says whether they found
+        nothing to add, or that notes (AMP288) name what is left. Other kinds of processes are not checked. The
+        precision is migrated in any case. If the script's own set-up is complete, keep it. To use the runtime's
+        instead, first remove the set-up and all that uses it (`model.module`, ranks, samplers), so that the script
+        trains in one process. Then migrate it, and start it with `torchrun`. Keep the set-up in a module that other
+        scripts share.
         """,
     declining.HAND_BATCHES: """
-        Batches are made in a way that cannot be shared out.
+        Batches are made in a way that cannot be split across processes.
 
         ## What is refused
         Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
         that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
-        loop that trains and evaluates by a flag over loaders that cannot be told apart, or one generator that gives
-        both their batches. A table with a row for each sample (`bank[index] = features`) that something reads.
-        A queue of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that
-        each round makes anew for one batch, as few-shot tasks are drawn: `next(iter(task_loader))`.
+        loop that trains or evaluates by a flag, over loaders that cannot be distinguished, or one generator that yields
+        the batches of both. A table with a row for each sample (`bank[index] = features`) that something reads. A queue
+        of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that each
+        round makes anew for one batch, as few-shot tasks are drawn: `next(iter(task_loader))`.
 
         ## Why
-        Every process would train on the same batches, so that N of them do N times the work of one for nothing; or a
-        loop would ask for more batches than a process has; or evaluation would see a part of its data only. The rows of
-        a table that other processes write would stay as they were. Batches that are drawn at random are no obstacle:
-        each process draws its own.
+        Every process would train on the same batches, so N processes would do N times the work for the same result. Or
+        a loop would ask for more batches than a process has. Or evaluation would use only a part of its data. Rows of a
+        table that other processes write would not be updated. Batches that are drawn at random are fine: each process
+        draws its own.
 
         ## What to do by hand
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
@@ -315,37 +316,38 @@ _PAGES = {
         `forward`).
 
         ## Why
-        Gradients of what is not in a prepared model are averaged by nobody: the processes drift apart without a word.
-        So do running centres and means that a loss keeps. A layer that is made in a forward pass draws its weights on
-        each process, and a parameter that was replaced belongs to no model when the optimizer steps it.
+        Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The
+        same holds for running centres and means that a loss keeps. A layer that is made in a forward pass draws
+        different weights on each process. A parameter that was replaced no longer belongs to the model when the
+        optimizer steps it.
 
         ## What to do by hand
         Make layers in `__init__`, and write into parameters. Put loose parameters into an `nn.Module`, for example the
-        one that uses them. Leave out what is meant for `DataParallel` alone: each process has a device of its own. Move
+        one that uses them. Remove code that is meant only for `DataParallel`: each process has its own device. Move
         `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in `enabled=`.
         """,
     declining.LOCAL_DECISION: """
-        Each process decides by its own numbers what it trains on.
+        Each process decides by its own values what it trains on.
 
         ## What is refused
-        A value that differs between processes, and that nothing makes the same, where all need one: in a condition that
-        decides over a step or a wait for a file, in the number of rounds of a loop with steps in it, in a learning
-        rate, in weights. The message names the value, and the line that it comes from: a batch, a draw, a clock, an
-        environment, a call such as `os.mkdir` that fails on some processes alone.
+        A value that differs between processes in a place where all processes need the same value: a condition around a
+        step or a wait for a file, the number of iterations of a loop with steps, a learning rate, weights. The message
+        names the value and the line that it comes from: a batch, a random number, a clock, an environment, or a call
+        such as `os.mkdir` that fails on some processes only.
 
         ## Why
-        Each process has other batches, so one would go on and another would not. The one then waits in a reduction that
-        the other never joins, and the run stands still. Weights and learning rates that differ say nothing at all: the
-        copies of the model drift apart.
+        Each process has different batches, so one process would continue and another would not. The first then waits in
+        a collective that the other never calls, and the run hangs. Different weights or learning rates raise no error:
+        the copies of the model silently diverge.
 
-        The mean over the processes takes the place of a number, such as a loss (AMP211, AMP212). It does not where the
-        value says whether this process has anything to compute with, as in `if mask.sum() == 0: continue`: the others
-        would draw it into a step with nothing in it. Nor for flags, lists, and rounds over what one process alone has.
+        A number such as a loss is replaced by its mean over the processes (AMP211, AMP212). This is not done if the
+        value says whether the process has any data, as in `if mask.sum() == 0: continue`: a process without data would
+        have to take a step. It is also not done for flags, lists, and loops over data that only one process has.
 
         ## What to do by hand
-        Decide by a number that is the same everywhere: `amp.reduce_mean(value)`, or `amp.reduce_min(count) == 0` where
-        no process may go on unless all can. Let loops go over a DataLoader, or a range of a number that all have. With
-        a scaler a check for infinite losses is not needed; such steps are skipped by all ranks together.
+        Decide by a number that is the same on all ranks: `amp.reduce_mean(value)`, or `amp.reduce_min(count) == 0` if
+        no process may continue unless all can. Loop over a DataLoader, or over a range that is the same on all ranks. A
+        check for infinite losses is not needed with a scaler: all ranks skip such steps together.
         """,
     declining.FILES: """
         Files cannot be left to one process.
@@ -365,7 +367,7 @@ _PAGES = {
         statement that reads them.
         """,
     declining.BATCHES_IN_A_ROW: """
-        Each batch goes on where the last one ended.
+        Each batch continues where the last one ended.
 
         ## What is refused
         A training loop over a loader without `shuffle=True` whose model is given what it computed for the batch
@@ -381,41 +383,40 @@ _PAGES = {
         anew with each batch. Where the batches are in no order, say `shuffle=True`.
         """,
     declining.NOT_SHARDED: """
-        A model cannot be shared out over the processes.
+        A model cannot be sharded over the processes.
 
         ## What is refused
-        With `--shard`, a script that does with a sharded model what needs it whole: a weight that is read, a part or a
-        method that is called besides the model, a copy, a move to a device behind the optimizer, a state that is used
-        for something else than a checkpoint, gradients that are looked at, `torch.autograd.grad`, a part of two models;
-        and scripts with processes or a scaler of their own.
+        With `--shard`, a script that uses a sharded model in a way that needs it whole: it reads a weight, calls a part
+        or a method of the model other than `forward`, copies the model, moves it to a device after the optimizer is
+        built, uses its state for more than a checkpoint, reads gradients, calls `torch.autograd.grad`, or shares a part
+        between two models. Also scripts with their own distributed training or scaler.
 
         ## Why
-        Each process has its part of every weight. The model is whole for the time of its forward and backward pass,
-        block by block, and nowhere else: what reads it in between would compute with parts, or wait for processes that
-        do not come.
+        Each process has a shard of every weight. The model is whole only during its forward and backward pass, block by
+        block. Code that reads it at other times would compute with shards, or hang.
 
         ## What to do by hand
         Change the place that is named, or leave out `--shard`: `--ddp` keeps a whole model on each process.
         """,
     declining.TABLES_NOT_SHARDED: """
-        Embedding tables cannot be shared out over the processes.
+        Embedding tables cannot be sharded over the processes.
 
         ## What is refused
         With `--shard-embeddings`, a script whose large tables are used for more than lookups once the optimizer is
         built: a weight that is read or set, a weight or a table that two layers have, a copy of the model, a model that
-        is saved whole or given to a function of a library, parameters that are counted or looked at. Tables with
-        `max_norm=` or `scale_grad_by_freq=`, of a class derived from `nn.Embedding`, or made by `from_pretrained`;
-        optimizers that weigh a table as a whole, and steps with a closure. Lookups that one process may run without the
-        others: on the main process alone, or as often as its own batch says; and a script that reads `RANK`. And
-        scripts with processes, a level or a scaler of their own.
+        is saved whole or given to a function of a library, parameters that are counted or read. Tables with `max_norm=`
+        or `scale_grad_by_freq=`, of a class derived from `nn.Embedding`, or made by `from_pretrained`; optimizers that
+        use a norm of the whole table, and steps with a closure. Lookups that one process may run without the others: on
+        the main process only, or a number of times that depends on its own batch; and a script that reads `RANK`. Also
+        scripts with their own distributed training, level or scaler.
 
         ## Why
-        Each process has its part of the rows, and a lookup asks the others for theirs: what one process does alone
-        waits for them, and what reads a weight would see a part of it.
+        Each process has a part of the rows, and a lookup asks the other processes for theirs. A lookup on one process
+        only would hang, and code that reads the weight would get a part of it.
 
         ## What to do by hand
         Change the place that is named, or leave out `--shard-embeddings`: `--ddp` keeps whole tables on each process.
-        [Large embeddings](../embeddings.md) says what the runtime bears, which is more than is written here.
+        [Large embeddings](../embeddings.md) says what the runtime supports, which is more than this rewrite.
         """,
     declining.ASKED_DISTRIBUTION: """
         A comment or an option leaves out a part of the migration to several processes.
@@ -429,8 +430,8 @@ _PAGES = {
         one process.
 
         ## What to do by hand
-        Ask for the rewrite that the message names as well, or leave several processes out with `--no-ddp`. In full
-        precision they are `--ddp --opt-level O0`.
+        Ask for the rewrite that the message names as well, or use `--no-ddp`. For distributed training in full
+        precision use `--ddp --opt-level O0`.
         """,
     declining.SHARED_MODULE: """
         Two scripts need a module rewritten differently.

@@ -254,14 +254,14 @@ def _said(options: Options, code: str) -> str:
 def _recipe(reason: Rule, rule: Rule) -> str:
     if reason is declining.ASKED_DISTRIBUTION:
         return (
-            f"ask for {rule.code} as well, or leave several processes out altogether with --no-ddp; in full precision "
-            "they are --ddp --opt-level O0"
+            f"ask for {rule.code} as well, or use --no-ddp; for distributed training in full precision use --ddp "
+            "--opt-level O0"
         )
     if reason is declining.ASKED_APEX:
         return f"ask for {rule.code} as well, or leave Apex as it is with --ignore AMP4 and replace it by hand"
     return (
-        f"ask for {rule.code} as well, or leave mixed precision out altogether with --ignore AMP1; several processes "
-        "in full precision are --ddp --opt-level O0"
+        f"ask for {rule.code} as well, or leave mixed precision out altogether with --ignore AMP1; for distributed "
+        "training in full precision use --ddp --opt-level O0"
     )
 
 
@@ -274,7 +274,7 @@ def without_step(path: Path) -> Refusal:
         reason.code,
         reason.name,
         reason.unit,
-        "several processes share the rewrites of the training step, AMP1, which are not asked for",
+        "distributed training needs the rewrites of the training step, AMP1, which are not selected",
         "ask for AMP1 as well; --opt-level O0 keeps full precision",
     )
 

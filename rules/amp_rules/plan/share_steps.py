@@ -204,7 +204,8 @@ class ShareSteps:
             declining.HAND_BATCHES,
             site.module,
             whole,
-            f"`{site.module.text(whole)}` counts the steps of all processes together; each makes a share of them",
+            f"`{site.module.text(whole)}` counts the steps of all processes together; each process makes only a share "
+            "of them",
             _RECIPE,
         )
 
@@ -216,9 +217,9 @@ class ShareSteps:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{text}` is read for a schedule that is stepped once an epoch, which needs it as it is, and for "
-            "something else, which may need that of a rank's share",
-            "give the schedule a number of its own",
+            f"`{text}` is used for a schedule that is stepped once an epoch, which needs the whole length, and for "
+            "something else, which may need the length of a rank's share",
+            "give the schedule its own number",
         )
 
     def _of_whole_loaders(self) -> Iterator[StepCount]:

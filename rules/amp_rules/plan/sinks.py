@@ -222,7 +222,7 @@ class Sinks:
 
     def _reads_file(self, call: ast.Call, scope: Scope) -> bool:
         if self._lists(call, scope):
-            # What is left to the main process it lists itself.
+            # What runs on the main process only it lists itself.
             return bool(given_paths(call)) and call not in self._left_out
         names = self._program.callee_names(call, scope) & READS_FILE
         return bool(names and given_paths(call)) and not opens_to_write(call)

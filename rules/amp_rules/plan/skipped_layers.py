@@ -91,7 +91,7 @@ def _is_refused(side: list[ast.AST]) -> bool:
 def _outcomes(
     program: Program, owner: ClassInfo, info: FunctionFacts, test: ast.AST
 ) -> tuple[str | None, set[bool | None]]:
-    """What a condition on a setting of the constructor may give; None for what is not plain to see.
+    """What a condition on a setting of the constructor may give; None for what is not known.
 
     Also the attribute, where it is asked whether that is there: a layer that is itself asked for may be none. Empty for
     what is no setting, as ``self.training`` is none.
@@ -117,7 +117,7 @@ def _own_attribute(node: ast.AST, info: FunctionFacts) -> str | None:
 
 
 def _settings(program: Program, owner: ClassInfo, name: str) -> list[ast.Constant | None]:
-    """What the constructor may give an attribute, as far as that is a constant; None for what is not plain to see."""
+    """What the constructor may give an attribute, as far as that is a constant; None for what is not known."""
     found: list[ast.Constant | None] = []
     for info, statement in _assignments(owner, name):
         value = statement.value

@@ -28,7 +28,7 @@ _FILES = SAVERS & set(MODEL_WRITERS)
 _MAX_VARIABLES = 4
 """Variables through which a number is followed to the length of a loader."""
 
-_LESS = "and with N processes an epoch has one Nth of them"
+_LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
 
@@ -160,8 +160,8 @@ def _every(program: Program, processes: Distribution, loop: _Loop) -> Iterator[N
             if _does_more(program, node, loop.scope, within=within):
                 (of_epoch if within else of_all).setdefault(loop.module.text(part), part)
     for found, text in (
-        (of_all, f"{_LESS}: what follows is done less often"),
-        (of_epoch, f"{_LESS}: what follows is done less often, and never where fewer are left"),
+        (of_all, f"{_LESS}: this code runs less often"),
+        (of_epoch, f"{_LESS}: this code runs less often, and never if an epoch has too few steps"),
     ):
         if found:
             names = " and ".join(f"`{name}`" for name in found)

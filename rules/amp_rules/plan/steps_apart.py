@@ -28,7 +28,7 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
                     declining.GRADIENTS_OUTSIDE,
                     step.module,
                     step.node,
-                    f"`{step.module.text(step.call)}` trains a model of its own on `{local}`, which differs between "
+                    f"`{step.module.text(step.call)}` trains its own model on `{local}`, which differs between "
                     "processes, and nothing averages its gradients",
                     "give it the same data in each process, from a loader that is not shared out",
                 )

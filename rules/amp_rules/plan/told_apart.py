@@ -63,8 +63,8 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                         declining.HAND_BATCHES,
                         use.module,
                         use.loader,
-                        f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would see a "
-                        "share of its data only",
+                        f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would use "
+                        "only a share of its data",
                         "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
                     )
                 )

@@ -255,7 +255,7 @@ class _Places:
         for optimizer in sorted(optimizers - known, key=_place_of):
             name = self._names.at(optimizer, site, target)
             if name is None:
-                raise _gradient(access, "the optimizer of these gradients cannot be named here")
+                raise _gradient(access, "the optimizer that holds these gradients is not known here")
             names.append(name)
         return Unscale(site.module, target, tuple(dict.fromkeys(names)), access.what, known | optimizers)
 
@@ -270,7 +270,9 @@ def _require_held(access: GradientAccess, owners: Owners) -> None:
     owner = access.module.text(access.owner).partition("\n")[0] if access.owner is not None else access.what
     if owners.strangers and not owners.optimizers:
         why = f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient"
-        raise _gradient(access, why, "take them by `torch.autograd.grad(loss, parameters)`, which scales nothing")
+        raise _gradient(
+            access, why, "compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
+        )
     if not owners.is_known or owners.strangers:
         raise _gradient(access, f"it is not known whether an optimizer holds `{owner}`")
 
@@ -381,7 +383,9 @@ def _looks_up_any(program: Program, node: ast.AST, scope: Scope) -> bool:
     return not owners or any(owner.kind not in ("external", "module") for owner in owners)
 
 
-_UNSCALE = "call `amp.scaler.unscale_(optimizer)` once between the backward pass and the first look at the gradients"
+_UNSCALE = (
+    "call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients"
+)
 
 
 def _gradient(access: GradientAccess, why: str, recipe: str = _UNSCALE) -> declining.Declined:
@@ -389,6 +393,6 @@ def _gradient(access: GradientAccess, why: str, recipe: str = _UNSCALE) -> decli
         declining.GRADIENT_ACCESS,
         access.module,
         access.node,
-        f"`{access.what}` looks at gradients while they may be scaled: {why}",
+        f"`{access.what}` reads gradients that may still be scaled: {why}",
         recipe,
     )

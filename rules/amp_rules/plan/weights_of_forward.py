@@ -33,8 +33,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                     declining.GRADIENTS_OUTSIDE,
                     scope.module,
                     node,
-                    f"`{scope.module.text(node.targets[0])}` is another parameter after each forward pass, and the "
-                    "optimizer steps the one that was there before, which is of no prepared model then",
+                    f"`{scope.module.text(node.targets[0])}` is a new parameter after each forward pass, and the "
+                    "optimizer steps the old one, which no longer belongs to the prepared model",
                     "write into the parameter: `with torch.no_grad(): parameter.copy_(...)`; for spectral norm take "
                     "`torch.nn.utils.parametrizations.spectral_norm`",
                 )

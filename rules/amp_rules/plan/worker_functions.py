@@ -75,7 +75,7 @@ def reasons(program: Program) -> Iterator[Declined]:
                 declining.UNKNOWN_STEP,
                 site.module,
                 site.node,
-                f"`{info.name}` trains in a process of its own, where nothing would start the runtime",
+                f"`{info.name}` trains in its own process, where nothing would start the runtime",
                 f"call `amp.init(...)` at the head of `{info.name}`, and migrate its step by hand",
             )
 

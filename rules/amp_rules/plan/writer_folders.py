@@ -73,7 +73,7 @@ def _is_given_folder(call: ast.AST) -> bool:
 
 
 def _is_for_main(program: Program, site: Site) -> bool:
-    """Whether the statement only writes a file or a line there, which is left to the main process or does no harm."""
+    """Whether the statement only writes a file or a line there, which runs on the main process only or does no harm."""
     statement = site.statement
     calls = [item.context_expr for item in statement.items] if isinstance(statement, ast.With) else []
     calls += [statement.value] if isinstance(statement, ast.Expr) else []

@@ -44,7 +44,7 @@ def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterato
     finder = Homes(program)
     by_hand = "give it a variable of its own, and write `variable = amp.prepare_model(variable)` after it"
     told = [
-        (value, "has batch norm in training mode, that of the share of each process", _OR_EVALUATE)
+        (value, "has batch norm in training mode, which would use only the share of each process", _OR_EVALUATE)
         for value in (normalising_beside(program, precision) if sync_bn else ())
     ]
     told += [

@@ -131,7 +131,7 @@ class FunctionFacts:
         return call.args[index] if index < len(call.args) else None
 
     def argument_or_default(self, call: ast.Call, name: str) -> ast.expr | None:
-        """What a parameter is in a call; None when that is not plain to see."""
+        """What a parameter is in a call; None when that is not known."""
         if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
             return None
         given = self.argument(call, name)

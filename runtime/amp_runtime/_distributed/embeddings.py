@@ -91,7 +91,7 @@ def shard_embedding(module: M, *, min_rows: int = 1) -> M:
     sharding.note_replaced(((weight, name) for weight, name in weights if weight is not None), _CALLER)
     watch_optimizers()
     if context.verbose and context.rank == 0:
-        print(f"amp: rows shared out over {context.world_size} processes: {', '.join(tables)}")
+        print(f"amp: sharded by rows over {context.world_size} processes: {', '.join(tables)}")
     return module
 
 
@@ -190,7 +190,7 @@ class _OfRows(nn.Module):
             RuntimeError: always.
         """
         raise RuntimeError(
-            f"the weight of {self.table.name} was asked for, whose rows amp.shard_embedding has shared out; allowed: "
+            f"the weight of {self.table.name} was asked for, whose rows amp.shard_embedding has sharded; allowed: "
             "calling it, .parameters() for an optimizer, and state_dict(), which has the whole table"
         )
 

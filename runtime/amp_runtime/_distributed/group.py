@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import context
 from amp_runtime._core.randomness import random_state, set_random_state
 from amp_runtime._distributed import engine, failing, gloo, output
@@ -50,7 +51,7 @@ def warn_of_training_alone() -> None:
         warnings.warn(
             f"{size} processes were started, but amp.init has ddp=False: each of them trains alone. Pass ddp=True "
             "to train together.",
-            stacklevel=3,
+            stacklevel=stacklevel(),
         )
 
 

@@ -48,7 +48,7 @@ def agreed_token(store: Any, rank: int, size: int, timeout: timedelta) -> str:
             if store.check([_echo(token, rank)]) and store.get(_echo(token, rank)).decode() == own:
                 return token
         time.sleep(_PAUSE)
-    raise RuntimeError(f"rank {rank} waited {timeout} for rank 0, which did not come; its output may say why")
+    raise RuntimeError(f"rank {rank} waited {timeout} for rank 0, which did not join; its output may say why")
 
 
 def _answer(token: str, rank: int) -> str:

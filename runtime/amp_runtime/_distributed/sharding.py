@@ -57,7 +57,7 @@ def engine() -> Any:
             return module
     raise RuntimeError(
         f"torch {torch.__version__} has no fully_shard, which amp.init(parallel='fsdp') and "
-        "amp.prepare_model(shard=True) stand on; allowed: torch 2.4 or later with torch.distributed, or shard=False"
+        "amp.prepare_model(shard=True) need; allowed: torch 2.4 or later with torch.distributed, or shard=False"
     )
 
 
@@ -119,8 +119,8 @@ def refuse_model(model: nn.Module, find_unused_parameters: bool) -> None:
         raise RuntimeError(f"amp.prepare_model got a {kind} to shard; allowed: the model itself")
     if rows.has_rows(model.parameters()):
         raise ValueError(
-            f"amp.prepare_model got a {kind} to shard in which amp.shard_embedding has shared rows out; allowed: one "
-            "of the two"
+            f"amp.prepare_model got a {kind} to shard in which amp.shard_embedding has sharded rows; allowed: one of "
+            "the two"
         )
     refuse_shards(model, "amp.prepare_model")
     if any(parameter.is_meta for parameter in model.parameters()):
@@ -364,7 +364,7 @@ def refuse_for_rows(optimizer: torch.optim.Optimizer) -> None:
         return
     if rows.has_rows(parameter for group in optimizer.param_groups for parameter in group["params"]):
         raise RuntimeError(
-            f"a {type(optimizer).__name__} got rows that amp.shard_embedding has shared out; allowed: an optimizer "
+            f"a {type(optimizer).__name__} got rows that amp.shard_embedding has sharded; allowed: an optimizer "
             "that treats each row by itself, such as SGD, Adam, AdamW, Adagrad or SparseAdam, because this one "
             "takes a norm or a product of the whole table"
         )

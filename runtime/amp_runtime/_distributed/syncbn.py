@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._distributed.normalise import Normalise, joint_statistics
 from amp_runtime._distributed.plainly import normalise_plainly
 from amp_runtime._distributed.shadow import current_round
@@ -267,5 +268,5 @@ def synchronise_batch_norm(model: nn.Module, twice_differentiable: bool = False)
         warnings.warn(
             f"batch norm of class {', '.join(sorted(left))} is not synchronised: each rank normalises by its "
             "own batch. Known classes: nn.BatchNorm1d, 2d, 3d, nn.SyncBatchNorm",
-            stacklevel=3,
+            stacklevel=stacklevel(),
         )

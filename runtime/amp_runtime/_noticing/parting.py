@@ -153,10 +153,10 @@ def _compare(step: int) -> None:
     if left is not None:
         told = difference(_steps.waiting.pop(step), pickle.loads(left), context.rank, 0)
         if told is not None:
-            raise RuntimeError(f"the ranks have parted, as step {step} shows: {told}. {_HELP}")
+            raise RuntimeError(f"the ranks have diverged, as step {step} shows: {told}. {_HELP}")
     elif _steps.waiting and _steps.made >= step + _LATE:
         raise RuntimeError(
-            f"the ranks have parted: rank {context.rank} has made {_steps.made} steps, and rank 0 fewer than {step}. "
+            f"the ranks have diverged: rank {context.rank} has made {_steps.made} steps, and rank 0 fewer than {step}. "
             f"{_HELP}"
         )
 
@@ -181,4 +181,4 @@ def require_together(digests: Sequence[bytes | None], own: Numbers) -> None:
         return
     told = first_difference(from_all_processes(own))
     if told is not None:
-        raise RuntimeError(f"amp.save_checkpoint: the ranks have parted: {told}. {_HELP}")
+        raise RuntimeError(f"amp.save_checkpoint: the ranks have diverged: {told}. {_HELP}")

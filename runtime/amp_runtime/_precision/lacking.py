@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from amp_runtime._core import capabilities
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.hooks import Hook, has_hook
 from amp_runtime._core.trees import to_float, to_half
@@ -68,7 +69,8 @@ def note(kind: str, dtype: torch.dtype) -> None:
     listed = ", ".join(f"{name} ({_reason(name, kind, dtype)})" for name in sorted(lacking(kind, dtype)))
     weights = ", and modules made of it keep float32 weights" if context.opt_level in ("O2", "O3") else ""
     warnings.warn(
-        f"what this device ({_device(kind)}) lacks in {half} runs in float32{weights}: {listed}", stacklevel=2
+        f"what this device ({_device(kind)}) lacks in {half} runs in float32{weights}: {listed}",
+        stacklevel=stacklevel(),
     )
 
 
@@ -81,7 +83,7 @@ def note_emulation(kind: str, dtype: torch.dtype) -> None:
         warnings.warn(
             f"dtype='auto' is bfloat16 on the CPU, which is slow here: torch has no fast arithmetic in it for this "
             f"processor ({_device(kind)}). float32 is faster: AMP_OPT_LEVEL=O0 in the environment",
-            stacklevel=3,
+            stacklevel=stacklevel(),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import context
 from amp_runtime._data.position import load_loader_state
 from amp_runtime._ema import EMA
@@ -123,7 +124,7 @@ def load_checkpoint(
     if source.ranks and len(source.ranks) != context.world_size:
         source.notes.append(f"saved by {len(source.ranks)} process(es), so that random numbers go on differently")
     if source.notes and context.rank == 0:
-        warnings.warn(f"amp.load_checkpoint: {str(file)!r}: " + "; ".join(source.notes), stacklevel=2)
+        warnings.warn(f"amp.load_checkpoint: {str(file)!r}: " + "; ".join(source.notes), stacklevel=stacklevel())
     if rng and source.ranks:
         restore_generators_of_rank([rank["rng"] for rank in source.ranks])
     return source.content

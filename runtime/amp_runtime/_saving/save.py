@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import context
 from amp_runtime._core.rows import whole_on_main_alone
 from amp_runtime._data.position import loader_state
@@ -142,5 +143,5 @@ def _warn_of_odd_classes(name: str, value: Any) -> None:
         warnings.warn(
             f"amp.save_checkpoint: {name!r} holds {some(odd)}, so that the file can only be loaded with trusted=True. "
             "Save plain values instead, such as vars(config)",
-            stacklevel=4,
+            stacklevel=stacklevel(),
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._core.rows import has_rows
@@ -158,7 +159,7 @@ def step_with_closure(
             warnings.warn(
                 f"amp.scaler.step got a closure for {type(inner).__name__}: the losses that it computes are not "
                 "scaled, so small float16 gradients vanish; dtype='bf16' needs no scale",
-                stacklevel=4,
+                stacklevel=stacklevel(),
             )
         if record.unit is not None and not record.ready:  # SAM uses the gradients from before its closure
             scaler._make_ready(inner, record, parameters_of(inner))

@@ -135,7 +135,7 @@ def check_a_checkpoint_of_ranks_that_have_parted_is_not_written() -> None:
         try:
             amp.save_checkpoint(path, model=model)
         except RuntimeError as error:
-            assert check == "on" and "amp.save_checkpoint: the ranks have parted: parameter Sequential.0.bias" in str(
+            assert check == "on" and "amp.save_checkpoint: the ranks have diverged: parameter Sequential.0.bias" in str(
                 error
             )
             assert path.read_bytes() == kept

@@ -20,7 +20,7 @@ def render(run: LintRun, options: RenderOptions) -> Iterator[str]:
 
 
 def headline(item: Diagnostic, options: RenderOptions) -> str:
-    """Return place, rule and message of a finding; ``[*]`` where --fix would mend it."""
+    """Return place, rule and message of a finding; ``[*]`` where --fix would fix it."""
     finding = item.finding
     star = "[*] " if is_fixable(item, options) else ""
     where, message = visible(item.where), visible(finding.message)

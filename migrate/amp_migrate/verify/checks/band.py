@@ -150,7 +150,7 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     """The judgement of a run that left the tolerance, by what plain autocast does to the original."""
     plain = near.plain
     if plain is None:
-        return "unproved", "The original did not get through under torch's own autocast, so half may do it."
+        return "unproved", "The original failed under torch's own autocast, so half precision may be the cause."
     if near.processes == 1 and len(plain.backwards) < len(steps):
         return _beside_shorter_plain(near, plain, steps)
     # After as many samples, which one process takes so many times as many steps for.
@@ -159,23 +159,26 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
     if own is None or _broken(near.original.backwards, plain.backwards[:count]):
         return (
             "unproved",
-            "Under torch's own autocast the original's losses are not finite, so half may be what does it.",
+            "Under torch's own autocast the original's losses are not finite, so half precision may be the cause.",
         )
-    words = f"torch's own autocast takes the original {percent(own.size)} away"
+    words = f"torch's own autocast moves the original by {percent(own.size)}"
     beside = deviation(plain.backwards, steps) if near.processes == 1 else None
     if beside is not None and beside.size <= near.tolerance:
-        return "proved", f"But {words}, and from that it is no more than {percent(beside.size)}: half does it."
+        return (
+            "proved",
+            f"But {words}, and from that it is no more than {percent(beside.size)}: half precision is the cause.",
+        )
     if found.size <= own.size and found.start <= near.tolerance:
         return "proved", f"But {words}, which is no less: this training amplifies rounding."
     if own.size > near.tolerance and near.processes == 1 and (alike := _alike(plain, steps)):
         return "proved", f"But {words}, and the first {alike} losses are the same: from there rounding is amplified."
     if own.size > near.tolerance:
-        return "unproved", f"And {words}: half precision alone takes this training elsewhere, so nothing can be told."
+        return "unproved", f"And {words}: half precision alone changes this training, so this cannot be decided."
     if found.size <= near.tolerance + found.scatter:
         scatter = percent(found.scatter)
-        return "unproved", f"The original's own losses scatter by {scatter}, so more --steps have to tell."
+        return "unproved", f"The original's own losses scatter by {scatter}, so more --steps are needed to decide."
     if found.size <= _FARTHER * own.size:
-        return "unproved", f"And {words}, which is not much less, so more --steps have to tell."
+        return "unproved", f"And {words}, which is not much less, so more --steps are needed to decide."
     scatter = f"{percent(found.scatter)} are scatter, and {words}"
     hint = "Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
     return "disproved", f"{scatter}. {hint}"
@@ -195,7 +198,7 @@ def _beside_shorter_plain(near: Near, plain: RankTrace, steps: Sequence[Backward
     found = deviation(near.steps, steps[:count])
     far = f"torch's own autocast was asked for {plural(count, 'step')} only"
     if found is None or found.size <= near.tolerance:
-        return "unproved", f"But {far}, so --full has to tell."
+        return "unproved", f"But {far}, so --full is needed to decide."
     verdict, reason = _beside_plain(near, steps[:count], found)
     return verdict, f"In the first {plural(count, 'step')} it is {percent(found.size)}, and {far}. {reason}"
 
@@ -205,7 +208,7 @@ def _not_finite(near: Near, first: tuple[int, Backward], steps: Sequence[Backwar
     message = f"The loss of step {number + 1} ({at(step)}) is {step.loss}, which {near.name}'s is not.{more}"
     plain = near.plain
     if plain is None:
-        return "unproved", f"{message} The original did not get through under torch's own autocast."
+        return "unproved", f"{message} The original failed under torch's own autocast."
     broken = _broken(near.original.backwards, plain.backwards[: len(steps)])
     if len(broken) > plain.skipped or len(plain.backwards) <= number:
         return "unproved", f"{message} Under torch's own autocast the original's losses are not known to be finite."

@@ -21,7 +21,7 @@ from amp_migrate.verify.plan import ORIGINAL, Asked
 from amp_migrate.verify.traces import Batch, RankTrace
 
 ID = "carried"
-TITLE = "State that is carried on stays with its rows"
+TITLE = "State that is carried over stays with its rows"
 
 _Pairs = set[tuple[int, int]]
 

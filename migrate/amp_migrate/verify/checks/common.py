@@ -17,7 +17,7 @@ LOSSY = ("O1", "O2", "O3")
 
 
 def first_rank(traces: Traces, name: str) -> RankTrace | None:
-    """What the first process of a run recorded; None if the run was not made or did not get through."""
+    """What the first process of a run recorded; None if the run was not made or failed."""
     trace = traces.get(name)
     return trace.ranks[0] if trace is not None and trace.usable else None
 
@@ -67,7 +67,7 @@ def cut(rank: RankTrace, steps: int) -> RankTrace:
 
 
 def together(traces: Traces, name: str = O0_TOGETHER) -> tuple[RankTrace, ...]:
-    """The processes of a run in several; empty if it was not made, did not get through, or they do not talk.
+    """The processes of a run in several; empty if it was not made, failed, or they do not talk.
 
     A script that was given as migrated may be without any distribution: started several times it is as many runs.
     """

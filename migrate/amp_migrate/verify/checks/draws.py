@@ -28,7 +28,7 @@ from amp_migrate.verify.plan import O0_TOGETHER, ORIGINAL, Asked
 from amp_migrate.verify.traces import RankTrace
 
 ID = "draws"
-TITLE = "The processes draw together what the original draws"
+TITLE = "Together the processes draw what the original draws"
 
 _FEW = 3
 _WHAT_TO_DO = "Give amp.prepare_loader the loader that the original trains with, with its sampler and its split."
@@ -64,7 +64,7 @@ def _held(compared: Sequence[_Drawn], original: RankTrace) -> Check:
     count = sum(len(drawn.seen) for drawn in known)
     if not whole:
         message = (
-            f"{plural(count, 'sample')} were drawn, and speak for the original's sampler. No pass over the data was "
+            f"{plural(count, 'sample')} were drawn, and fit the original's sampler. No pass over the data was "
             "whole; with more --steps it is seen whether every sample comes up."
         )
     else:
@@ -242,7 +242,10 @@ class _Drawn:
         if not frequencies.apart(one, other):
             return ""
         where = self._where(*self.pairs[0])
-        return f"The processes draw samples {where} in other shares than the original does, as if by another sampler."
+        return (
+            f"The processes draw samples {where} with other frequencies than the original does, as if by another "
+            "sampler."
+        )
 
 
 def _in_turns(parts: Sequence[Pass]) -> list[Sample]:

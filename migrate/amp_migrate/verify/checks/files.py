@@ -102,7 +102,7 @@ def _judged(traces: Traces, name: str, id_: str, title: str, *, exact: bool) -> 
         if steady is None:
             open_ = open_ or difference
     if open_ is not None:
-        message = f"{_sentence(open_.words)} Whether the original repeats itself there is not known."
+        message = f"{_sentence(open_.words)} It is not known whether the original is reproducible there."
         return Check(id_, title, "unproved", message)
     original, other = by_name(traces[ORIGINAL]), by_name(traces[name])
     values = sum(len(original[key].entries) for key in original.keys() & other.keys())

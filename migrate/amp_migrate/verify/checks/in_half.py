@@ -48,8 +48,8 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
         yield Check(id_, title, "unproved", message)
     elif left_out and _is_lacking(traces, trace):
         message = (
-            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}. Under torch's own "
-            "autocast the original does not get through on this device, so it may have nothing in half for it."
+            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}. The original "
+            "fails under torch's own autocast on this device, which may have no half-precision kernel for it."
         )
         yield Check(id_, title, "unproved", message)
     elif left_out:

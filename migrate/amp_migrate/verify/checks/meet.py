@@ -22,7 +22,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not asked.native or trace is None or not trace.usable:
         return
     if len(trace.ranks) > 1 and talk(trace.ranks):
-        yield Check(ID, TITLE, "proved", f"{len(trace.ranks)} processes made a group.")
+        yield Check(ID, TITLE, "proved", f"{len(trace.ranks)} processes created a process group.")
         return
     message = (
         "It speaks of several processes, and those that were started did not make a group. If it needs an option for "

@@ -62,7 +62,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     drawn += ["in workers of loaders"] if all(rank.worker_draws for rank in ranks) else []
     if drawn:
-        yield Check(ID, TITLE, "proved", f"Other numbers are drawn on each rank {together_in_words(drawn)}.")
+        yield Check(ID, TITLE, "proved", f"Each rank draws different numbers {together_in_words(drawn)}.")
 
 
 def _not_their_own(traces: Traces, ranks: Sequence[RankTrace]) -> str:

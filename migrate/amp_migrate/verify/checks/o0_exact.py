@@ -4,7 +4,7 @@ Losses, the number and the order of the optimizers' steps, the norm of the gradi
 bytes of all parameters at the end are those of the original. Nothing may differ in a single bit: at O0 the migrated
 script draws the same random numbers and computes the same operations in the same order.
 
-The original is run twice for this. If it does not repeat itself, nothing can be said.
+The original is run twice for this. If it is not reproducible, nothing can be said.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.plan import O0, ORIGINAL, Asked
 
 ID = "o0-exact"
-TITLE = "O0 repeats the original bit for bit"
+TITLE = "O0 reproduces the original bit for bit"
 
 _WHAT_TO_DO = {
     "loss": "look for random numbers that are drawn earlier or more often, for changed arguments, and for a loss "
@@ -68,7 +68,7 @@ def _verdict(traces: Traces, difference: Difference, asked: Asked) -> tuple[Verd
     if reason:
         return "unproved", reason
     hint = _WHAT_TO_DO[difference.kind]
-    return "disproved", f"The original repeats itself.{_factor(difference)} Before that, {hint}."
+    return "disproved", f"The original is reproducible.{_factor(difference)} Before that, {hint}."
 
 
 def _factor(difference: Difference) -> str:

@@ -31,7 +31,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     title = f"O1 in {trace.processes} processes stays near O0 in them"
     if not half:
         if trace.usable:
-            message = "The processes talk to each other at O0, and do not at O1."
+            message = "The processes communicate at O0, and not at O1."
             yield Check(ID, title, "disproved", message)
         return
     if apart := _apart(full, half):

@@ -75,7 +75,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         yield Check(ID, title, verdict, message)
         return
     if own_distance(traces) > _FIRST:
-        message = "Equal losses cannot be expected: the original does not repeat its own from run to run."
+        message = "Equal losses cannot be expected: the original is not reproducible from run to run."
         yield Check(ID, title, "unproved", message)
         return
     verdict, message = _Comparison(ranks, merged, original, asked.tolerance).judge()

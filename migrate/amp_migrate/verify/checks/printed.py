@@ -67,7 +67,7 @@ def _judged(traces: Traces, name: str, id_: str, title: str, tolerance: float = 
     if reason:
         return Check(id_, title, "unproved", f"{message} {reason}")
     hint = " Print it before it is scaled, or unscale it first." if name == O0_SCALED else ""
-    return Check(id_, title, "disproved", f"{message} The original repeats itself there.{hint}")
+    return Check(id_, title, "disproved", f"{message} The original is reproducible there.{hint}")
 
 
 def _difference(traces: Traces, name: str, tolerance: float, unsteady: Unsteady) -> Difference | None:
@@ -95,7 +95,7 @@ def _unknown(difference: Difference, first: list[Line], again: list[Line]) -> st
     apart = printed.first_difference(first, again, printed.unsteady(first, again))
     if apart is not None and apart.number <= difference.number:
         return (
-            f"But the original does not repeat itself either: run again, it prints {quoted(apart.other)} where it "
+            f"But the original is not reproducible either: in a second run it prints {quoted(apart.other)} where it "
             f"printed {quoted(apart.right)}."
         )
     if difference.place is not None and difference.right is not None:

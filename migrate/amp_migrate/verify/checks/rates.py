@@ -67,7 +67,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not changing:
         message = f"It is constant over {over}, as in the original."
     elif follows_metric:
-        message = f"It follows a metric over {over}, which is another training's; it was not scaled."
+        message = f"It follows a metric over {over}, which belongs to another training; the rate itself was not scaled."
     else:
         message = f"Over {over} it is the original's in the same place of the data."
     yield Check(ID, TITLE, "proved", message)

@@ -17,6 +17,6 @@ def reference_run(traces: Traces, trace: Trace) -> Trace | None:
 
 
 def reference(traces: Traces, trace: Trace) -> RankTrace | None:
-    """What that run recorded; None if it was not made or did not get through."""
+    """What that run recorded; None if it was not made or failed."""
     found = reference_run(traces, trace)
     return found.ranks[0] if found is not None and found.usable else None

@@ -17,7 +17,7 @@ from amp_migrate.verify.evidence import Check
 from amp_migrate.verify.plan import ORIGINAL, ORIGINAL_AGAIN, Asked
 
 ID = "repeats"
-TITLE = "The original repeats itself"
+TITLE = "The original is reproducible"
 
 _SEED = "Seed everything that it draws from, and keep times and set orders out of the training; then verify again."
 
@@ -37,13 +37,13 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         yield Check(ID, TITLE, "proved", message)
         return
     message = (
-        f"Run again, {found.words}. So no other run can be held against it to the last bit, and what is not equal "
-        f"below is no fault of the migration for that alone. {_SEED}"
+        f"In a second run, {found.words}. So no other run can be compared with it bit for bit, and an unequal "
+        f"number below does not by itself show that the migration is wrong. {_SEED}"
     )
     yield Check(ID, TITLE, "unproved", message)
 
 
-_UNKNOWN = "Whether the original repeats itself is not known, because its second run did not get through."
+_UNKNOWN = "It is not known whether the original is reproducible, because its second run failed."
 
 
 def unrepeatable(traces: Traces) -> str:
@@ -51,7 +51,7 @@ def unrepeatable(traces: Traces) -> str:
     if first_rank(traces, ORIGINAL) is None or first_rank(traces, ORIGINAL_AGAIN) is None:
         return _UNKNOWN
     found = _difference(traces)
-    return f"But the original does not repeat itself either: run again, {found.words}. {_SEED}" if found else ""
+    return f"But the original is not reproducible either: in a second run, {found.words}. {_SEED}" if found else ""
 
 
 def _difference(traces: Traces) -> Difference | None:

@@ -9,7 +9,7 @@ What is the machine's doing is none: a missing GPU or port, a full disk, a bound
 for what one process takes. A level that computes in half is excused where torch's own autocast does not get the
 original through either, which no migration had a hand in: this device lacks what the script needs in half. An error
 that has nothing to do with numbers, as of a name that is not there, is not excused. Float16 besides bfloat16 is then
-left out altogether. Where O1 gets through, and a level with weights in half mixes types in what the script computes
+left out altogether. Where O1 runs, and a level with weights in half mixes types in what the script computes
 with weights and gradients itself, that stays open: such a level has to be chosen.
 """
 
@@ -36,6 +36,10 @@ _THE_MACHINE = re.compile(
     r"invalid device ordinal|this machine shows \d+ GPU|Address already in use|EADDRINUSE|No CUDA GPUs are available|"
     r"CUDA out of memory|only supported with GPUs|No space left on device"
 )
+# A whole package, and no module of one.
+_NO_PACKAGE = re.compile(r"\bModuleNotFoundError: No module named '(\w+)'")
+_OURS = {"torch", "amp_runtime"}
+"""What a migration writes imports of itself: their lack is not the environment's alone."""
 # What torch says of a type that an operation was not written for.
 _NO_KERNEL = re.compile(r"not implemented for '(?:BFloat16|Half)'")
 # What it says of numbers of two types, one of them a half one.
@@ -51,7 +55,7 @@ _MEMORY = 3
 
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
-    """Say of every run of the migrated script that did not get through what stopped it."""
+    """Say of every run of the migrated script that failed what stopped it."""
     migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace, asked)]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
@@ -65,7 +69,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     if not migrated:
         return
     if not stopped:
-        yield Check(ID, TITLE, "proved", f"All {len(migrated)} runs of it got through.")
+        yield Check(ID, TITLE, "proved", f"All {len(migrated)} runs of it finished without an error.")
         return
     yield Check(ID, TITLE, "disproved" if "disproved" in verdicts else "unproved", " ".join(sentences))
 
@@ -77,7 +81,7 @@ def is_left_out(traces: Traces, trace: Trace, asked: Asked) -> bool:
 
 
 def reason(trace: Trace) -> str:
-    """Why a run did not get through, with file and line where it is known, without a full stop."""
+    """Why a run failed, with file and line where it is known, without a full stop."""
     failure = trace.failure
     if failure is None:
         words = {"timeout": "its time was up", "memory": "it took more memory than allowed"}
@@ -94,19 +98,28 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
         verdict, why = _out_of_memory(trace, traces)
     elif trace.failure is not None and _THE_MACHINE.search(f"{trace.failure.message}\n{trace.failure.output}"):
         verdict, why = "unproved", "This machine cannot make that run."
+    elif (missing := _missing_package(trace)) is not None:
+        why = f"The package {missing} is not installed, so this run shows nothing: install it, then verify again."
+        verdict = "unproved"
     elif trace.level in LOSSY and (excuse := _half_itself(trace, traces)):
         verdict, why = "unproved", excuse
     elif trace.processes > 1 and (before := traces.get(ORIGINAL_TOGETHER)) is not None and not before.usable:
         verdict, why = "unproved", f"Neither does the original in {trace.processes} processes."
     else:
-        verdict, why = "disproved", "The original gets through."
+        verdict, why = "disproved", "The original does not fail."
     parted = ways.parting_in_words(trace.ranks) if verdict == "disproved" else ""
     return verdict, f"{sentence} {why}{parted}"
 
 
+def _missing_package(trace: Trace) -> str | None:
+    """The package for whose lack a run ended. A part that a package does not have is another matter."""
+    found = _NO_PACKAGE.search(_message(trace))
+    return found[1] if found is not None and found[1] not in _OURS else None
+
+
 def _sentence(trace: Trace) -> str:
     name = f"{trace.name} ({trace.processes} processes)" if trace.processes > 1 else trace.name
-    return f"{name} did not get through: {reason(trace)}.{_stood(trace)}"
+    return f"{name} failed: {reason(trace)}.{_stood(trace)}"
 
 
 def _lacks_gpu(trace: Trace, traces: Traces) -> bool:
@@ -190,14 +203,14 @@ def _half_itself(trace: Trace, traces: Traces) -> str:
     plain = reference_run(traces, trace)
     if plain is not None and not plain.usable:
         return (
-            "Under torch's own autocast the original does not get through either "
+            "The original also fails under torch's own autocast "
             f"({reason(plain)}), so this device says nothing about it."
         )
     if trace.level != "O1" and _NO_KERNEL.search(f"{message}\n{trace.failure.output if trace.failure else ''}"):
         return f"torch has no such operation on this device, and {trace.level} calls it in half."
     if trace.level != "O1" and _TYPES_MIXED.search(message) and first_rank(traces, "O1") is not None:
         return (
-            f"At {trace.level} weights and gradients are in half, and the script computes with them itself there. At "
-            "O1 it gets through: take that level, and leave this one out (--levels O0,O1)."
+            f"At {trace.level} weights and gradients are in half, and the script computes with them itself there. "
+            "At O1 it runs: use that level, and leave this one out (--levels O0,O1)."
         )
     return ""

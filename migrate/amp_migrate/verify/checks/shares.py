@@ -84,7 +84,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             message = f"{plural(compared, 'sample')} were drawn with replacement, in another order on each process."
         yield Check(ID, TITLE, "proved", message)
     else:
-        yield Check(ID, TITLE, "unproved", "The training reads a single sample, which cannot be shared out.")
+        yield Check(ID, TITLE, "unproved", "The training reads a single sample, which cannot be split.")
 
 
 def _known(ranks: Sequence[RankTrace], loader: int) -> bool:
@@ -129,8 +129,7 @@ def _without_indices(traces: Traces, ranks: Sequence[RankTrace]) -> Check:
     if same and len(set(losses[0])) >= _FEW and not is_distributed_already(traces):
         message = (
             f"All {len(ranks)} processes have the same loss at each of {steps} steps, so they train on the same "
-            "samples. Let each rank read its own part of the data: amp.prepare_loader shares out any iterable of "
-            "batches."
+            "samples. Let each rank read its own part of the data: amp.prepare_loader splits any iterable of batches."
         )
         return Check(ID, TITLE, "disproved", message)
     known, alike = _inputs(ranks)

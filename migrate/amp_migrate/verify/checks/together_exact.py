@@ -27,21 +27,21 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     original, migrated = traces.get(ORIGINAL_TOGETHER), together(traces)
     if original is None:
         return
-    title = f"{original.processes} processes repeat those of the original bit for bit"
+    title = f"{original.processes} processes reproduce those of the original bit for bit"
     if not original.usable:
-        message = f"The original does not get through in {original.processes} processes: {runs.reason(original)}."
+        message = f"The original fails in {original.processes} processes: {runs.reason(original)}."
         yield Check(ID, title, "unproved", message)
         return
     if not talk(original.ranks):
         message = (
-            "The original does not meet other processes when it is started as torchrun does it: it may need an option "
-            "of its own for that, so there is nothing to compare with."
+            "The original creates no process group when it is started as torchrun starts it: it may need an "
+            "option for that, so there is nothing to compare with."
         )
         yield Check(ID, title, "unproved", message)
         return
     if not migrated:
         if traces[O0_TOGETHER].usable:
-            message = "The processes of the original talk to each other, those of the migrated script do not."
+            message = "The processes of the original communicate, those of the migrated script do not."
             yield Check(ID, title, "disproved", message)
         return
     for right, other in zip(original.ranks, migrated, strict=False):
@@ -58,5 +58,5 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
             message = f"{words} Compare what the migration changed before that with the original's."
             yield Check(ID, title, "disproved", message)
         return
-    message = f"Over {len(migrated[0].backwards)} backward calls every process repeats its counterpart to the last bit."
+    message = f"Over {len(migrated[0].backwards)} backward calls every process reproduces its counterpart bit for bit."
     yield Check(ID, title, "proved", message)

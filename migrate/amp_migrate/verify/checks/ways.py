@@ -46,7 +46,7 @@ class Parting:
             for rank, line in zip(self.ranks, self.following, strict=True)
         ]
         text = f" (`{self.line.text}`)" if self.line.text else ""
-        return f"Their ways part at {self.line.site}{text}: {together_in_words(goes_on)}."
+        return f"The ranks take different branches at {self.line.site}{text}: {together_in_words(goes_on)}."
 
 
 def parting(ranks: Sequence[RankTrace]) -> Parting | None:

@@ -44,7 +44,7 @@ class ConstOverflowArith(Check):
     code = "AMP602"
     name = "const-overflow-arith"
     severity = "error"
-    message = "A half tensor meets a number that half precision cannot hold."
+    message = "A half tensor is combined with a number that half precision cannot hold."
     advice = "Use masked_fill with `torch.finfo(x.dtype).min`, a smaller number, or float32."
     triggers = (
         "1e5", "1e6", "1e7", "1e8", "1e9", "1E", "1e1", "1e2", "1e3", "0000.", "00000", "INF", "NEG", "LARGE", "BIG",

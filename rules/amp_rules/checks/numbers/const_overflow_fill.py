@@ -132,7 +132,7 @@ class ConstOverflowFill(Check):
             message = f"{written} does not fit in {frame.mode.dtype}: `{op.op}` raises{of}"
         else:
             inf = "inf" if number > 0 else "-inf"
-            message = f"{written} does not fit in {frame.mode.dtype}: it becomes {inf} without a word{of}"
+            message = f"{written} does not fit in {frame.mode.dtype}: it silently becomes {inf}{of}"
         self.report(frame, place, message, culprit=given, severity="error" if raising else "warning",
             fix=_fix(self, op, frame, number, node),
         )  # fmt: skip

@@ -42,7 +42,7 @@ class ReciprocalEps(Check):
     severity = "info"
     message = "The reciprocal of an epsilon is infinite in half precision."
     advice = "Compute the reciprocal in float32, or take an epsilon of at least 2e-5."
-    preview = "most such tensors stay away from 0, which the text does not show"
+    preview = "most such tensors stay away from 0, which the code does not show"
     triggers = (re.compile(r"\b1(?:\.0?)? ?/"), "reciprocal")
     operations = ("div", "reciprocal")
 

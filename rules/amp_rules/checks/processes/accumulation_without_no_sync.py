@@ -73,7 +73,7 @@ class AccumulationWithoutNoSync(Check):
         for chosen in index.uses("no_sync"):
             if isinstance(chosen, ast.Attribute) and _is_for_the_last(index, chosen):
                 text = f"`{module.module.text(chosen)}` is entered for the last small step: each process then"
-                self.report_in(file, chosen, f"{text} steps with gradients of its own", severity="error")
+                self.report_in(file, chosen, f"{text} steps with its own gradients", severity="error")
         if index.words & _SAYS_SO or uses_framework(module):
             return
         wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]

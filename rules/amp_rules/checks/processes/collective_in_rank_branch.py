@@ -68,7 +68,7 @@ class CollectiveInRankBranch(Check):
     name = "collective-in-rank-branch"
     severity = "error"
     message = "Only some processes take part in a collective operation."
-    advice = "Let every process run the collective operation, and ask for the rank around what is done with the result."
+    advice = "Let every process run the collective operation, and check the rank only around the use of its result."
     triggers = (
         "barrier(", "all_reduce(", "all_gather", "broadcast(", "broadcast_object_list(", "reduce_scatter", "all_to_all",
         "dist.reduce(", "dist.gather(", "dist.scatter(", "distributed.reduce(", "distributed.gather(",

@@ -66,7 +66,7 @@ class ForwardAroundDdp(Check):
     code = "AMP914"
     name = "forward-around-ddp"
     severity = "error"
-    message = "The forward pass goes around DistributedDataParallel: no gradient is averaged."
+    message = "The forward pass bypasses DistributedDataParallel: no gradient is averaged."
     advice = "Call the wrapped model itself, and let its forward() call the method."
     triggers = (".module.", ".module(")
 
@@ -82,7 +82,7 @@ class ForwardAroundDdp(Check):
         for call, held in around:
             if self._is_trained(module, call, held):
                 name = spelling(held)
-                text = f"This goes around `{name}`, so that no gradient of this loss is averaged over the processes"
+                text = f"This bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
                 self.report_in(file, call.func, text)
 
     def _is_trained(self, module: ModuleFacts, call: ast.Call, held: ast.expr) -> bool:

@@ -72,7 +72,7 @@ class GpuWithoutTensorCores(Check):
             return
         for call in calls_named(module, ("GradScaler", "autocast")):
             if (module.dotted(call.func) or "").startswith(("torch.cuda.amp.", "torch.amp.", "torch.autocast")):
-                message = f"The text speaks of `{named}`, which has no Tensor Cores: half precision is no faster there"
+                message = f"The code names `{named}`, which has no Tensor Cores: half precision is no faster there"
                 self.report_in(file, call, message)
                 return
 

@@ -57,7 +57,7 @@ class HardwareWithoutHalf(Check):
     advice = "Use bfloat16 from capability 8.0, float16 from 7.0, and float32 or bfloat16 on CPUs."
     fix_title = "Do not count emulation"
     fix_safety = "unsafe"
-    preview = "only some GPUs emulate a type, and the text does not say on which the script runs"
+    preview = "only some GPUs emulate a type, and the code does not show on which the script runs"
     triggers = ("is_bf16_supported()", "get_device_capability", ".half()", ".major")
 
     def visit_module(self, file: LintedFile) -> None:

@@ -65,7 +65,7 @@ class MissingDistributedSampler(Check):
     name = "missing-distributed-sampler"
     severity = "warning"
     message = "Every process goes through the whole data set."
-    advice = "Give the loader a DistributedSampler, and tell it the epoch."
+    advice = "Give the loader a DistributedSampler, and call its `set_epoch` in each epoch."
     triggers = ("DistributedDataParallel", ".backward(", "DistributedSampler(")
 
     def visit_module(self, file: LintedFile) -> None:

@@ -93,7 +93,7 @@ class OptimizerDefeatsFused(Check):
         )
         if name is None or not _is_each_parameter(index, group, name) or not _is_collected(index, group):
             return
-        self.report_in(file, group, f"Each group holds the one parameter `{name}`, so each takes a launch of its own")
+        self.report_in(file, group, f"Each group holds the one parameter `{name}`, so each takes its own kernel launch")
 
 
 def _dicts(index: FileIndex) -> list[ast.Dict]:

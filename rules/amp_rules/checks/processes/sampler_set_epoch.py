@@ -62,7 +62,7 @@ class SamplerSetEpoch(Check):
     code = "AMP901"
     name = "sampler-set-epoch"
     severity = "warning"
-    message = "A distributed sampler is never told the epoch, so that it shuffles alike in all of them."
+    message = "A distributed sampler never gets the epoch, so it shuffles in the same order in every epoch."
     advice = "Call `set_epoch(epoch)` on the sampler at the start of each epoch."
     fix_title = "Tell the sampler the epoch"
     fix_safety = "unsafe"
@@ -96,14 +96,15 @@ class SamplerSetEpoch(Check):
         module = file.module
         if made is None:
             text = (
-                f"`{sampler}` has a sampler that is not told the epoch, so every turn of this loop has the same order"
+                f"`{sampler}` has a sampler that does not get the epoch, so every iteration of this loop has the "
+                "same order"
             )
             self.report_in(file, place, text)
             return
         text = sampler or module.module.text(made)
-        message = f"`{text}` is not told the epoch, so this loop has the same order in every epoch"
+        message = f"`{text}` does not get the epoch, so this loop has the same order in every epoch"
         if place is loop:
-            message = f"`{text}` is not told the epoch, so every turn of this loop has the same order"
+            message = f"`{text}` does not get the epoch, so every iteration of this loop has the same order"
         self.report_in(file, place, message, fix=_fix(module, loop, sampler))
 
 

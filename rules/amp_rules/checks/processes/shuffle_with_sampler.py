@@ -82,7 +82,7 @@ class ShuffleWithSampler(Check):
             return
         if sampler is not None and shuffle is not None and _is_inverted(shuffle.node, ast.unparse(sampler.node)):
             message = f"`{ast.unparse(shuffle.node)}` can be True only where there is a sampler, which raises"
-            advice = f"Turn it round: `{ast.unparse(sampler.node)} is None`."
+            advice = f"Reverse the condition: `{ast.unparse(sampler.node)} is None`."
             self.report_in(file, _place(file, call, shuffle), message, advice=advice)
             return
         batches = argument(module, call, "batch_sampler", _POSITIONS["batch_sampler"])

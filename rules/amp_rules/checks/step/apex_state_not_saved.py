@@ -65,7 +65,7 @@ class ApexStateNotSaved(Check):
                     self.report_in(file, call, message)
         elif not apex_calls(module, "amp.load_state_dict") and not _is_handed_on(module):
             for call in optimizer_loads(module):
-                message = "the optimizer's state is loaded here, and that of `amp`, which is saved, nowhere"
+                message = "the optimizer's state is loaded here, but the saved state of `amp` is never loaded"
                 self.report_in(file, call, message)
 
 

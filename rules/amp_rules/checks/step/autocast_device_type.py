@@ -158,13 +158,13 @@ class AutocastDeviceType(Check):
             fix = Fix("Pass the device type", "safe", (TextEdit("replace", module.module.span(call), text),))
             self.report_in(file, call, "`autocast` needs a device type and raises without one", fix=fix)
         elif isinstance(given, ast.Constant) and isinstance(given.value, bool):
-            self.report_in(file, given, f"`{given.value}` stands where `autocast` takes a device type, which raises")
+            self.report_in(file, given, f"`{given.value}` is passed to `autocast` as a device type, which raises")
         elif module.dotted(given) in _DTYPES:
-            self.report_in(file, given, f"`{module.module.text(given)}` stands where `autocast` takes a device type")
+            self.report_in(file, given, f"`{module.module.text(given)}` is passed to `autocast` as a device type")
         elif is_device(module, given):
             held = module.module.text(given)
             fix = Fix("Pass its type", "safe", (TextEdit("replace", module.module.span(given), f"{held}.type"),))
-            message = f"`{held}` is a `torch.device`, and `autocast` takes its type alone: `{held}.type`"
+            message = f"`{held}` is a `torch.device`, and `autocast` takes only its type: `{held}.type`"
             self.report_in(file, given, message, fix=fix if not isinstance(given, ast.Call) else None)
         else:
             device = numbered_device(module, given)
@@ -185,5 +185,5 @@ class AutocastDeviceType(Check):
             text = isinstance(first, ast.Constant) and isinstance(first.value, str)
             if text or module.dotted(first) in _DTYPES:
                 given = module.module.text(first)
-                message = f"`{given}` stands where the old `autocast` takes `enabled`"
+                message = f"`{given}` is passed to the old `autocast` as `enabled`"
                 self.report_in(file, first, message, severity="warning")

@@ -59,7 +59,7 @@ class Fp16ParamsWithScaler(StepCheck):
     code = "AMP820"
     name = "fp16-params-with-scaler"
     severity = "error"
-    message = "The scaler is to unscale gradients of float16 weights, which raises."
+    message = "The scaler would unscale gradients of float16 weights, which raises."
     advice = "Keep the weights in float32 and let autocast convert."
     states = ("$halved",)
     triggers = (SCALED_BACKWARD, ".unscale_(", "scaler.step(")

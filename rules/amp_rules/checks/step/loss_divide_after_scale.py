@@ -94,7 +94,7 @@ class LossDivideAfterScale(StepCheck):
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report at the step that finds no gradients."""
         holder = frame.text(state[2].func.value)
-        message = f"`{holder}.zero_grad()` throws the gradients away before the step, which raises"
+        message = f"`{holder}.zero_grad()` clears the gradients before the step, which raises"
         self.report(frame, state[2], message, here=True)
 
 

@@ -16,7 +16,7 @@ from amp_rules.lint.check import LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts
 
-_ADVICE = "Leave the step out and nothing else: call `scaler.update()` after each `unscale_`."
+_ADVICE = "Skip only the step: call `scaler.update()` after each `unscale_`."
 
 
 class MissingScalerUpdate(StepCheck):
@@ -95,7 +95,7 @@ class MissingScalerUpdate(StepCheck):
             message = "`update` is called again without a `step` between, which raises"
             self.report(frame, event.node, message, here=True)
         else:
-            message = "`step` comes round again without `update`, which raises"
+            message = "`step` is called again without `update`, which raises"
             self.report(frame, event.node, message, fix=self._fix(frame, event.node), here=True)
 
     def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:

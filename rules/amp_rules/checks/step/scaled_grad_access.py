@@ -54,7 +54,7 @@ class ScaledGradAccess(StepCheck):
     name = "scaled-grad-access"
     severity = "warning"
     message = "Gradients are read or changed while they are still multiplied by the loss scale."
-    advice = "Call `scaler.unscale_(optimizer)` before gradients are looked at."
+    advice = "Call `scaler.unscale_(optimizer)` before gradients are read."
     states = ("$grads",)
     operations = (*StepCheck.operations, *sorted(GRAD_OPS))
 

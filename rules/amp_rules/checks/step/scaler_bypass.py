@@ -57,7 +57,7 @@ class ScalerBypass(StepCheck):
     code = "AMP815"
     name = "scaler-bypass"
     severity = "error"
-    message = "The step does not go with the backward pass: one is scaled and the other is not."
+    message = "The step does not match the backward pass: one is scaled and the other is not."
     advice = "Use `scaler.scale(loss).backward()` together with `scaler.step(optimizer)`, or neither."
     fix_title = "Step through the scaler"
     fix_safety = "unsafe"

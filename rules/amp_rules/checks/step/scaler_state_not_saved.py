@@ -94,7 +94,7 @@ class ScalerStateNotSaved(Check):
             self._missing(file, bool(made), is_it)
         elif not (state_of(module, is_it, "load_state_dict") or handed_on(module, is_it, is_loading)):
             for call in optimizer_loads(module):
-                message = "the optimizer's state is loaded here, and that of the scaler, which is saved, nowhere"
+                message = "the optimizer's state is loaded here, but the saved state of the scaler is never loaded"
                 self.report_in(file, call, message)
 
     def _missing(self, file: LintedFile, made: bool, is_it: Callable[[ast.expr], bool]) -> None:
@@ -103,7 +103,9 @@ class ScalerStateNotSaved(Check):
             if is_known_to(call, module, SCALER, "amp."):
                 continue
             if made or _is_beside(call, module, is_it):
-                message = "the optimizer's state is saved here without that of the scaler, which starts at 65536 again"
+                message = (
+                    "the optimizer's state is saved here without the scaler's state, so the scale starts at 65536 again"
+                )
                 self.report_in(file, call, message)
 
 

@@ -85,7 +85,7 @@ class UnscaleOrder(StepCheck):
         elif any(item[0] == "scaler_step" for item in state if item[1:3] == before[1:3]):
             message = "`unscale_` is called after `step` and before `update`, which raises"
         elif before[3] is event.node:
-            message = "`unscale_` is called again in the next turn of the loop before `update`, which raises"
+            message = "`unscale_` is called again in the next iteration before `update`, which raises"
         else:
             message = "`unscale_` is called a second time for this optimizer before `update`, which raises"
         self.report(frame, event.node, message, here=True)

@@ -160,7 +160,7 @@ class Fp32TensorInForward(Check):
         for item in parts:
             origin = float32_origin(item) if float_type(item, frame) == F32 else None
             if origin is not None and is_plain_factory(origin) and _is_made_in_passing(origin, frame):
-                message = f"`{frame.text(origin.node)}` is float32 and makes what it is joined to float32, "
+                message = f"`{frame.text(origin.node)}` is float32 and makes what it is combined with float32, "
                 message += f"which is half in `{frame.text(low.node)}`"
                 self.report(frame, place(frame, origin, node), message, severity="warning")
                 return

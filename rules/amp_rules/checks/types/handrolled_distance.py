@@ -60,7 +60,7 @@ class HandrolledDistance(Check):
     code = "AMP717"
     name = "handrolled-distance"
     severity = "error"
-    message = "The root, angle or direction is NaN where rounding takes its argument out of the domain."
+    message = "The root, angle or direction is NaN where rounding moves its argument out of the domain."
     advice = "Use torch.cdist or torch.var, or clamp the argument before the root or acos."
     triggers = ("sqrt(", "acos(", "arccos(", "** 0.5", "**0.5", *CALLS_OF_NORM)
     operations = ("sqrt", "pow", "acos", "div", "reciprocal")

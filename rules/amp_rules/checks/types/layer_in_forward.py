@@ -85,7 +85,10 @@ class LayerInForward(Check):
         if frame.caller is not None or any(_is_false(op, switch) for switch in _SWITCHES):
             return
         if _is_called(frame, op.node):
-            message = f"`{frame.text(op.node)}` is built anew in every `{function.name}`, with weights nobody trains"
+            message = (
+                f"`{frame.text(op.node)}` is built anew in every `{function.name}`, with weights that no "
+                "optimizer trains"
+            )
             self.report(frame, op.node, message)
 
     def _dropout(self, op: Value, frame: Frame) -> None:

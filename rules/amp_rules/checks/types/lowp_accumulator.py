@@ -91,7 +91,7 @@ class LowpAccumulator(Check):
             if start.node is None or start.node not in frame.module.index.parents or _is_within(start.node, loop):
                 continue
             text = frame.text(op.args[1].node)
-            message = f"`{frame.text(start.node)}` sums `{text}` over the turns of a loop in {frame.mode.dtype}"
+            message = f"`{frame.text(start.node)}` sums `{text}` over the iterations of a loop in {frame.mode.dtype}"
             advice = "Make it with dtype=torch.float32, and convert the sum after the loop."
             self.report(frame, start.node, message, advice=advice)
 

@@ -49,7 +49,7 @@ class ScaleAfterMatmul(Check):
     severity = "warning"
     message = "A float16 matrix product is scaled only after it was rounded."
     advice = "Scale an operand before the product, or use `scaled_dot_product_attention`."
-    preview = "a product overflows only with large activations, which the text does not show"
+    preview = "a product overflows only with large activations, which the code does not show"
     triggers = ("matmul", "bmm", "einsum", " @ ", "torch.mm(")
     operations = ("mul", "div")
 

@@ -230,7 +230,7 @@ def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> tuple[Refusal, 
     if of_the_step:
         return of_the_step
     rule = declining.APEX
-    message = "no training step was found that what `amp.initialize` prepares belongs to"
+    message = "no training step was found that uses what `amp.initialize` prepares"
     recipe = _COMPAT
     return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
 
@@ -270,8 +270,8 @@ def _decline_half(program: Program) -> None:
             site.module,
             site.node,
             f"`{site.module.text(site.node)}` scales losses with the Apex that its library imports: with this file "
-            "alone, half of the program would have left Apex",
-            "keep torch's branch alone, by hand, or run the script as it is by `python -m amp_runtime.apex`",
+            "alone, only half of the program would be migrated away from Apex",
+            "keep only torch's branch, by hand, or run the script as it is by `python -m amp_runtime.apex`",
         )
     optimizers = [
         call
@@ -288,7 +288,8 @@ def _decline_half(program: Program) -> None:
             module,
             statement,
             f"`amp.initialize` is given an optimizer, nothing that was found calls `amp.scale_loss`, and `{name}` was "
-            "not found in this project: with this file alone, half of the program would have left Apex",
+            "not found in this project: with this file alone, only half of the program would be migrated away from "
+            "Apex",
             "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in a "
             "script of the project",
         )

@@ -30,7 +30,9 @@ def extension_notes(program: Program) -> Iterator[Note]:
 
 
 def _text(name: str) -> str:
-    text = f"`{name}` is compiled by Apex's build, and the runtime has not got it: what loads it here still needs Apex"
+    text = (
+        f"`{name}` is compiled by Apex's build, and the runtime does not have it: code that loads it still needs Apex"
+    )
     instead = api.COMPILED_ALONE[name]
     return f"{text}; `amp_runtime.{instead}` does without" if instead else text
 

@@ -39,14 +39,14 @@ def scaled_loss_of(file: ApexFile, node: ast.stmt) -> ScaledLoss | None:
         return None
     call = calls[0]
     if len(node.items) != 1 or call is None:
-        raise file.not_understood(node, "`with` enters something else beside `scale_loss`")
+        raise file.not_understood(node, "`with` enters another context besides `scale_loss`")
     keywords = {item.arg: item.value for item in call.keywords}
     loss = call.args[0] if call.args else keywords.get("loss")
     if loss is None or None in keywords or isinstance(loss, ast.Starred):
         raise file.not_understood(call, "the loss of `scale_loss` is not named")
     target = node.items[0].optional_vars
     if target is not None and not isinstance(target, ast.Name):
-        raise file.not_understood(node, "the scaled loss is kept in something else than a variable")
+        raise file.not_understood(node, "the scaled loss is not kept in a variable")
     loss_id = keywords.get("loss_id", call.args[2] if len(call.args) > 2 else None)
     if isinstance(loss_id, ast.Constant) and loss_id.value == 0:
         loss_id = None
@@ -100,7 +100,7 @@ def deletions(file: ApexFile, node: ast.With, name: str) -> list[ast.Delete]:
         if holder is node and isinstance(statement, ast.Delete):
             found.append(statement)
         elif holder is node or not (isinstance(holder, ast.stmt) and scaled_loss_of(file, holder)):
-            raise file.not_understood(item, f"`{name}` is deleted, and not only `scale_loss` may have given it a value")
+            raise file.not_understood(item, f"`{name}` is deleted, and its value may not be that of `scale_loss`")
     return found
 
 

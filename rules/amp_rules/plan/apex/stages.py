@@ -238,7 +238,7 @@ def _without_remarks(selection: Selection, draft: Draft) -> None:
         line = place.start.line
         if not any(skip.line == line or skip.holds_for(line, place.end.line) for skip in skips):
             found.append(span)
-            message = "what is said of Apex here is no longer so"
+            message = "this remark about Apex is out of date"
             draft.edits.append(Edit(draft.original.path, place, RULE.code, RULE.name, message))
     if found:
         draft.become(without(draft.module, found))

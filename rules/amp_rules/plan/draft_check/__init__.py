@@ -45,8 +45,8 @@ def reasons(program: Program, drafts: Mapping[Module, New], distributed: bool) -
             declining.DRAFT,
             defect.module,
             defect.place,
-            f"a defect of amp-migrate, not of the script: its draft {defect.what}",
-            "report it with the lines around this place; until it is mended, migrate them by hand",
+            f"a bug in amp-migrate, not in the script: its draft {defect.what}",
+            "report it with the lines around this place; until it is fixed, migrate them by hand",
         )
         unit: Unit = "distribution" if distributed else "precision"
         yield Declined(*(replace(item, unit=unit) for item in declined.refusals))

@@ -90,10 +90,12 @@ class Protocol:
                 if self._has(later, "scaler.update") or self._calls_updating(later):
                     return
                 if leaves(later):
-                    yield self._defect(statement, f"can leave the round after `{text}` without an update of the scale")
+                    yield self._defect(
+                        statement, f"can leave the iteration after `{text}` without an update of the loss scale"
+                    )
                     return
             if isinstance(current, blocks.LOOPS) and current is not statement and self._runs_backward(current):
-                yield self._defect(statement, f"ends the round after `{text}` without an update of the scale")
+                yield self._defect(statement, f"ends the iteration after `{text}` without an update of the loss scale")
                 return
             if self._has(current, "scaler.update") and current is not statement:
                 return

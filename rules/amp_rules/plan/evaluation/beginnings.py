@@ -56,7 +56,7 @@ class Beginnings:
                 continue
             if base in blocks.reads(item) and not isinstance(item, ast.Global):
                 raise Unclear(adding, f"`{base}` is used before the loop fills it")
-        raise Unclear(adding, f"`{base}` does not begin anew right before the loop")
+        raise Unclear(adding, f"`{base}` is not reset right before the loop")
 
     def begins_meter(self, path: str, meter: Meter, adding: ast.AST) -> None:
         """Check that an object that averages is new, or was reset, before the loop.
@@ -75,7 +75,7 @@ class Beginnings:
                         return
             if any(isinstance(node, ast.Attribute) and variable(node.value) == path for node in blocks.walk_own(item)):
                 break
-        raise Unclear(adding, f"`{path}` does not begin anew right before the loop")
+        raise Unclear(adding, f"`{path}` is not reset right before the loop")
 
     def _kind(self, value: ast.expr) -> Kind | None:
         if isinstance(value, ast.List) and not value.elts:

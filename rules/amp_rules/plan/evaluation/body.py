@@ -81,7 +81,7 @@ class Body(Round):
                 self.found.sums[base] = node
         for path, node in self._growing.items():
             if beginnings.kind_of(path, node) != "list":
-                raise Unclear(node, f"`{path}` is no list that begins empty before the loop")
+                raise Unclear(node, f"`{path}` is not a list that is empty before the loop")
             self.found.lists[path] = node
         for path, meter in self.found.meters.items():
             beginnings.begins_meter(path, meter, self._meter_nodes[path])
@@ -133,7 +133,7 @@ class Body(Round):
             return self._condition(item, assigned, in_loop)
         if isinstance(item, ast.For):
             if self._expression(item.iter, assigned):
-                raise Unclear(item, f"`{self._text(item.iter)}` rests on what one process has counted")
+                raise Unclear(item, f"`{self._text(item.iter)}` depends on what one process has counted")
             inner = assigned | self._store(item.target, item, assigned, False)
             self._run(item.body, set(inner), in_loop=True)
             return self._run(item.orelse, assigned, in_loop=in_loop)
@@ -152,7 +152,7 @@ class Body(Round):
                 if isinstance(inner, (ast.Break, ast.Return)) and not in_loop:
                     self._one(inner, assigned, in_loop)
                 if not self._only_shows(inner):
-                    raise Unclear(item, f"`{self._text(item.test)}` rests on what one process has counted")
+                    raise Unclear(item, f"`{self._text(item.test)}` depends on what one process has counted")
             return assigned
         ends = [
             end
@@ -198,7 +198,7 @@ class Body(Round):
         for part in targets_of(target):
             if isinstance(part, ast.Name):
                 if part.id in self._adding or part.id in self._growing:
-                    raise Unclear(item, f"`{part.id}` begins anew within the loop")
+                    raise Unclear(item, f"`{part.id}` is reset within the loop")
                 self._private = self._private | {part.id} if is_own else self._private - {part.id}
                 found.add(part.id)
             else:
@@ -212,13 +212,13 @@ class Body(Round):
         by_item = isinstance(item.target, ast.Subscript)
         if by_item and isinstance(item.target, ast.Subscript):
             if self._expression(item.target.slice, assigned):
-                raise Unclear(item, f"`{self._text(item.target)}` rests on what one process has counted")
+                raise Unclear(item, f"`{self._text(item.target)}` depends on what one process has counted")
             base = base if base is not None else variable(item.target.value)
         root = root_of(item.target)
         if root is not None and root in assigned and root in self._fresh | self._private:
             is_own = self._expression(item.value, assigned)
             if is_own and root not in self._private:
-                raise Unclear(item, f"`{root}` rests on what one process has counted")
+                raise Unclear(item, f"`{root}` depends on what one process has counted")
             return assigned
         if base is None or not isinstance(item.op, (ast.Add, ast.Sub)):
             raise Unclear(item, f"`{self._text(item.target)}` is neither a sum nor a list")
@@ -232,7 +232,7 @@ class Body(Round):
             if self._is_time(value):
                 self._clocks.add(path.partition("[")[0])
                 return
-            raise Unclear(item, f"what is added to `{path}` rests on what one process has counted")
+            raise Unclear(item, f"what is added to `{path}` depends on what one process has counted")
         if path.partition("[")[0] in self._clocks:
             raise Unclear(item, f"it is not known what `{path}` holds")
         self._adding.setdefault(path, item)
@@ -269,7 +269,7 @@ class Body(Round):
             owns = [self._expression(value, assigned) for value in given]
             if any(owns):
                 if not all(self._is_time(value) for value, is_own in zip(given, owns, strict=True) if is_own):
-                    raise Unclear(item, f"what `{path}` is given rests on what one process has counted")
+                    raise Unclear(item, f"what `{path}` is given depends on what one process has counted")
                 self._clocks.add(path)
             else:
                 self.found.meters[path] = meter
@@ -278,7 +278,7 @@ class Body(Round):
             return True
         if function.attr in evaluating.GROWING_METHODS and len(given) == 1 and path.partition("[")[0] == path:
             if self._expression(given[0], assigned):
-                raise Unclear(item, f"what `{path}` is given rests on what one process has counted")
+                raise Unclear(item, f"what `{path}` is given depends on what one process has counted")
             self._growing[path] = item
             return True
         return False
@@ -295,7 +295,7 @@ class Body(Round):
             return False
         for given in [*call.args, *(word.value for word in call.keywords)]:
             if self._expression(given, assigned):
-                raise Unclear(call, f"what `{self._text(owner)}` is given rests on what one process has counted")
+                raise Unclear(call, f"what `{self._text(owner)}` is given depends on what one process has counted")
         self.found.synchronised.setdefault(self._text(owner), call)
         return True
 
@@ -321,7 +321,7 @@ class Body(Round):
         for name in loaded(node):
             if name.id in self._written - assigned and name.id not in self._private | self._clocks:
                 if not self._is_clock_variable(name.id):
-                    raise Unclear(name, f"`{name.id}` goes from one batch to the next")
+                    raise Unclear(name, f"`{name.id}` is carried from one batch to the next")
         return self._rests_on_own(node)
 
     def _obstacle(self, call: ast.Call) -> str | None:

@@ -166,9 +166,9 @@ class Evaluations:
             given = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "dataset")]
             for data in (made for item in given for made in self._program.flow.values(item, located[1])):
                 if data.kind == "instance" and any("IterableDataset" in name for name in data.ref.external_bases()):
-                    raise Unclear(use.loader, f"`{text}` reads a stream, of which no part can be told before")
+                    raise Unclear(use.loader, f"`{text}` reads a stream, which cannot be split in advance")
                 if "IterableDataset" in data.name:
-                    raise Unclear(use.loader, f"`{text}` reads a stream, of which no part can be told before")
+                    raise Unclear(use.loader, f"`{text}` reads a stream, which cannot be split in advance")
 
     def _counters(self, use: LoaderUse, site: Site) -> set[str]:
         """The variables of the loop's head that count the rounds; what stands around the loader must be known."""
@@ -213,7 +213,7 @@ class Evaluations:
         if site.node in self._guarded or site.body in self._guarded:
             raise Unclear(site.node, "the main process alone runs it")
         for origin in self._ranks.control_origins(site.node) | self._ranks.control_origins(site.statement):
-            raise Unclear(site.node, f"whether it runs rests on `{origin.module.text(origin.node)}` of one process")
+            raise Unclear(site.node, f"whether it runs depends on `{origin.module.text(origin.node)}` of one process")
         info = self._program.function_of(site.body)
         if isinstance(site.body, ast.Lambda):
             raise Unclear(site.node, "it is not known when it runs")
@@ -234,7 +234,7 @@ class Evaluations:
         for node in self._meeting:
             located = self._program.locate(node)
             if node in inside or (located is not None and located[0] in bodies):
-                raise Unclear(node, "the processes meet within the loop")
+                raise Unclear(node, "the processes synchronize within the loop")
 
     # ---- what is read behind the loop ----------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Evaluations:
             reads.run(getattr(outer, "body", []), assigned, until=site.statement)
         if reads.found:
             name = reads.found[0]
-            raise Unclear(name, f"`{name.id}` is used behind the loop, where it holds what one process has last")
+            raise Unclear(name, f"`{name.id}` is used after the loop, where it holds the last value of one process")
         self._check_others(site, found)
 
     def _check_others(self, site: Site, found: Findings) -> None:
@@ -276,4 +276,4 @@ class Evaluations:
                 continue
             is_inner = isinstance(body, FunctionNode) and scope.owner(node.id).node is site.scope.node
             if is_inner or (node.id in outside and scope.owner(node.id) is site.scope.owner(node.id)):
-                raise Unclear(node, f"`{node.id}` is used elsewhere, too, where it holds what one process has last")
+                raise Unclear(node, f"`{node.id}` is also used elsewhere, where it holds the last value of one process")

@@ -27,22 +27,22 @@ def of_evaluations(processes: Distribution, made: set[ast.AST], *, in_torch: boo
     for loop in processes.loops:
         if loop.evaluates:
             rows.append((loop.module, loop.use.loader, loop.use.loader, "one loop trains and evaluates"))
-    why = "plain PyTorch has no words for it" if in_torch else "it is left as it is, as was asked for"
+    why = "plain PyTorch cannot express it" if in_torch else "it is left as it is, as requested"
     rows += [(item.module, item.loader, item.loader, why) for item in found.shared if item not in shared_out]
     rows.sort(key=lambda row: (str(row[0].path), getattr(row[1], "lineno", 0)))
     for index, (module, node, loader, why) in enumerate(rows[:_TOLD]):
         more = f"; so do {len(rows) - _TOLD} more" if index == _TOLD - 1 and len(rows) > _TOLD else ""
-        text = f"every process evaluates the whole of `{module.text(loader)}`: {why}{more}"
+        text = f"every process evaluates all of `{module.text(loader)}`: {why}{more}"
         yield notes.note(notes.NOT_SHARED, module, node, text)
     for shared in shared_out[:1]:
         more = f"; so are {len(shared_out) - 1} more" if len(shared_out) > 1 else ""
         text = (
-            f"`{shared.module.text(shared.loader)}` is shared out: counts are exactly those of one process, sums up to "
-            f"the order of additions{more}"
+            f"`{shared.module.text(shared.loader)}` is split across the processes: counts equal those of one "
+            f"process, and sums equal them up to the order of addition{more}"
         )
         yield notes.note(notes.EVALUATION, shared.module, shared.loader, text)
     for shared in shared_out:
         for path, node in shared.found.synchronised.items():
-            text = f"`{path}` adds up the states of all processes itself when it is computed"
+            text = f"`{path}` combines the states of all processes itself when it is computed"
             yield notes.note(notes.EVALUATION, shared.module, node, text)
             return

@@ -28,7 +28,7 @@ def check_uses(program: Program, site: Site, found: Findings) -> None:
             if not isinstance(node.ctx, ast.Load) or node.lineno <= site.line:
                 continue
             if not _asks_for_all(site.module, node, path, meter):
-                raise Unclear(node, f"it is not known what of `{path}` is used behind the loop")
+                raise Unclear(node, f"it is not known what of `{path}` is used after the loop")
 
 
 def _asks_for_all(module: Module, node: ast.Name | ast.Attribute, path: str, meter: Meter) -> bool:

@@ -279,7 +279,7 @@ class Tensors:
         return self._names_written[statement]
 
     def arguments(self, function: ast.AST, name: str) -> list[tuple[Module, ast.expr]]:
-        """What the callers of a function give for a parameter, or its default; nothing when one is not plain to see."""
+        """What the callers of a function give for a parameter, or its default; nothing when one is not known."""
         info = self.program.flow.functions.get(function)
         found = []
         for caller in self.program.flow.callers(info) if info is not None else ():

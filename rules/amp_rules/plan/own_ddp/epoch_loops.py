@@ -42,7 +42,7 @@ class EpochLoop(Site):
     """A loop over epochs.
 
     Attributes:
-        loader: what holds the loader there; None where that is not plain to see.
+        loader: what holds the loader there; None where that is not known.
     """
 
     loader: ast.expr | None

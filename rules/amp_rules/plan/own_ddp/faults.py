@@ -27,7 +27,9 @@ Fault = tuple[Module, ast.AST, str]
 def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
     for second, first in joined_twice(own):
-        text = f"the processes have joined at line {first.line} already: torch raises where a group is made twice"
+        text = (
+            f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
+        )
         yield second.module, second.node, text
     yield from _forwards(own)
     yield from known_to_first(own)
@@ -52,8 +54,9 @@ def _forwards(own: OwnDdp) -> Iterator[Fault]:
         yield (
             site.module,
             call,
-            f"one process alone runs `{site.module.text(call)}`, and DistributedDataParallel sends the model's buffers "
-            f"to all before it: the others receive them in a later pass at best; `{name}.module` sends nothing",
+            f"only one process runs `{site.module.text(call)}`, and DistributedDataParallel broadcasts the model's "
+            "buffers before it: the other processes receive them in a later pass, if at all; "
+            f"`{name}.module` broadcasts nothing",
         )
 
 
@@ -94,7 +97,7 @@ def _restored(own: OwnDdp) -> Iterator[Fault]:
         names = [f"`{site.module.text(site.node.func.value)}`" for site in alone]  # type: ignore[attr-defined]
         names += [f"`{path}`" for path in _counted_from(own, first)]
         listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-        text = "one process alone takes up what was saved of {}: the others go on with what they began with"
+        text = "only one process loads the saved state of {}: the others keep their initial values"
         yield first.module, first.node, text.format(listed)
 
 

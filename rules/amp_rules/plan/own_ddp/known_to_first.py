@@ -111,7 +111,7 @@ def _lacks(own: OwnDdp, alone: _Alone, names: frozenset[str], node: ast.AST) -> 
     if any(node in set(walk(other)) for other, _ in own.branches(alone.module, node)):
         return None
     test = alone.module.text(alone.branch.test)
-    return f"`{node.id}` is assigned under `{test}` alone: the other processes read here what they do not have"
+    return f"`{node.id}` is assigned only under `{test}`: the other processes read it here without a value"
 
 
 def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | None:
@@ -122,7 +122,7 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
         divisor = node.right
         if isinstance(divisor, ast.Name) and divisor.id in alone.counted & names:
             return (
-                f"`{divisor.id}` is counted under `{test}` alone: the other processes divide by 0 in "
+                f"`{divisor.id}` is counted only under `{test}`: the other processes divide by 0 in "
                 f"`{module.text(node)}`"
             )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
@@ -130,14 +130,14 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
         values = own.program.flow.values(node.func.value, alone.scope) if given else set()
         if any(map(is_scheduler, values)):
             return (
-                f"`{module.text(given[0])}` is computed under `{test}` alone: `{module.text(node)}` gives the other "
-                "processes another learning rate"
+                f"`{module.text(given[0])}` is computed only under `{test}`: `{module.text(node)}` gives the other "
+                "processes a different learning rate"
             )
     if isinstance(node, ast.If) and blocks.reads(node.test) & names:
         site = Site(module, alone.scope, alone.body, node)
         if _ends_training(own, site, node):
             return (
-                f"`{module.text(node.test)}` is known under `{test}` alone: one process ends the training there, and "
+                f"`{module.text(node.test)}` is known only under `{test}`: one process ends the training there, and "
                 "the others wait for it"
             )
     return None
@@ -165,4 +165,4 @@ def _ends_training(own: OwnDdp, site: Site, branch: ast.If) -> ast.AST | None:
 
 
 def _ending(module: Module, branch: ast.If) -> str:
-    return f"under `{module.text(branch.test)}` one process leaves the loop that trains, and the others wait for it"
+    return f"under `{module.text(branch.test)}` one process leaves the training loop, and the others wait for it"

@@ -27,8 +27,8 @@ _MAX_ROUNDS = 6
 
 _SYNC_BATCH_NORM = "AMP230"
 _STATISTICS = (
-    "batch norm takes its mean and variance over the batches of all processes now, not over that of each: the script "
-    "trains to other results than it did; --no-sync-bn leaves that out"
+    "batch norm now computes its mean and variance over the batches of all processes, so the results of "
+    "training change; --no-sync-bn turns this off"
 )
 
 
@@ -72,7 +72,7 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
     """A refusal that does not say that nothing lacks, where notes name what does."""
     if refusal.code != declining.OWN_DISTRIBUTION.code or refusal.recipe != own_processes.COMPLETE:
         return refusal
-    left = "what they lack is told by AMP288; the rest stays as it is"
+    left = "notes AMP288 name what is missing; the rest stays as it is"
     return replace(refusal, recipe=left)
 
 

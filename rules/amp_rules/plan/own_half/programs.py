@@ -91,7 +91,7 @@ def own_half_beside_apex(program: Program) -> Declined:
         program.entry,
         None,
         "the script chooses between `amp.initialize` and half precision by hand",
-        "take one of the two out, then migrate again",
+        "remove one of the two, then migrate again",
     )
 
 

@@ -41,14 +41,14 @@ MODELS = Asked(
     declining.NOT_SHARDED,
     "leave out --shard: each process then has the whole model",
     "it is sharded",
-    "gives each process its parts alone",
+    "gives each process only its shards",
     "part",
     is_plain=False,
 )
 TABLES = Asked(
     declining.TABLES_NOT_SHARDED,
     "leave out --shard-embeddings: each process then has the whole tables",
-    "the rows of its tables are shared out",
+    "the rows of its tables are sharded",
     "has copies of tables that all processes put together",
     "table",
     is_plain=True,

@@ -117,7 +117,7 @@ class TableSharding:
         for home in self._bearing:
             yield from table_kinds.parts_not_known(program, home, self._models(home))
             if home.in_place:
-                message = f"`{home.variable}` is prepared within an expression, and no statement could share it out"
+                message = f"`{home.variable}` is prepared within an expression, so no statement can shard it"
                 yield TABLES.decline(home.module, home.statement, message, "give it a variable of its own first")
         yield from self._told_apart()
         yield from self._in_two()
@@ -127,12 +127,10 @@ class TableSharding:
         for site in (*self.lookups.values(), *self._states.saved, *self._states.loaded):
             if reached.is_alone(site):
                 text = site.module.text(site.node)
-                message = f"`{text}` may be run by one process alone, and needs all of them"
+                message = f"`{text}` may run on one process only, and needs all processes"
                 yield TABLES.decline(site.module, site.node, message, "move it out of the condition")
         if self.precision.full_precision:
-            message = (
-                "`torch.autograd.grad` may differentiate a lookup twice, which rows that are shared out do not bear"
-            )
+            message = "`torch.autograd.grad` may differentiate a lookup twice, which sharded rows do not support"
             yield TABLES.decline(program.entry, None, message)
         for site in program.calls_to(DATA_PARALLEL) if keeps_names else ():
             message = "checkpoints have the names that `DataParallel` gives, which whole states do not have"
@@ -142,8 +140,8 @@ class TableSharding:
         """Yield where the script itself reads which process it is: what follows from it is not looked into."""
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Constant) and node.value in RANK_VARIABLES | LOCAL_RANK_VARIABLES:
-                text = f"`{scope.module.text(node)}` tells the processes apart, and some may leave lookups out by it"
-                yield TABLES.decline(scope.module, node, text, "let the script not ask which process it is")
+                text = f"`{scope.module.text(node)}` depends on the rank, so some processes may skip lookups"
+                yield TABLES.decline(scope.module, node, text, "remove the dependence on the rank")
 
     def _in_two(self) -> Iterator[Declined]:
         """Yield models that may have a table of one before them, where tables are handed on."""
@@ -153,7 +151,7 @@ class TableSharding:
             before = [known[value] for value in found if value in known]
             if before and self._are_handed_on:
                 message = (
-                    f"`{home.variable}` may have a table that `{before[0].variable}` has, which shares it out first"
+                    f"`{home.variable}` may have a table that `{before[0].variable}` also has, which is sharded first"
                 )
                 yield TABLES.decline(home.module, home.statement, message)
             known.update((value, home) for value in with_parts(self._program, self._models(home)))
@@ -189,7 +187,7 @@ class TableSharding:
                 self.told.add(decision.node)
                 text, looks = decision.module.text(decision.node), site.module.text(call)
                 message = (
-                    f"`{text}` may differ between processes, and says whether or how often `{looks}` looks rows up"
+                    f"`{text}` may differ between processes, and decides whether or how often `{looks}` looks up rows"
                 )
                 yield TABLES.decline(decision.module, decision.node, message, "look all rows up in one call")
 
@@ -201,10 +199,10 @@ class TableSharding:
                 continue
             text = step.module.text(step.optimizer)
             if closure_of(step) is not None:
-                message = f"`{step.module.text(step.call)}` gives the step a closure, and the rows are in parts"
+                message = f"`{step.module.text(step.call)}` gives the step a closure, and the rows are sharded"
                 yield TABLES.decline(step.module, step.node, message)
             elif any(is_optimizer(value) and value.name not in BY_ELEMENT for value in made):
-                message = f"`{text}` may weigh a table as a whole, and each process has its rows only"
+                message = f"`{text}` may use a norm of the whole table, and each process has only its rows"
                 remedy = "train tables with an optimizer of torch that treats each element by itself, as Adam does"
                 yield TABLES.decline(step.module, step.node, message, remedy)
 
@@ -237,4 +235,4 @@ def of_whole_tables(program: Program, declined: Declined, options: Options) -> D
     """The exception where the script has processes of its own: they have whole tables, which was not asked for."""
     if not declined.already or not has_large(program, options):
         return declined
-    return tables_not_sharded(program, "the script has processes of its own, each with whole tables")
+    return tables_not_sharded(program, "the script has its own distributed training, with whole tables on each process")

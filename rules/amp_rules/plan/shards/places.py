@@ -66,8 +66,8 @@ class Places:
                     self._asked.rule,
                     home.module,
                     suite[taken],
-                    f"`{home.module.text(suite[taken])}` takes the parameters of `{home.variable}` before the model is "
-                    f"complete on its device: they train no more once {self._asked.once}",
+                    f"`{home.module.text(suite[taken])}` takes the parameters of `{home.variable}` before the model "
+                    f"is complete on its device: they are no longer trained once {self._asked.once}",
                     "build the optimizer below the last statement that makes, moves or replaces the model",
                 )
             )

@@ -69,7 +69,7 @@ class Sharding:
                 yield not_sharded(
                     site.module,
                     site.node,
-                    f"`{site.module.text(site.node)}` is asked for by one process alone, and needs all of them",
+                    f"`{site.module.text(site.node)}` runs on one process only, and needs all processes",
                     "move it out of the condition",
                 )
         if self.precision.full_precision:
@@ -101,4 +101,4 @@ def of_whole_models(program: Program, declined: Declined) -> Declined:
     """The exception where the script has processes of its own: they have whole models, which was not asked for."""
     if not declined.already:
         return declined
-    return not_to_be_sharded(program, "the script has processes of its own, each with whole models")
+    return not_to_be_sharded(program, "the script has its own distributed training, with whole models on each process")

@@ -43,11 +43,11 @@ def reasons(program: Program, tables: Tables, lookups: Mapping[ast.AST, Site]) -
         module, text = located[1].module, located[1].module.text(value.site)
         problem = _made(program, value, value.site, located[1])
         if problem is None and value not in looked_up:
-            problem = "is not seen to be called, so that it is not known whether all processes do it alike"
+            problem = "has no call that was found, so it is not known whether all processes run it alike"
         if problem is not None:
             yield TABLES.decline(module, value.site, f"`{text}` {problem}")
     for site in tables.of_weights:
-        message = f"`{site.module.text(site.node)}` is a table of which the text does not tell what is done with it"
+        message = f"`{site.module.text(site.node)}` is a table whose use was not found"
         yield TABLES.decline(site.module, site.node, message)
     yield from _weights(program, tables)
 
@@ -83,18 +83,18 @@ def _looked_up(program: Program, tables: Tables, lookups: Mapping[ast.AST, Site]
 
 def _made(program: Program, value: Value, call: ast.Call, scope: Scope) -> str | None:
     if value.kind == "instance":
-        return "is of a class of its own, whose code may read the weight"
+        return "is of a subclass, whose code may read the weight"
     if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
-        return "is made of what stands elsewhere, `max_norm=` perhaps among it"
+        return "gets arguments from elsewhere, which may include `max_norm=`"
     _, norm, scale = _POSITIONS[value.name.rpartition(".")[2]]
     given = {item.arg: item.value for item in call.keywords}
     for name, index in (("max_norm", norm), ("scale_grad_by_freq", scale)):
         node = given.get(name) or (call.args[index] if len(call.args) > index else None)
         if node is not None and not (isinstance(node, ast.Constant) and not literal(node)):
-            return f"has `{name}=`, for which a process would need the rows of all"
+            return f"has `{name}=`, for which a process would need the rows of all processes"
     dtype = given.get("dtype")
     if dtype is not None and not program.names(dtype, scope) & FLOAT32_TYPES:
-        return "has `dtype=`, and rows that are shared out are float32"
+        return "has `dtype=`, and sharded rows are float32"
     for part in walk(given["_weight"]) if "_weight" in given else ():
         if isinstance(part, ast.Attribute) and part.attr == "weight":
             return "has the weight of another layer"
@@ -111,7 +111,7 @@ def _weights(program: Program, tables: Tables) -> Iterator[Declined]:
                     yield TABLES.decline(
                         scope.module,
                         node,
-                        f"`{text}` may be held by something else as well, and the rows of a table are shared out once",
+                        f"`{text}` may also be held by something else, and a table can be sharded only once",
                         "write into it: `torch.nn.init`, `.data.copy_(...)`",
                     )
         elif isinstance(node, (ast.Name, ast.Attribute, ast.Call)) and any(

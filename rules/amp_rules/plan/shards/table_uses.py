@@ -51,7 +51,7 @@ def reasons(program: Program, tables: Tables, afterwards: Afterwards) -> Iterato
             yield TABLES.decline(
                 access.module,
                 access.node,
-                f"`{access.what}` reads or changes gradients, and of those of a table each process has its rows only",
+                f"`{access.what}` reads or changes gradients, and each process has only its rows of a table's gradient",
                 "clip them by `amp.clip_grad_norm_`",
             )
 
@@ -66,7 +66,7 @@ def _of_kind(site: Site) -> tuple[str, str] | None:
     parent = site.module.parents[site.node]
     if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is site.node):
         return None
-    return f"`{site.module.text(site.node)}` is asked for behind the place where tables are shared out", _WHOLE_STATE
+    return f"`{site.module.text(site.node)}` is used after the tables are sharded", _WHOLE_STATE
 
 
 def _is_harmless(name: str) -> bool:
@@ -121,18 +121,18 @@ class _Use:
         if any(map(self._tables.is_large, self._modules(parent.value))) and not is_called:
             if parent.attr in ("num_embeddings", "embedding_dim", "padding_idx"):
                 return None
-            return f"`{text}` is of a table whose rows are shared out, and no process has all of them", _WHOLE_STATE
+            return f"`{text}` belongs to a sharded table, and no process has all of its rows", _WHOLE_STATE
         if parent.attr in _ALLOWED:
             return None
         if not is_called:
             is_set = not isinstance(parent.ctx, ast.Load) and any(map(self._bears, self._modules(parent)))
-            return (f"`{text}` is set to another one than was shared out", _WHOLE_STATE) if is_set else None
+            return (f"`{text}` is replaced after it was sharded", _WHOLE_STATE) if is_set else None
         assert isinstance(call, ast.Call)
         if parent.attr in ("train", "eval", "requires_grad_") or self._is_known(call, parent):
             return None  # what it does is looked at for itself
         if parent.attr in RETURNS_RECEIVER:
-            return f"`{text}()` changes or moves a model whose tables are shared out", "do it above the optimizer"
-        return f"`{text}()` may read tables whose rows are shared out", _WHOLE_STATE
+            return f"`{text}()` changes or moves a model whose tables are sharded", "do it above the optimizer"
+        return f"`{text}()` may read sharded tables", _WHOLE_STATE
 
     def _is_known(self, call: ast.Call, called: ast.Attribute) -> bool:
         """Whether a part of a model, a method of the project or a function of a library is called."""
@@ -148,14 +148,14 @@ class _Use:
             return None
         text, given = self._site.module.text(call.func), self._site.module.text(self._site.node)
         if "torch.save" in names:
-            return f"`{given}` is saved whole, and each process has its rows of a table only", "save its state"
-        return f"`{text}` is given `{given}`, and what it does with tables that are shared out is not known", ""
+            return f"`{given}` is saved whole, and each process has only its rows of a table", "save its state"
+        return f"`{text}` gets `{given}`, and it is not known what it does with sharded tables", ""
 
     def _parameters(self, given: ast.expr) -> tuple[str, str] | None:
         """Parameters go to an optimizer or a function that clips."""
         text = self._site.module.text(self._gone_through(given))
         problem = (
-            f"`{text}` is read for more than training and clipping, and of a table each process has its rows only",
+            f"`{text}` is read for more than training and clipping, and each process has only its rows of a table",
             "do it above the optimizer",
         )
         node, parent = taken_by(given, self._parents)

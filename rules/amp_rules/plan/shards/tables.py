@@ -85,12 +85,12 @@ class Tables:
             elif value not in shared:
                 text += " is in no model that is prepared, and stays whole on each process"
             elif sizes is not None and min(sizes) >= self.min_rows:
-                text += " shares its rows out over the processes"
+                text += " is sharded by rows over the processes"
             else:
-                text += f" shares its rows out where they are {self.min_rows} or more, which is seen at run time"
+                text += f" is sharded by rows if it has {self.min_rows} rows or more, which is decided at run time"
             yield notes.note(notes.TABLES, module, value.site, text)
         if not self.sizes:
-            text = "the script makes no `nn.Embedding` and no `nn.EmbeddingBag`: nothing is shared out"
+            text = "the script makes no `nn.Embedding` and no `nn.EmbeddingBag`: nothing is sharded"
             yield notes.note(notes.TABLES, self._program.entry, None, text)
 
 

@@ -48,7 +48,7 @@ def reasons(program: Program, afterwards: Afterwards) -> Iterator[Declined]:
             yield not_sharded(
                 access.module,
                 access.node,
-                f"`{access.what}` reads or changes gradients, of which each process has its part only",
+                f"`{access.what}` reads or changes gradients, and each process has only its shard of them",
                 "clip them by `amp.clip_grad_norm_`",
             )
 
@@ -129,7 +129,7 @@ class _Use:
                 "let `forward` do it, and call the model",
             )
         return (
-            f"`{text}` is read from a sharded model, of which each process has its part only",
+            f"`{text}` is read from a sharded model, and each process has only its shard",
             "read it before the model is trained",
         )
 
@@ -167,7 +167,7 @@ class _Use:
         """Parameters go to an optimizer or a function that clips, or are counted."""
         text = self._site.module.text(call)
         problem = (
-            f"`{text}` is read for more than sizes, and each process has its part of a weight only",
+            f"`{text}` is read for more than sizes, and each process has only its shard of a weight",
             "",
         )
         _, parent = taken_by(call, self._parents)

@@ -18,7 +18,7 @@ afterwards keeps its variable: the loss times the scale that it had. `del scaled
     amp.scaler.scale(loss).backward()
 
 ## When it declines
-When the scaled loss is used for something else than its backward pass, but for its number in a log afterwards; when it
+When the scaled loss is used for more than its backward pass, but for its number in a log afterwards; when it
 is deleted and something else may have given the variable its value; and when the context also works on gradients, which
 are still scaled there.
 
@@ -89,7 +89,7 @@ def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Acti
             raise file.not_understood(use, f"`{found.name}` is used after the context that scales it")
         call = _backward(file, use)
         if call is None:
-            raise file.not_understood(use, f"`{found.name}` is used for something else than its backward pass")
+            raise file.not_understood(use, f"`{found.name}` is used for more than its backward pass")
         if found.loss_id is not None:
             code = file.vocabulary.scaled(file.module, text, file.source(found.loss_id))
             yield Replace(use, substitute(code))

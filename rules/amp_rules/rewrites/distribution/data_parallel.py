@@ -205,7 +205,7 @@ def reasons(context: Context) -> Iterator[Declined]:
                     declining.GRADIENTS_OUTSIDE,
                     scope.module,
                     node,
-                    f"`{scope.module.text(node)}` requires `DataParallel`, and with several processes there is none",
+                    f"`{scope.module.text(node)}` requires `DataParallel`, which is not used with several processes",
                     "leave out what is meant for `DataParallel` alone",
                 )
     for site in asks_for_devices(program):
@@ -213,7 +213,7 @@ def reasons(context: Context) -> Iterator[Declined]:
             declining.GRADIENTS_OUTSIDE,
             site.module,
             site.node,
-            f"`{site.module.text(site.node)}` asks `DataParallel` for its devices, and each process has one of its own",
+            f"`{site.module.text(site.node)}` reads the devices of `DataParallel`, but each process has its own device",
             "use the device of the process: `amp.device(...)`",
         )
     for site in program.calls_to(SPREAD_BY_HAND):

@@ -83,7 +83,8 @@ def reasons(context: Context) -> Iterator[Declined]:
                 declining.GRADIENTS_OUTSIDE,
                 use.module,
                 use.node,
-                f"`{use.module.text(use.node)}` is another device in each turn of a loop: one process uses several",
+                f"`{use.module.text(use.node)}` is a different device in each iteration: one process uses several "
+                "devices",
                 recipe,
             )
             return

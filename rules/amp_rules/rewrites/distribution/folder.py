@@ -71,7 +71,7 @@ def changes(context: Context) -> Iterator[Change]:
         if site.node in made_by_one:
             continue
         allowed = "True" if site.looked else context.vocabulary.several_processes(site.module)
-        message = f"`{site.module.text(site.node)}` also holds when another process was faster"
+        message = f"`{site.module.text(site.node)}` does not fail if another process made the folder first"
         action = Replace(site.node, _allowing(allowed, site.is_mkdir))
         yield Change(RULE, site.module, site.node, message, [action], needs_import=not site.looked)
 

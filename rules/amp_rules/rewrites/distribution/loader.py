@@ -6,10 +6,10 @@ under torchrun each process gets its share, in a new order every epoch. Loaders 
 every process.
 
 ## Why
-Without it every process trains on the same batches, at the price of several devices and the effect of one. A loader
-that is evaluated too is wrapped in the training loop only, so that its metrics stay those of all data; so is one
-whose length a schedule is given that is stepped once an epoch, `T_max=len(train_loader)`. One that comes from a file
-in which nothing else changes is prepared at the variable that takes it.
+Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
+is wrapped in the training loop only, so that its metrics stay those of all data; the same holds for a loader whose
+length goes to a schedule that is stepped once an epoch, `T_max=len(train_loader)`. One that comes from a file in which
+nothing else changes is prepared at the variable that takes it.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
@@ -146,7 +146,7 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
                 site.node,
                 f"no DataLoader feeds `{site.module.text(site.loss)}`: each process would step an environment of its "
                 f"own (`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
-                "leave several processes out with `--no-ddp`; or give each rank its share of the environments by "
+                "use `--no-ddp`; or give each rank its share of the environments by "
                 "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
             )
             continue
@@ -167,8 +167,8 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.table}` has a row for each sample: each process would write those of its share and read the rest "
-            "as they were",
+            f"`{site.table}` has a row for each sample: each process would write the rows of its share, and the other "
+            "rows would stay old",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
     for site in sample_queues(program, data):
@@ -176,8 +176,8 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.table}` keeps samples of earlier batches: each process would have those of its own share, or all "
-            "of them those of rank 0's",
+            f"`{site.table}` keeps samples of earlier batches: each process would keep samples of its own share, or "
+            "all processes those of rank 0",
             f"write the samples of all processes: `amp.gather(...)` of what `{site.table}` is given",
         )
 
@@ -191,8 +191,8 @@ def _mixed(data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             iterated,
-            f"`{text}` gives a training loop its batches too: it would give this one a share of them",
-            "let the training loop iterate `amp.prepare_loader(...)` of it, and leave this one",
+            f"`{text}` also feeds a training loop: this loop would get only a share of the batches",
+            "iterate `amp.prepare_loader(...)` of it in the training loop, and leave this loop unchanged",
         )
 
 
@@ -203,8 +203,8 @@ def _first(program: Program, data: TrainingData) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"each round makes `{site.module.text(site.node)}` anew and takes one batch of it, which would be smaller "
-            "with a share",
+            f"each iteration makes `{site.module.text(site.node)}` again and takes one batch of it; a share would "
+            "make this batch smaller",
             "let each rank draw whole tasks of its own: `amp.seed_by_rank()` before the loop, and the loader as it is",
         )
 
@@ -217,6 +217,7 @@ def _counted(program: Program, processes: Distribution) -> Iterator[Declined]:
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each has a share of them",
+            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each process has only a share "
+            "of them",
             "write `range(len(loader))`, or iterate over the loader itself",
         )

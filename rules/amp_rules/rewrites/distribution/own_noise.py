@@ -38,6 +38,6 @@ RULE = Rule("AMP217", "own-noise", "Each process draws noise of its own.", "dist
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each seed of a generator of noise."""
     for site in seeds(context.program, context.processes.data):
-        message = f"`{site.module.text(site.node)}` is another seed on each process"
+        message = f"`{site.module.text(site.node)}` is a different seed on each process"
         written = context.vocabulary.seed_of_rank(site.module, site.node)  # type: ignore[arg-type]
         yield Change.written(RULE, site.module, site.node, message, written)

@@ -49,13 +49,13 @@ def changes(context: Context) -> Iterator[Change]:
     files = context.processes.files
     saves = [(module, statement) for statement, module in files.statements.items()]
     for module, first, last in adjacent(saves):
-        message = f"`{module.text(first)}` is left to the main process"
+        message = f"`{module.text(first)}` runs on the main process only"
         yield Change.written(RULE, module, first, message, context.vocabulary.on_main_process(module, first, last))
     for module, statement, message in context.processes.file_order.barriers():
         yield Change.written(RULE, module, statement, message, context.vocabulary.barrier(module, statement))
     for site in files.calls:
         assert isinstance(site.node, ast.expr)
-        message = f"`{site.module.text(site.node)}` is left to the main process; all compute what it is given"
+        message = f"`{site.module.text(site.node)}` runs on the main process only; all processes compute its arguments"
         written = context.vocabulary.called_on_main(site.module, site.node)
         yield Change.written(RULE, site.module, site.node, message, written)
 

@@ -49,7 +49,7 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an insertion before each loop of random batches, and one in each loop around it."""
     seeds = _seeds(context.program, context.processes)
     for module, statement, _ in seeds:
-        message = "from here on each process draws batches of its own"
+        message = "from here on each process draws its own batches"
         yield Change.written(RULE, module, statement, message, context.vocabulary.seed_by_rank(module, statement))
     around = {loop.node: loop for _, _, loops in seeds for loop in loops}
     for loop in around.values():

@@ -43,12 +43,12 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each set that gives its elements in order, and for each hash."""
     for site in Sets(context.program).ordered():
         assert isinstance(site.node, ast.expr)
-        message = f"`{site.module.text(site.node)}` has another order in each process"
+        message = f"`{site.module.text(site.node)}` has a different order in each process"
         written = context.vocabulary.same_order(site.module, site.node)
         yield Change.written(RULE, site.module, site.node, message, written)
     for site in _hashes(context.program):
         assert isinstance(site.node, ast.Call)
-        message = f"`{site.module.text(site.node)}` is another number in each process"
+        message = f"`{site.module.text(site.node)}` is a different number in each process"
         written = context.vocabulary.same_hash(site.module, site.node.func)
         yield Change.written(RULE, site.module, site.node, message, written)
 

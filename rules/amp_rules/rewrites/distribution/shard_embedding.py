@@ -1,4 +1,4 @@
-"""Share the rows of large embedding tables out over the processes.
+"""Shard the rows of large embedding tables over the processes.
 
 ## What it does
 With `--shard-embeddings ROWS`, a line `amp.shard_embedding(model, min_rows=ROWS)` goes below the model and above its
@@ -6,8 +6,8 @@ optimizer and `amp.prepare_model`. Tables with fewer rows, and all other layers,
 saved becomes `amp.full_state_dict(...)`, and `torch.nn.utils.clip_grad_norm_` becomes `amp.clip_grad_norm_` (AMP219).
 
 ## Why
-A table of users, items or words can be larger than all the rest of a model, and a batch uses few of its rows. Each
-process then keeps and trains its part of the rows, and asks the others for those that its batch needs.
+A table of users, items or words can be larger than the rest of the model, and a batch uses few of its rows. Each
+process keeps and trains a part of the rows, and gets the rows that its batch needs from the other processes.
 
 ## Before
     model = WideAndDeep()
@@ -20,8 +20,8 @@ process then keeps and trains its part of the rows, and asks the others for thos
     model = amp.prepare_model(model)
 
 ## When it declines
-Where a table's weight is read, written or shared after the optimizer is built, where one process alone looks rows up
-or how often it does follows from its own batch, and where an optimizer weighs a table as a whole: AMP298.
+Where a table's weight is read, written or shared after the optimizer is built, where only one process looks up rows, or
+a number of times that depends on its own batch, and where an optimizer uses a norm of the whole table: AMP298.
 
 ## Leaving it out
 No: what is saved and clipped is written for tables in parts. Leave out `--shard-embeddings`.
@@ -39,7 +39,7 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.text.vocabulary import ModelPlace
 
-RULE = Rule("AMP222", "shard-embedding", "Large tables share their rows out over the processes.", "distribution")
+RULE = Rule("AMP222", "shard-embedding", "The rows of large tables are sharded over the processes.", "distribution")
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -49,7 +49,7 @@ def changes(context: Context) -> Iterator[Change]:
         return
     for home in sharding.places:
         place = ModelPlace(home.module, home.statement, home.variable, is_optional=home.is_optional, before=home.before)
-        message = f"the tables of `{home.variable}` with {sharding.tables.min_rows} rows or more share them out"
+        message = f"the tables of `{home.variable}` with {sharding.tables.min_rows} rows or more are sharded"
         written = context.vocabulary.tables_shared_out(place, sharding.tables.min_rows)
         yield Change.written(RULE, home.module, home.statement, message, written)
 

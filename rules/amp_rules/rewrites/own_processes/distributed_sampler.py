@@ -79,8 +79,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             elif reason:
                 own.leave(RULE, site.module, site.node, f"every process goes through all of the data: {reason}")
     for site in whole_on_each(own):
-        text = f"every process goes through all of the data: `{site.module.text(site.node)}` is no loader of torch's"
-        own.leave(RULE, site.module, site.node, f"{text}, and nothing there shares it out")
+        text = f"every process goes through all of the data: `{site.module.text(site.node)}` is not a loader of torch"
+        own.leave(RULE, site.module, site.node, f"{text}, and nothing there splits it")
 
 
 def _made(own: OwnDdp, value: Value) -> Site | None:
@@ -126,7 +126,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if not own.is_joined_at(site.module, call):
         return "it is made before the processes have joined, for all that is known"
     if own.word(site.module, _SAMPLER) is None or own.word(site.module, _INITIALISED) is None:
-        return "nothing at the head of this file imports torch for certain"
+        return "the head of this file does not import torch in every case"
     statement = site.statement
     if not isinstance(statement, (ast.Assign, ast.Return, ast.AnnAssign)) or any(
         isinstance(item, (ast.Lambda, ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.IfExp))

@@ -86,7 +86,7 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
     made = client.made
     test = first_rank.at(made.module, made.node)
     if client.reason is not None or test is None:
-        reason = client.reason or "nothing here says which process is the first"
+        reason = client.reason or "the rank is not known here"
         own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")
         return
     assert isinstance(made.node, ast.expr)

@@ -85,9 +85,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for module, first, last in adjacent([row for row in saves if read.get(row) is None]):
         test = first_rank.at(module, first)
         if test is None:
-            own.leave(RULE, module, first, "every process writes this file, and nothing here says which one it is")
+            own.leave(RULE, module, first, "every process writes this file, and the rank is not known here")
             continue
-        message = f"`{module.text(first)}` is left to the first process"
+        message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
     _leave_read(own, [found for found in read.values() if found is not None])
 

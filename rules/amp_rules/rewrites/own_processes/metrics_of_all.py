@@ -54,7 +54,7 @@ from amp_rules.text.expression_edits import call_with
 from amp_rules.torch.devices import SET_DEVICE
 
 RULE = Rule(
-    "AMP233", "metrics-of-all-ranks", "Numbers of one process become those of all.", "distribution",
+    "AMP233", "metrics-of-all-ranks", "Numbers of one process are reduced over all processes.", "distribution",
     optional=True, together=True, last=True,
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ def {name}(meter):
     if meter.count:
         meter.avg = meter.sum / meter.count'''
 
-_NO_WORDS = "nothing at the head of this file imports torch for certain, or it has another `all_reduce_...` already"
+_NO_WORDS = "the head of this file does not import torch in every case, or it has another `all_reduce_...` already"
 
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER}
 _NEEDS: dict[Kind, tuple[Kind, ...]] = {"sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter")}
@@ -106,7 +106,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     after: dict[ast.AST, list[Metric]] = {}
     found = metrics.found()
     for loop in metrics.unfollowed(found):
-        text = "each process evaluates its share of the data here, and what it measures is not made that of all"
+        text = "each process evaluates its share of the data here, and its metrics are not reduced over the processes"
         own.leave(RULE, loop.module, loop.use.loader, text)
     is_gpu_known = _is_gpu_known(own)
     for metric in found:

@@ -45,7 +45,7 @@ from amp_rules.text.expression_edits import substitute
 RULE = Rule(
     "AMP231",
     "sampler-epoch",
-    "The distributed sampler is told the epoch.",
+    "The distributed sampler gets the epoch.",
     "distribution",
     optional=True,
     together=True,
@@ -57,7 +57,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     done: set[ast.AST] = set()
     for site in never_told(own):
         own.leave(
-            RULE, site.module, site.node, "nothing tells this sampler the epoch; the loop that it feeds was not found"
+            RULE,
+            site.module,
+            site.node,
+            "set_epoch is not called on this sampler; the loop that it feeds was not found",
         )
     for sampler in samplers(own):
         if not sampler.shuffles or told(own, sampler):
@@ -80,7 +83,7 @@ def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
     line = sampler.line_at(own, loop, loop.loader, number.name) if number is not None else None
     if number is None or line is None:
         call = f"set_epoch({number.name if number is not None else 'epoch'})"
-        text = f"the sampler is not told the epoch, and is not at hand here for certain: call its `{call}` by hand"
+        text = f"set_epoch is not called, and the sampler may not be in scope here: call its `{call}` by hand"
         own.leave(RULE, loop.module, loop.node, text)
         return
     assert isinstance(loop.node, (ast.For, ast.While))

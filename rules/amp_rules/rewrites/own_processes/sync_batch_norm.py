@@ -80,7 +80,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         reason = _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
-            text = reason or "nothing at the head of this file imports torch for certain"
+            text = reason or "the head of this file does not import torch in every case"
             own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
             found.append(None)
         else:
@@ -201,8 +201,8 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     shuffled = _shuffled_between_processes(program)
     if shuffled is not None:
         return (
-            f"`{shuffled}` deals the samples out to the processes in another order, so that batch norm sees other "
-            "neighbours in each of them"
+            f"`{shuffled}` gives the samples to the processes in a different order, so that batch norm sees other "
+            "samples together"
         )
     skipped = skipped_by_some(program, norms)
     if skipped is not None:

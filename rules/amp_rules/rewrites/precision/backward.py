@@ -42,7 +42,9 @@ def changes(context: Context) -> Iterator[Change]:
         if site.is_scaled:
             continue
         text = site.module.text(site.loss)
-        message = f"`{text}` is scaled before its backward pass, so that small gradients survive in half"
+        message = (
+            f"`{text}` is scaled before its backward pass, so that small gradients do not vanish in half precision"
+        )
         # ``f(model(x)).backward()``: the loss is computed under autocast first.
         variable = free_name(site.module, LOSS_NAMES) if context.program.runs_model(site.loss) else None
         yield Change.written(RULE, site.module, site.node, message, context.vocabulary.backward(site, variable))

@@ -94,10 +94,10 @@ def changes(context: Context) -> Iterator[Change]:
         message = OWN_PRECISION_STAYS
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
-        message = "the processes join before the data are shared out; the level is known there"
+        message = "the processes join before the data is split; the level is known there"
         actions.extend(Remove(item, keep_comments=True) for item in moved[0])
     elif context.initialised:
-        message = "the processes join before the data are shared out; the level is chosen where it was before"
+        message = "the processes join before the data is split; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, actions)
     yield from _imports(context, [start, *(change.module for change in users)], used)
 

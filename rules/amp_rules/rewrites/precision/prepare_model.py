@@ -54,7 +54,7 @@ def changes(context: Context) -> Iterator[Change]:
     for order, home in enumerate(context.precision.homes):
         message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if averaging else "")
         message += f"; {at_the_step}" if delayed else ""
-        message += "; its parameters are shared out before the optimizer is built" if sharded else ""
+        message += "; its parameters are sharded before the optimizer is built" if sharded else ""
         message += f"; some may get no gradient: {averaging.unused}" if averaging and averaging.unused else ""
         place = ModelPlace(
             home.module,

@@ -54,7 +54,7 @@ def changes(context: Context) -> Iterator[Change]:
         result = free_name(site.module, _RESULT_NAMES) if isinstance(site.statement, ast.Return) else None
         yield Change.written(RULE, site.module, site.node, message, context.vocabulary.step(site, result))
     for module, statement in _updates(context.program):
-        message = "the scale adapts once a round, after the last step"
+        message = "the loss scale is updated once per iteration, after the last step"
         yield Change.written(RULE, module, statement, message, context.vocabulary.update_scale(module, statement))
 
 

@@ -1,4 +1,4 @@
-"""Unscale gradients before anything looks at them.
+"""Unscale gradients before anything reads them.
 
 ## What it does
 Inserts `amp.scaler.unscale_(optimizer)` before clipping, and before any other code that reads or changes
@@ -44,7 +44,7 @@ RULE = Rule("AMP105", "unscale-before-use", "Gradients are unscaled before they 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an insertion for each first look at the gradients of a step."""
     for item in context.precision.unscales:
-        message = f"`{item.what}` sees true gradients, not scaled ones"
+        message = f"`{item.what}` gets true gradients, not scaled ones"
         written = context.vocabulary.unscale(item.module, item.statement, item.optimizers)
         yield Change.written(RULE, item.module, item.statement, message, written)
 

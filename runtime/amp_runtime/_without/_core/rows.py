@@ -1,4 +1,4 @@
-"""No embedding table has its rows shared out."""
+"""No embedding table has its sharded by rows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def refuse_settings(*_: Any) -> None:
     Raises:
         LeftOutError: always.
     """
-    refuse("what shares parameters out over processes, for parallel='fsdp' or shard=True,")
+    refuse("sharding of parameters over processes, for parallel='fsdp' or shard=True,")
 
 
 refuse_keywords = refuse_model = shard = refuse_settings
