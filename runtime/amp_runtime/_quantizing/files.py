@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from amp_runtime._quantizing.making import float_copy, with_parts
 from amp_runtime._quantizing.models import QuantizedModel
 from amp_runtime._saving.atomic import write_atomically
 
-FORMAT = 1
-"""The version of the file's layout."""
+FORMAT = 2
+"""The version of the file's layout: in the second one graphs are compressed."""
 _MARK = "amp_quantized"
 
 
@@ -107,10 +108,11 @@ def _written(graph: nn.Module, call: Any) -> torch.Tensor:
         program = exported.export(graph, call)
         file = io.BytesIO()
         torch.export.save(program, file)
-    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+    # Export notes of each node where it comes from, over and over: that is most of a small model, and packs well.
+    return torch.frombuffer(bytearray(zlib.compress(file.getvalue())), dtype=torch.uint8)
 
 
 def _read(data: torch.Tensor) -> tuple[nn.Module, Any]:
     with quietly():
-        program = torch.export.load(io.BytesIO(bytes_of(data)))
+        program = torch.export.load(io.BytesIO(zlib.decompress(bytes_of(data))))
     return program.module(), program.example_inputs
