@@ -193,6 +193,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         "strict": None,
         "baseline": None,
     }
+    if arguments["ddp"] is None and arguments["procs"] > 1:
+        given["ddp"] = True  # which --shard-embeddings asks for
     options = settings_of(given).options
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
