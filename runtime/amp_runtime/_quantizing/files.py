@@ -94,9 +94,17 @@ def load_quantized(path: str | os.PathLike[str], model: nn.Module | None = None)
     own = float_copy(unwrap(model))
     with_parts(own, {name: graph for name, (graph, _) in graphs.items()})
     inside = tuple(f"{name}." for name in graphs)
-    missing, unexpected = own.load_state_dict(contents["weights"], strict=False, assign=True)
-    if unexpected or [name for name in missing if not name.startswith(inside or ("\0",))]:
-        raise ValueError(f"{os.fspath(path)} was saved from a model with other weights than {type(own).__name__} has")
+    try:
+        missing, unexpected = own.load_state_dict(contents["weights"], strict=False, assign=True)
+    except RuntimeError as error:  # other shapes
+        problem = str(error).strip().splitlines()[-1].strip()
+    else:
+        others = [*unexpected, *(name for name in missing if not name.startswith(inside or ("\0",)))]
+        problem = ", ".join(others)
+    if problem:
+        raise ValueError(
+            f"{os.fspath(path)} was saved from a model with other weights than {type(own).__name__} has: {problem}"
+        )
     for parameter in own.parameters():
         parameter.requires_grad_(False)
     calls = {name: call for name, (_, call) in graphs.items()}
