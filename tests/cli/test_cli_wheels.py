@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from amp_runtime._quantizing.library import INSTALL
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,6 +32,9 @@ BROUGHT = "amp_migrate/own_runtime/"
 def test_the_second_distribution_asks_for_torch_alone_as_the_first_does():
     assert RUNTIME["project"]["dependencies"] == PROJECT["project"]["optional-dependencies"]["runtime"]
     assert not [name for name in RUNTIME["project"]["dependencies"] if not name.startswith("torch")]
+    extras = [project["project"]["optional-dependencies"] for project in (PROJECT, RUNTIME)]
+    assert extras[0]["quantize"] == extras[1]["quantize"]
+    assert shlex.split(INSTALL)[2:] == [line for line in extras[1]["quantize"] if not line.startswith("torch>")]
     for key in ("requires-python", "license"):
         assert RUNTIME["project"][key] == PROJECT["project"][key]
     assert (ROOT / "runtime/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

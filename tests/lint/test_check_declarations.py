@@ -16,7 +16,7 @@ FILE = Path("checks/types/lowp_demo.py")
 class LowpDemo(Check):
     """Something is wrong in half precision."""
 
-    code = "AMP761"
+    code = "AMP789"
     name = "lowp-demo"
     message = "Something is wrong in half precision."
     triggers = ("softmax",)

@@ -275,6 +275,11 @@ def test_wrong_use_is_refused(tmp_path):
         amp.convert_quantized(mlp())
     with pytest.raises(TypeError, match="save_quantized got Sequential"):
         amp.save_quantized(mlp(), tmp_path / "x.pt")
+    small = amp.quantize(mlp(), "dynamic")
+    amp.save_quantized(small, tmp_path / "small.pt")
+    for other in (nn.Sequential(nn.Linear(5, 3)), nn.Sequential(*mlp(), nn.Linear(4, 4)), mlp()[:1]):
+        with pytest.raises(ValueError, match="with other weights than Sequential has: "):
+            amp.load_quantized(tmp_path / "small.pt", other)
     torch.save({"model": 1}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="no int8 model"):
         amp.load_quantized(tmp_path / "other.pt")
@@ -282,6 +287,7 @@ def test_wrong_use_is_refused(tmp_path):
 
 RANKS = """
 import os
+import re
 import amp_runtime as amp
 import torch
 from torch import nn
@@ -304,6 +310,22 @@ for empty in (0, 1):
         assert "loader without a batch" in str(error), error
     else:
         raise AssertionError("rank %d had no batch, and nobody was told" % empty)
+narrow = [torch.randn(8, 31)]
+for kind, bad, words in (
+    ("static", None, "without calibration"),
+    ("static", narrow, "cannot be multiplied"),
+    ("static", mine + narrow, "== 32|x31"),
+    ("qat", narrow, "cannot be multiplied"),
+    ("qat", [], "loader without a batch"),
+    ("int4", mine, "allowed: 'dynamic', 'static', 'qat'"),
+):
+    try:
+        amp.quantize(model, kind if amp.rank() or kind != "int4" else "dynamic", bad if amp.rank() else mine)
+    except (ValueError, RuntimeError, AssertionError) as error:
+        assert re.search(words, str(error)), error
+        assert amp.rank() or "failed on rank 1" in str(error), error
+    else:
+        raise AssertionError(f"rank 1 had {bad} for {kind}, and nobody was told")
 prepared = amp.prepare_model(amp.quantize(model, "qat", calibration=mine))
 optimizer = torch.optim.SGD(prepared.parameters(), lr=0.1)
 for _ in range(3):

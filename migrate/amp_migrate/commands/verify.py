@@ -37,6 +37,8 @@ _OF_VERDICT: dict[str, ExitCode] = {
     "unproved": ExitCode.NOTHING_SHOWN,
 }
 
+_OF_TABLES = ("O0", "O1")
+"""The levels that ``amp.shard_embedding`` allows."""
 _SEPARATED = "amp_migrate.separated"
 _EXIT_CODES = help_on_exit_codes(
     {
@@ -155,8 +157,8 @@ def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator
     """What is to know of the runtime: what is left out of it, and whether another one is installed than is imported."""
     from amp_migrate.runtimes import other_runtime
 
-    if arguments["shard_embeddings"] is not None and arguments["against"] is None and arguments["base"] is None:
-        yield "--shard-embeddings is left out: what is verified has whole tables on each process."
+    if versions.tables and set(arguments["levels"]) - set(_OF_TABLES):
+        yield "Rows of tables that are shared out are float32: O2 and O3, which refuse them, are left out."
     if arguments["python"] is None and not versions.native and (other := other_runtime()):
         yield f"The runs import the runtime of amp-migrate itself; {other}."
 
@@ -191,9 +193,9 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
         "strict": None,
         "baseline": None,
     }
+    if arguments["ddp"] is None and arguments["procs"] > 1:
+        given["ddp"] = True  # which --shard-embeddings asks for
     options = settings_of(given).options
-    # Of a table each process has gradients of its own, and the runs are compared by those of all parameters.
-    arguments["shard_embeddings"], options = options.shard_embeddings, replace(options, shard_embeddings=None)
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
     return versions.migrated_now(script, options)
@@ -205,7 +207,7 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
     from amp_migrate.verify.plan import Asked
 
     several = versions.distribution in ("migrated", "already", "unknown") or arguments["launch"] is not None
-    levels = ("O1",) if versions.native else arguments["levels"]
+    levels = ("O1",) if versions.native else _OF_TABLES if versions.tables else arguments["levels"]
     return Asked(
         script=str(arguments["script"]),
         arguments=arguments["arguments"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,27 @@ def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
     for path in sorted(folder.glob("rank*-*.jsonl")):
         rank, _, process = path.stem.removeprefix("rank").partition("-")
         found[int(rank)].append((int(process) in known, _rank_trace(int(rank), list(_lines(path)), workers[int(rank)])))
-    return tuple(
-        max(traces, key=lambda item: (item[0], len(item[1].backwards)))[1] for _, traces in sorted(found.items())
+    return _joined(
+        tuple(max(traces, key=lambda item: (item[0], len(item[1].backwards)))[1] for _, traces in sorted(found.items()))
     )
+
+
+def _joined(ranks: tuple[RankTrace, ...]) -> tuple[RankTrace, ...]:
+    """The processes, each with the rows of all in the norms of its gradients, where tables are shared out.
+
+    Where they step in another order, which is told elsewhere, each has its own rows in them.
+    """
+    if not any(update.rows for rank in ranks for update in rank.updates):
+        return ranks
+    orders = {tuple((update.optimizer, update.after) for update in rank.updates) for rank in ranks}
+    steps = zip(*(rank.updates for rank in ranks), strict=False)
+    of_all = [math.hypot(*(update.rows for update in step)) for step in steps] if len(orders) == 1 else None
+    return tuple(_with_rows(rank, of_all or [update.rows for update in rank.updates]) for rank in ranks)
+
+
+def _with_rows(rank: RankTrace, rows: Sequence[float]) -> RankTrace:
+    pairs = zip(rank.updates, rows, strict=True)
+    return replace(rank, updates=tuple(replace(update, norm=math.hypot(update.norm, own)) for update, own in pairs))
 
 
 def got_through(folder: Path) -> bool:
@@ -159,6 +179,7 @@ def _update(facts: dict[str, Any], moved: Mapping[tuple[int, int], float]) -> Up
         None if rate is None else _number(rate),
         tuple(facts.get("lrs", ())),
         moved.get((facts["optimizer"], facts["after"])),
+        _number(facts.get("rows", 0.0)),
     )
 
 

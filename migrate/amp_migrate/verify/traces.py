@@ -89,10 +89,12 @@ class Update:
     Attributes:
         optimizer: number of the optimizer, in the order of their making.
         after: number of backward calls made before.
-        norm: the 2-norm of all its gradients as the update saw them, in float64.
+        norm: the 2-norm of all its gradients as the update saw them, in float64; of rows that are shared out those of
+            all processes.
         lr: the learning rate of its first group of parameters; None if it has none.
         rates: those of the other groups, where they are others.
         moved: how far it moved a sample of its parameters; known of the first steps of each optimizer only.
+        rows: the 2-norm of the gradients of this process's rows of tables that are shared out; 0 without any.
     """
 
     optimizer: int
@@ -101,6 +103,7 @@ class Update:
     lr: float | None = None
     rates: tuple[float, ...] = ()
     moved: float | None = None
+    rows: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,8 @@ class RankTrace:
     """What one process recorded.
 
     Attributes:
-        parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end.
+        parameters: a digest over the bytes of all parameters of each optimizer, in float32, at the end; without rows
+            of tables that are shared out.
         buffers: name, shape and digest of each buffer of the modules that are left, sorted, each once.
         unheld: the same of the parameters in copies of modules that no optimizer holds, such as an average of weights.
         rates: the learning rate of each group of parameters of each optimizer at the end.
@@ -217,7 +221,8 @@ class RankTrace:
         computes_in: the half types that it computes in by itself, and does not convert to and from.
         events: what was noticed besides: ``"process_group"``, ``"ddp"``, ``"batch_norm"`` (one that is not synchronised
             ran in training), ``"averaged_at_step"`` (the runtime's delayed averaging), ``"sync_bn"``,
-            ``"sync_bn_after_ddp"``, ``"sharded"`` (each process has its part of the parameters), ``"data_parallel"``,
+            ``"sync_bn_after_ddp"``, ``"sharded"`` (each process has its part of the parameters),
+            ``"rows_shared_out"`` (its rows of embedding tables), ``"data_parallel"``,
             ``"amp"`` (the runtime was started, or Apex's interface in it), ``"autocast"`` (a region of torch.autocast
             that is turned on), ``"grad_scaler"`` (a GradScaler that is), ``"in_fp16"`` (a region or a cast in float16,
             also by default on a GPU), ``"lacks apex.fp16_utils"`` (a part of Apex that was asked for and has no

@@ -14,7 +14,7 @@ from amp_migrate.git import GitError, changed_since, git_root
 from amp_migrate.problems import NothingShownError, Problem, UserError, place, shown
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.verify import plain_torch
-from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of
+from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of, shares_tables
 from amp_migrate.verify.plain_torch import PlainTorch
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Versions:
         plain: of a version that does without the runtime and reads its level from ``AMP_OPT_LEVEL`` all the same, as
             ``--target torch`` writes it: what is known of it; None for any other.
         on_runtime_before: whether the original uses the runtime, as one does that was migrated to it earlier.
+        tables: whether the migrated version shares the rows of embedding tables out, which are float32.
     """
 
     original: Mapping[Path, bytes | None] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Versions:
     native_before: bool = False
     plain: PlainTorch | None = None
     on_runtime_before: bool = False
+    tables: bool = False
 
     @property
     def target(self) -> str:
@@ -112,6 +114,7 @@ def migrated_now(script: Path, options: Options) -> Versions:
         modules=modules,
         native=is_plain,
         plain=plain_torch.look_at(migrated.items()) if is_plain else None,
+        tables=shares_tables(data for data in migrated.values() if data is not None),
         on_runtime_before=is_plain and look_at(_read(file) for file in (path, *modules)).runtime,
     )
 
@@ -186,7 +189,7 @@ def _made_by_hand(texts: Mapping[Path, bytes], before: Sequence[bytes]) -> dict[
     """What is known of a version that was given, by the texts of its files and of those of the original."""
     made = look_at(texts.values())
     if made.runtime:
-        return {}
+        return {"tables": shares_tables(texts.values())}
     notes = []
     on_runtime_before = look_at(before).runtime
     if not made.precision:

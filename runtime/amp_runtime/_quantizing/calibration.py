@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.trees import map_tensors
 from amp_runtime._distributed.group import from_all_processes
 
+T = TypeVar("T")
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of one call of a model."""
 
@@ -25,26 +26,29 @@ def calls_of(model: nn.Module, loader: Iterable[Any], inputs: Callable[[Any], An
         ValueError: on all ranks, if the loader of one gives no batch.
         TypeError: a batch is none that the model can be called with.
     """
-    problem: Exception | None = None
-    found: list[Call] = []
-    try:
+
+    def read() -> list[Call]:
         found = [_call(model, batch, inputs) for batch in islice(iter(loader), batches)]
         if not found:
-            problem = ValueError(
+            raise ValueError(
                 "amp.quantize got a calibration loader without a batch; give one with samples like those of training"
             )
-    except Exception as error:  # told together, so that no rank waits for one that has left
-        problem = error
-    raise_on_all(problem)
-    return found
+        return found
+
+    return together(read)
 
 
-def raise_on_all(problem: Exception | None) -> None:
-    """Raises ``problem``, and on the other ranks an error that names it. A collective in several processes.
+def together(step: Callable[[], T]) -> T:
+    """What ``step`` gives, on every rank once all of them have it: none waits for one that has failed. A collective.
 
     Raises:
-        RuntimeError: another rank has a problem.
+        RuntimeError: it failed on another rank; on this one its own error is raised.
     """
+    problem: Exception | None = None
+    try:
+        result = step()
+    except Exception as error:
+        problem = error
     if context.distributed:
         told = from_all_processes(None if problem is None else f"{type(problem).__name__}: {problem}")
         for rank, text in enumerate(told):
@@ -52,6 +56,7 @@ def raise_on_all(problem: Exception | None) -> None:
                 raise RuntimeError(f"amp.quantize failed on rank {rank}: {text}")
     if problem is not None:
         raise problem
+    return result
 
 
 def _call(model: nn.Module, batch: Any, inputs: Callable[[Any], Any] | None) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from amp_runtime._quantizing.making import float_copy, with_parts
 from amp_runtime._quantizing.models import QuantizedModel
 from amp_runtime._saving.atomic import write_atomically
 
-FORMAT = 1
-"""The version of the file's layout."""
+FORMAT = 2
+"""The version of the file's layout: in the second one graphs are compressed."""
 _MARK = "amp_quantized"
 
 
@@ -93,9 +94,17 @@ def load_quantized(path: str | os.PathLike[str], model: nn.Module | None = None)
     own = float_copy(unwrap(model))
     with_parts(own, {name: graph for name, (graph, _) in graphs.items()})
     inside = tuple(f"{name}." for name in graphs)
-    missing, unexpected = own.load_state_dict(contents["weights"], strict=False, assign=True)
-    if unexpected or [name for name in missing if not name.startswith(inside or ("\0",))]:
-        raise ValueError(f"{os.fspath(path)} was saved from a model with other weights than {type(own).__name__} has")
+    try:
+        missing, unexpected = own.load_state_dict(contents["weights"], strict=False, assign=True)
+    except RuntimeError as error:  # other shapes
+        problem = str(error).strip().splitlines()[-1].strip()
+    else:
+        others = [*unexpected, *(name for name in missing if not name.startswith(inside or ("\0",)))]
+        problem = ", ".join(others)
+    if problem:
+        raise ValueError(
+            f"{os.fspath(path)} was saved from a model with other weights than {type(own).__name__} has: {problem}"
+        )
     for parameter in own.parameters():
         parameter.requires_grad_(False)
     calls = {name: call for name, (_, call) in graphs.items()}
@@ -107,10 +116,11 @@ def _written(graph: nn.Module, call: Any) -> torch.Tensor:
         program = exported.export(graph, call)
         file = io.BytesIO()
         torch.export.save(program, file)
-    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+    # Export notes of each node where it comes from, over and over: that is most of a small model, and packs well.
+    return torch.frombuffer(bytearray(zlib.compress(file.getvalue())), dtype=torch.uint8)
 
 
 def _read(data: torch.Tensor) -> tuple[nn.Module, Any]:
     with quietly():
-        program = torch.export.load(io.BytesIO(bytes_of(data)))
+        program = torch.export.load(io.BytesIO(zlib.decompress(bytes_of(data))))
     return program.module(), program.example_inputs

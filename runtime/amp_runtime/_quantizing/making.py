@@ -17,7 +17,7 @@ from amp_runtime._core.trees import tensors_in
 from amp_runtime._distributed.group import from_main_process, is_main_process
 from amp_runtime._prepare import unwrap
 from amp_runtime._quantizing import exported
-from amp_runtime._quantizing.calibration import Call, at_least_two, calls_of, raise_on_all
+from amp_runtime._quantizing.calibration import Call, at_least_two, calls_of, together
 from amp_runtime._quantizing.library import part, quietly
 from amp_runtime._quantizing.models import PreparedModel, QuantizedModel, size_of
 from amp_runtime._quantizing.pieces import Piece, batch_of, exportable
@@ -74,21 +74,8 @@ def quantize(
         RuntimeError: the call stands under autocast; the model is sharded; for ``"qat"`` it cannot be exported; the
             exported model computes something else.
     """
-    if kind not in KINDS:
-        raise ValueError(f"amp.quantize got kind={kind!r}; allowed: 'dynamic', 'static', 'qat'")
-    part("quantization")
-    if kind != "dynamic" and calibration is None:
-        raise ValueError(f"amp.quantize got kind={kind!r} without calibration; give calibration=loader")
     own = unwrap(model)
-    parameter = next(own.parameters(), None)
-    if torch.is_autocast_enabled("cpu" if parameter is None else parameter.device.type):
-        raise RuntimeError(
-            "amp.quantize was called under autocast, which would calibrate half precision; call it outside"
-        )
-    if any_sharded(own.parameters()):
-        raise RuntimeError(
-            "amp.quantize got a sharded model, of which a rank has a part; load its whole weights into one"
-        )
+    together(lambda: _refuse(own, kind, calibration))
     state = random_state_with_gpu()  # loaders draw a seed, and torchao the inputs of its patterns
     try:
         made = _made(float_copy(own), kind, calibration, inputs, batches)
@@ -99,6 +86,24 @@ def quantize(
     return made
 
 
+def _refuse(model: nn.Module, kind: str, calibration: Iterable[Any] | None) -> None:
+    """Raises what ``quantize`` says that it raises at once."""
+    if kind not in KINDS:
+        raise ValueError(f"amp.quantize got kind={kind!r}; allowed: 'dynamic', 'static', 'qat'")
+    part("quantization")
+    if kind != "dynamic" and calibration is None:
+        raise ValueError(f"amp.quantize got kind={kind!r} without calibration; give calibration=loader")
+    parameter = next(model.parameters(), None)
+    if torch.is_autocast_enabled("cpu" if parameter is None else parameter.device.type):
+        raise RuntimeError(
+            "amp.quantize was called under autocast, which would calibrate half precision; call it outside"
+        )
+    if any_sharded(model.parameters()):
+        raise RuntimeError(
+            "amp.quantize got a sharded model, of which a rank has a part; load its whole weights into one"
+        )
+
+
 def _made(
     plain: nn.Module,
     kind: str,
@@ -107,10 +112,10 @@ def _made(
     batches: int,
 ) -> Any:
     if kind == "dynamic":
-        return _dynamic(plain)
+        return together(lambda: _dynamic(plain))
     assert calibration is not None
     calls = calls_of(plain, calibration, inputs, 1 if kind == "qat" else batches)
-    return _static(plain, calls) if kind == "static" else _prepared(plain, at_least_two(calls[0]))
+    return _static(plain, calls) if kind == "static" else together(lambda: _prepared(plain, at_least_two(calls[0])))
 
 
 def convert_quantized(model: Any) -> QuantizedModel:
@@ -184,19 +189,7 @@ def _static(model: nn.Module, calls: list[Call]) -> QuantizedModel:
     before = size_of(model)
     left: dict[str, str] = {}
     with torch.no_grad():
-        expected = model(*calls[0][0], **calls[0][1])
-        pieces = exportable(model, calls[0], left)
-        graphs = {piece.name: exported.prepare(piece.program.module(), training=False) for piece in pieces}
-        whole = with_parts(model, graphs)
-        problem: Exception | None = None
-        try:
-            if not _close(whole(*calls[0][0], **calls[0][1]), expected):
-                problem = RuntimeError("amp.quantize exported a model that computes something else: use 'dynamic'")
-            for args, kwargs in calls[1:]:
-                whole(*args, **kwargs)
-        except Exception as error:
-            problem = error
-        raise_on_all(problem)
+        whole, pieces, graphs = together(lambda: _observed(model, calls, left))
         _agree(list(graphs.values()))
         converted = {name: exported.convert(graph) for name, graph in graphs.items()}
     for name, graph in converted.items():
@@ -210,6 +203,21 @@ def _static(model: nn.Module, calls: list[Call]) -> QuantizedModel:
         parameter.requires_grad_(False)
     _tell_fixed(pieces)
     return result
+
+
+def _observed(
+    model: nn.Module, calls: list[Call], left: dict[str, str]
+) -> tuple[nn.Module, list[Piece], dict[str, Any]]:
+    """The model with observers that have seen all batches, the parts that were exported, and their graphs."""
+    expected = model(*calls[0][0], **calls[0][1])
+    pieces = exportable(model, calls[0], left)
+    graphs = {piece.name: exported.prepare(piece.program.module(), training=False) for piece in pieces}
+    whole = with_parts(model, graphs)
+    if not _close(whole(*calls[0][0], **calls[0][1]), expected):
+        raise RuntimeError("amp.quantize exported a model that computes something else: use 'dynamic'")
+    for args, kwargs in calls[1:]:
+        whole(*args, **kwargs)
+    return whole, pieces, graphs
 
 
 def _prepared(model: nn.Module, call: Call) -> PreparedModel:

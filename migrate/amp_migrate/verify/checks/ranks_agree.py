@@ -2,7 +2,8 @@
 
 Each process starts from the same weights and applies the same averaged gradients, so the bytes of the parameters are
 equal. They are not where a model is not wrapped for DDP, or is changed on one rank alone. A sharded model is there
-once; what the processes compute with it is compared by other checks.
+once, and so are the rows of tables that are shared out; what the processes compute with them is compared by other
+checks.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         message = (
             f"After {plural(len(ranks[0].updates), 'step')} the parameters of {len(ranks)} processes are the same."
         )
+        if "rows_shared_out" in ranks[0].events:
+            message += " Of tables that are shared out each has its own rows."
         yield Check(ID, TITLE, "proved", message)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.checks.common.prepared_models import observed_calls
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.torch.mixed_precision import AUTOCASTS
-from amp_rules.torch.quantizing import OBSERVED, RUNTIME_QUANTIZES
+from amp_rules.torch.quantizing import RUNTIME_QUANTIZES
 
 
 class QuantizedUnderAutocast(Check):
@@ -17,8 +18,8 @@ class QuantizedUnderAutocast(Check):
 
     ## What it does
 
-    Finds calls of what `prepare_pt2e` or `prepare_qat_pt2e` made inside of an autocast region, and `amp.quantize`
-    there.
+    Finds calls of what `prepare`, `prepare_fx`, `prepare_pt2e` and their forms for training made inside of an autocast
+    region, and `amp.quantize` there.
 
     ## Why
 
@@ -56,7 +57,7 @@ class QuantizedUnderAutocast(Check):
     severity = "warning"
     message = "The ranges of an int8 model are found under autocast."
     advice = "Calibrate in float32: take the loop out of the autocast region."
-    triggers = ("prepare_pt2e", "prepare_qat_pt2e", ".quantize(")
+    triggers = ("quantization", ".quantize(")
 
     def applies(self, mode: Mode) -> bool:
         """Only autocast has regions."""
@@ -66,24 +67,12 @@ class QuantizedUnderAutocast(Check):
         """Look at the calls of prepared models, and at what prepares them."""
         module = file.module
         for call in module.index.calls:
-            if not _in_region(call, module):
-                continue
-            if module.dotted(call.func) == RUNTIME_QUANTIZES:
+            if module.dotted(call.func) == RUNTIME_QUANTIZES and _in_region(call, module):
                 self.report_in(file, call, "`amp.quantize` raises an error here, in an autocast region")
-            elif _is_observed(call, module):
+        for call, _ in observed_calls(module):
+            if _in_region(call, module):
                 text = module.module.text(call.func)
-                message = f"`{text}` finds its ranges under autocast, from half numbers"
-                self.report_in(file, call, message)
-
-
-def _is_observed(call: ast.Call, module: ModuleFacts) -> bool:
-    """Whether a call is one of a variable that holds nothing but what was prepared."""
-    if not isinstance(call.func, ast.Name):
-        return False
-    values = module.index.values_of(call.func)
-    return bool(values) and all(
-        isinstance(value, ast.Call) and (module.dotted(value.func) or "") in OBSERVED for value in values
-    )
+                self.report_in(file, call, f"`{text}` finds its ranges under autocast, from half numbers")
 
 
 def _in_region(call: ast.Call, module: ModuleFacts) -> bool:

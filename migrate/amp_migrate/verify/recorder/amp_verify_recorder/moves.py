@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from .record import guarded
-from .shards import own_part
+from .shards import holds_rows, own_part
 from .steps import Steps
 
 _LOOKED_AT = 3
@@ -36,6 +36,8 @@ class _Moves:
         number = self._number(optimizer)
         if number is None or number in self._samples or self._looked_at.get(number, 0) >= _LOOKED_AT:
             return
+        if any(holds_rows(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+            return  # the first values of a part are others than those of the whole
         self._looked_at[number] = self._looked_at.get(number, 0) + 1
         self._samples[number] = [value.clone() for value in self._values(optimizer)]
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
 def is_shared_out(tensor: Any) -> bool:
     """Whether a tensor is one of torch's DTensors."""
     return hasattr(tensor, "to_local")
+
+
+def holds_rows(parameter: Any) -> bool:
+    """Whether a parameter is this process's rows of a table of ``amp.shard_embedding``."""
+    rows = sys.modules.get("amp_runtime._core.rows")
+    return rows is not None and rows.table_of(parameter) is not None
 
 
 def own_part(tensor: Any) -> Any:

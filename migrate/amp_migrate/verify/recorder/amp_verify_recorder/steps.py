@@ -15,7 +15,7 @@ from . import graphs, imports
 from .digests import bytes_of
 from .record import Record, guarded
 from .seeding import Draws
-from .shards import is_shared_out
+from .shards import holds_rows, is_shared_out
 
 # The types in which a script computes are seen in its first steps; to look at every graph would cost time.
 _LOOKED_AT = 3
@@ -184,12 +184,16 @@ class Steps:
         number = self.number_of(optimizer)
         if number is None:  # a copy, which was never made
             return
-        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
-        present = [gradient.detach() for gradient in gradients if gradient is not None]
-        if not present:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = [parameter for parameter in parameters if parameter.grad is not None]
+        if not parameters:
             return
-        norm = _norm(torch, present)
+        rows = [parameter.grad.detach() for parameter in parameters if holds_rows(parameter)]
+        present = [parameter.grad.detach() for parameter in parameters if not holds_rows(parameter)]
+        norm = _norm(torch, present) if present else torch.zeros((), dtype=torch.float64)
         facts = {"optimizer": number, "after": self.record.backwards, "norm": norm}
+        if rows:
+            facts["rows"] = _norm(torch, rows)
         rate = optimizer.param_groups[0].get("lr")
         if rate is not None:
             facts["lr"] = rate.clone() if isinstance(rate, torch.Tensor) else float(rate)
@@ -199,7 +203,7 @@ class Steps:
         # Set by GradScaler for optimizers that unscale, and skip, in their own kernel.
         scale, found = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
         if scale is not None:
-            facts["norm"] = norm / scale
+            facts |= {name: facts[name] / scale for name in ("norm", "rows") if name in facts}
         if found is not None:
             facts["found_inf"] = found.clone()
         self.record.add(**facts)
@@ -231,6 +235,8 @@ class Steps:
             yield "amp"
         if any(is_shared_out(p) for one in self.optimizers for group in one.param_groups for p in group["params"]):
             yield "sharded"
+        if any(holds_rows(p) for one in self.optimizers for group in one.param_groups for p in group["params"]):
+            yield "rows_shared_out"
         for name in getattr(sys.modules.get("apex"), "lacking", ()):
             yield f"lacks {name}"
 
@@ -268,7 +274,8 @@ def _digest(torch: Any, optimizer: Any) -> str:
     digest = hashlib.sha256()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            digest.update(bytes_of(torch, parameter))
+            if not holds_rows(parameter):  # each process has other ones
+                digest.update(bytes_of(torch, parameter))
     return digest.hexdigest()
 
 
