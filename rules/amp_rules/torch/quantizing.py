@@ -15,3 +15,19 @@ Source: https://docs.pytorch.org/ao/stable/pt2e_quantization/pt2e_quant_ptq.html
 
 CONVERTED = frozenset({*(f"{path}.convert_pt2e" for path in _PT2E), "amp_runtime.convert_quantized"})
 """Give a model whose graph holds the ranges, as numbers and not as tensors."""
+
+LIBRARIES = ("torchao.", "torch.ao.quantization", "torch.quantization", "torch.ao.nn.", "amp_runtime.quantize",
+             "amp_runtime.convert_quantized", "bitsandbytes.", "optimum.", "neural_compressor.")  # fmt: skip
+"""Beginnings of the names with which a script quantizes itself."""
+
+_LAYERS = ("torch.nn", "torch.nn.modules", "torch.nn.modules.linear", "torch.nn.modules.conv")
+
+HAS_DYNAMIC_FORM = frozenset(f"{path}.Linear" for path in _LAYERS)
+"""Layers that have int8 weights with inputs that are rounded batch by batch."""
+
+HAS_STATIC_FORM = HAS_DYNAMIC_FORM | {f"{path}.{name}" for path in _LAYERS for name in ("Conv1d", "Conv2d")}
+"""Layers of which the x86 quantizer has an int8 form."""
+
+LIBRARY_MODELS = ("torchvision.models.resnet", "torchvision.models.vgg", "torchvision.models.mobilenet",
+                  "torchvision.models.densenet", "torchvision.models.alexnet")  # fmt: skip
+"""Beginnings of the names of models that have such layers."""
