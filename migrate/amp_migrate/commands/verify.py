@@ -157,6 +157,8 @@ def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator
 
     if arguments["shard_embeddings"] is not None and arguments["against"] is None and arguments["base"] is None:
         yield "--shard-embeddings is left out: what is verified has whole tables on each process."
+    if arguments["quantize"] is not None and arguments["against"] is None and arguments["base"] is None:
+        yield "--quantize is left out: it comes behind the training, of which the losses are compared."
     if arguments["python"] is None and not versions.native and (other := other_runtime()):
         yield f"The runs import the runtime of amp-migrate itself; {other}."
 
@@ -194,6 +196,8 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
     options = settings_of(given).options
     # Of a table each process has gradients of its own, and the runs are compared by those of all parameters.
     arguments["shard_embeddings"], options = options.shard_embeddings, replace(options, shard_embeddings=None)
+    # Runs end after some steps, and what is quantized stands behind all of them.
+    arguments["quantize"], options = options.quantize, replace(options, quantize=None)
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
     return versions.migrated_now(script, options)

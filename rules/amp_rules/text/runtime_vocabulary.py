@@ -261,8 +261,10 @@ class RuntimeVocabulary(Vocabulary):
         """``amp.quantize(model, "static", calibration=train_loader)``."""
         more = [] if calibration is None else [f"calibration={calibration}"]
         more += [] if inputs is None else [f"inputs={inputs}"]
-        given = ", ".join([model, f'"{kind}"', *more])
-        return self._code(module, "{amp}.quantize") + f"({given})"
+        given = [model, f'"{kind}"', *more]
+        function = self._code(module, "{amp}.quantize")
+        code = f"{function}({', '.join(given)})"
+        return code if len(code) <= _LOADER_LINE else f"{function}(\n    " + ",\n    ".join(given) + ",\n)"
 
     def quantized_saved(self, module: Module, model: str, path: str) -> str:
         """``amp.save_quantized(quantized, "model_int8.pt")``."""

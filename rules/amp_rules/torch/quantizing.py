@@ -31,3 +31,12 @@ HAS_STATIC_FORM = HAS_DYNAMIC_FORM | {f"{path}.{name}" for path in _LAYERS for n
 LIBRARY_MODELS = ("torchvision.models.resnet", "torchvision.models.vgg", "torchvision.models.mobilenet",
                   "torchvision.models.densenet", "torchvision.models.alexnet")  # fmt: skip
 """Beginnings of the names of models that have such layers."""
+
+OTHER_FORMS = frozenset({"torch.compile", "torch.jit.script", "torch.jit.trace"})
+"""Functions that make something else of a model than torch's own layers."""
+
+HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
+"""Methods that let a layer run a function of the script's, which is no part of an exported graph."""
+
+JOINS = frozenset({"torch.distributed.init_process_group"})
+"""Functions that start processes which the runtime does not know."""

@@ -20,9 +20,19 @@ from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
-from amp_rules.torch.quantizing import HAS_DYNAMIC_FORM, HAS_STATIC_FORM, LIBRARIES, LIBRARY_MODELS
+from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.torch.quantizing import (
+    HAS_DYNAMIC_FORM,
+    HAS_STATIC_FORM,
+    HOOKS,
+    JOINS,
+    LIBRARIES,
+    LIBRARY_MODELS,
+    OTHER_FORMS,
+)
+from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _NAMES = ("quantized", "int8_model", "quantized_model")
 _MAX_CALLERS = 4
@@ -123,8 +133,16 @@ class _Search:
         if program.entry.cells:
             raise NotQuantized(program.entry, None, "in a notebook cells may run again, in any order")
         for call, _, scope in program.calls():
-            if any(name.startswith(LIBRARIES) for name in program.callee_names(call, scope)):
-                raise NotQuantized(scope.module, call, f"`{scope.module.text(call.func)}` quantizes already")
+            names = program.callee_names(call, scope)
+            text = f"`{scope.module.text(call.func)}`"
+            if any(name.startswith(LIBRARIES) for name in names):
+                raise NotQuantized(scope.module, call, f"{text} quantizes already")
+            if names & OTHER_FORMS or names & DATA_PARALLEL:
+                raise NotQuantized(scope.module, call, f"{text} gives the model another form, of which no int8 is made")
+            if names & JOINS:
+                raise NotQuantized(scope.module, call, f"{text} joins processes of the script's own")
+            if isinstance(call.func, ast.Attribute) and call.func.attr in HOOKS and not program.flow.callees(call):
+                raise NotQuantized(scope.module, call, f"{text} adds a hook, which an exported model does not run")
 
     def _check_layers(self, home: Home, models: set[Value]) -> None:
         """At least one layer must have an int8 form, else the runtime raises an error when all is trained."""
@@ -284,7 +302,7 @@ class _Place:
         top = call.body.body if hasattr(call.body, "body") and isinstance(call.body.body, list) else []
         suite, index = self._end_of_training(top)
         trained = suite[index]
-        if not runs_once(self._program, module, trained):
+        if not runs_once(self._program, module, trained) or self._is_repeated(trained):
             raise NotQuantized(module, trained, f"`{module.text(call.call)}` stands where the training may run again")
         inside = self._program.called_from(self._program.nodes_of(call.body)) | {call.body}
         for site in self._program.backwards:
@@ -334,6 +352,20 @@ class _Place:
         if isinstance(last, ast.Return):
             raise NotQuantized(module, last, "the training ends with leaving the function")
         return suite, found[-1]
+
+    def _is_repeated(self, node: ast.AST) -> bool:
+        """Whether a comprehension or a function without a name may run it several times."""
+        pending: list[tuple[Module, ast.AST]] = [(self.call.module, node)]
+        seen: set[FunctionFacts] = set()
+        while pending:
+            module, item = pending.pop()
+            if any(isinstance(parent, (*COMPREHENSIONS, ast.Lambda)) for parent in module.ancestors(item)):
+                return True
+            info = self._program.function_of(blocks.body_of(module, item))
+            if info is not None and info not in seen:
+                seen.add(info)
+                pending += [(caller.scope.module, caller.call) for caller in self._program.flow.callers(info)]
+        return False
 
     def _last_change(self, suite: list[ast.stmt], index: int) -> int:
         """The last statement from the training on that loads the model's weights."""

@@ -38,7 +38,12 @@ class KnownNames:
         for suite, index in blocks.suites_around(self._place.module, self._place.statement):
             for item in suite[: index + 1]:
                 found |= _given_by(item)
-        return found
+        deleted = {
+            node.id
+            for node in self._program.nodes_of(body)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
+        }
+        return found - deleted
 
     def _is_of_file(self, name: str) -> bool:
         """Whether a name is one of the file's, which has it before any function runs, or one of the language."""
@@ -98,7 +103,7 @@ def _stored(node: ast.AST) -> set[str]:
     """The names that a node assigns: of a statement those within it, and of an import what it binds."""
     found: set[str] = set()
     for part in blocks.walk_own(node) if isinstance(node, ast.stmt) else [node]:
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, (ast.Store, ast.Del)):
             found.add(part.id)
         elif isinstance(part, (ast.Import, ast.ImportFrom)):
             found |= {(item.asname or item.name).partition(".")[0] for item in part.names}
