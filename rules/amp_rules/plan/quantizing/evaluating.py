@@ -12,8 +12,10 @@ from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import COMPREHENSIONS
 
 _MODES = frozenset({"train", "eval"})
+_LOOPS = (ast.For, *COMPREHENSIONS)
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,10 @@ class EvaluationCalls:
             return False
         if self._program.runs_backward(call):
             return False
-        loops = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-        return any(
-            isinstance(node, loops) and self._program.runs_forward(node) for info in callees for node in info.nodes
-        )
+        nodes = [node for info in callees for node in info.nodes]
+        if any(_set_to_evaluation(node) is not None for node in nodes):
+            return any(isinstance(node, ast.Call) and self._program.runs_forward(node) for node in nodes)
+        return any(isinstance(node, _LOOPS) and self._program.runs_forward(node) for node in nodes)
 
     def _read(self, site: Site) -> EvaluationCall:
         call = site.node

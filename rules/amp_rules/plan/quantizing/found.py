@@ -91,8 +91,9 @@ class _Search:
         if not self._homes:
             raise NotQuantized(program.entry, None, "the trained model was not found")
         if len(self._homes) > 1:
-            both = " and ".join(f"`{home.variable}`" for home in self._homes[:2])
-            raise NotQuantized(program.entry, None, f"several models are trained, {both} among them")
+            names = list(dict.fromkeys(f"`{home.variable}`" for home in self._homes))
+            which = f", {' and '.join(names[:2])} among them" if len(names) > 1 else f" in turn, each as {names[0]}"
+            raise NotQuantized(program.entry, None, f"several models are trained{which}")
         home = self._homes[0]
         if home.in_place or not home.variable.replace(".", "").isidentifier():
             raise NotQuantized(home.module, home.statement, "the trained model is kept among others, and not by a name")
