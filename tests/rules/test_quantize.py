@@ -70,6 +70,18 @@ def test_weights_that_are_loaded_behind_an_evaluation_are_evaluated_again(tmp_pa
     assert not why and text.index("load_state_dict") < text.index('print("float32:", evaluate(model, held_out))')
 
 
+def test_a_checkpoint_is_written_before_anything_can_fail(tmp_path):
+    text, why = after(tmp_path, HEAD + EVALUATED + "print('done')\ntorch.save(model.state_dict(), 'net.pt')\n")
+    assert not why and text.index("'net.pt'") < text.index("amp.quantize(") and '"net_int8.pt"' in text
+
+
+def test_a_checkpoint_that_a_caller_writes_later_is_not_put_at_risk(tmp_path):
+    body = "".join(f"    {line}\n" if line else "\n" for line in EVALUATED.splitlines())
+    called = f"def fit(model, loader, held_out):\n{body}\nfit(model, loader, held_out)\ntorch.save(model, 'net.pt')\n"
+    text, why = after(tmp_path, HEAD + called)
+    assert "quantize" not in text and "a checkpoint is written later" in why[0]
+
+
 def test_a_name_of_the_script_is_not_taken(tmp_path):
     text, _ = after(tmp_path, HEAD + "quantized = 3\n" + EVALUATED + "print(quantized)\n")
     assert "int8_model = amp.quantize(" in text and text.count("quantized = ") == 1

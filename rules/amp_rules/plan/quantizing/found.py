@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -18,6 +18,7 @@ from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.roles.batches import DataFlow
+from amp_rules.roles.file_effects import file_effects
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -309,10 +310,14 @@ class _Place:
         for site in self._program.backwards:
             if site.body not in inside:
                 raise NotQuantized(site.module, site.node, "training goes on elsewhere, too")
-        last = self._last_change(suite, index)
+        last = self._last(suite, index, self._loads)
         own = self._own_evaluation(suite)
         if own is not None and own >= last and own > index:
             last, self.is_behind = own, True
+        # Should something fail here, all that the training was for is on the disk.
+        written = {effect.call for effect in file_effects(self._program)}
+        last = self._last(suite, last, lambda node: node in written)
+        self._check_saved(suite[: last + 1])
         self.statement = suite[last]
         if isinstance(self.statement, (ast.Return, ast.Raise)):
             raise NotQuantized(module, self.statement, "the training ends with leaving the function")
@@ -368,19 +373,28 @@ class _Place:
                 pending += [(caller.scope.module, caller.call) for caller in self._program.flow.callers(info)]
         return False
 
-    def _last_change(self, suite: list[ast.stmt], index: int) -> int:
-        """The last statement from the training on that loads the model's weights."""
-        models = self._models
-        program = self._program
+    def _last(self, suite: list[ast.stmt], index: int, direct: Callable[[ast.AST], bool]) -> int:
+        """The last statement behind another that can run what is asked for; that other one if there is none."""
+        runs = self._program.closure(direct)
+        definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        behind = range(index + 1, len(suite))
+        return max([index, *(k for k in behind if not isinstance(suite[k], definitions) and runs(suite[k]))])
 
-        def loads(node: ast.AST) -> bool:
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                return False
-            located = program.locate(node) if node.func.attr == "load_state_dict" else None
-            return located is not None and bool(models & program.flow.values(node.func.value, located[1]))
+    def _loads(self, node: ast.AST) -> bool:
+        """Whether a call loads the model's weights."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return False
+        located = self._program.locate(node) if node.func.attr == "load_state_dict" else None
+        return located is not None and bool(self._models & self._program.flow.values(node.func.value, located[1]))
 
-        runs = program.closure(loads)
-        return max([index, *(k for k in range(index + 1, len(suite)) if runs(suite[k]))])
+    def _check_saved(self, statements: list[ast.stmt]) -> None:
+        """No checkpoint may come later: it would be lost with whatever failed before it."""
+        inside = {node for item in statements for node in walk(item)}
+        called = self._program.called_from(inside)
+        for site in self._program.calls_to(frozenset({"torch.save"})):
+            if site.node not in inside and site.body not in called and self._program.runs(site.body):
+                text = "a checkpoint is written later, and would be lost should the model not be quantized"
+                raise NotQuantized(site.module, site.node, text, "save the model where its training ends")
 
     def _own_evaluation(self, suite: list[ast.stmt]) -> int | None:
         """The statement of a suite that the evaluation stands in, where it always runs."""

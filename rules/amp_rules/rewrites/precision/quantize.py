@@ -4,7 +4,7 @@
 With `--quantize dynamic` or `--quantize static`, lines come behind the training: `amp.quantize` makes an int8 copy of
 the trained model, for `static` with ranges of batches from the training loader; the script's own evaluation runs with
 the float model and with the copy; `amp.save_quantized` writes the copy beside the script's own checkpoint. Where the
-script loads its best checkpoint behind the training, or evaluates there, the lines come below that.
+script loads its best checkpoint behind the training, evaluates or writes files there, the lines come below that.
 
 ## Why
 Int8 weights take a quarter of the size. What that costs in accuracy shows only where both models are evaluated alike.
