@@ -110,6 +110,8 @@ def test_the_model_is_calibrated_with_what_the_loop_gives_it(tmp_path, given, in
         (HEAD + EVALUATED.replace("held_out)", "DataLoader(data))"), "may be another one when it is made again"),
         (HEAD + EVALUATED + "del held_out\n", "may have no value"),
         (HEAD + "model = torch.compile(model)\n" + EVALUATED, "gives the model another form"),
+        (HEAD + EVALUATED + "torch.save(model.cpu().state_dict(), 'net.pt')\n", "may move the model away"),
+        (HEAD + "model.double()\n" + EVALUATED, "float64"),
         (HEAD + "model[0].register_forward_hook(print)\n" + EVALUATED, "adds a hook"),
         (HEAD.replace("return sum", "torch.save(model, 'a'); return sum") + EVALUATED, "writes a file"),
         (HEAD.replace("(4, 8)", "(4, 8).train()").replace("nn.Linear", "Layer") + EVALUATED, "no linear"),

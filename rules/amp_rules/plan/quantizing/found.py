@@ -24,6 +24,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.quantizing import (
     HAS_DYNAMIC_FORM,
     HAS_STATIC_FORM,
@@ -143,6 +144,11 @@ class _Search:
                 raise NotQuantized(scope.module, call, f"{text} gives the model another form, of which no int8 is made")
             if names & JOINS:
                 raise NotQuantized(scope.module, call, f"{text} joins processes of the script's own")
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "double":
+                if program.roles.modules(call.func.value, scope):
+                    raise NotQuantized(
+                        scope.module, call, f"{text} makes the model float64, and int8 goes with float32"
+                    )
             if isinstance(call.func, ast.Attribute) and call.func.attr in HOOKS and not program.flow.callees(call):
                 raise NotQuantized(scope.module, call, f"{text} adds a hook, which an exported model does not run")
 
@@ -412,3 +418,9 @@ class _Place:
                 if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
                     if blocks.path_of(node) == path:
                         raise NotQuantized(module, node, f"`{path}` is given another model")
+        for item in statements[1:]:
+            for node in blocks.walk_own(item):
+                if isinstance(node, ast.Attribute) and node.attr in RETURNS_RECEIVER - {"train", "eval"}:
+                    if blocks.path_of(node.value) == path:
+                        text = f"`{module.text(node)}` may move the model away from the data of the evaluation"
+                        raise NotQuantized(module, node, text, "save a copy, and let the model stay where it is")
