@@ -248,6 +248,7 @@ def _noted(path: Path, rule: Rule) -> str:
         shard_eval=rule.code == "AMP286",
         shard_embeddings=1000 if rule.code == "AMP287" else None,
         switch=rule.code == "AMP185",
+        quantize="static" if rule.code == "AMP181" else None,
     )
     said = [
         f"**{item.path.name}{'' if item.line is None else f':{item.line}'}:** {item.text}"

@@ -56,6 +56,24 @@ def test_what_does_not_go_with_shards_is_refused(folder, invoke, given):
 @pytest.mark.parametrize(
     "given",
     [
+        ("--shard",),
+        ("--ddp", "--shard-embeddings", "1000"),
+        ("--target", "torch"),
+        ("--apex", "compat"),
+    ],
+)
+def test_what_does_not_go_with_int8_is_refused(folder, invoke, given):
+    (folder / "train.py").write_text(TRAIN)
+    configure(folder, 'quantize = "static"')
+    assert load_settings(folder, None).options == Options(quantize="static")
+    done = invoke("train.py", *given)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --quantize ") and (given[-2] if len(given) > 1 else given[0]) in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
         ("--no-ddp",),
         ("--ddp", "--shard"),
         ("--ddp", "--opt-level", "O2"),

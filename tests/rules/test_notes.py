@@ -29,6 +29,7 @@ def noted(path: Path) -> Report:
         shard_eval=code == "AMP286",
         shard_embeddings=1000 if code == "AMP287" else None,
         switch=code == "AMP185",
+        quantize="static" if code == "AMP181" else None,
     )
     return migrate(path, options)
 

@@ -115,6 +115,12 @@ class Words(Vocabulary):
     def tables_shared_out(self, place, min_rows):
         return Written((Insert(place.statement, f"X.tables_shared_out({place.variable})", after=not place.before),))
 
+    def quantized(self, module, model, kind, calibration, inputs):
+        return f"X.quantized({model}, {calibration}, {inputs})"
+
+    def quantized_saved(self, module, model, path):
+        return f"X.quantized_saved({model}, {path})"
+
     def clipped_by_norm(self, module, call):
         return Written((Replace(call, change_function("X.clipped_by_norm")),))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, TARGETS
+from amp_rules.plan.options import APEX_MODES, DTYPES, OPT_LEVELS, QUANTIZATIONS, TARGETS
 
 from amp_migrate.commands.shared import Words, color_option, config_option, listed
 from amp_migrate.settings.migration import parse_loss_scale
@@ -57,6 +57,12 @@ _MIGRATION = (
         metavar="ROWS",
         help="With --ddp, shard embedding tables with at least this many rows over the processes, by rows. [default: "
         "none]",
+    ),
+    click.option(
+        "--quantize",
+        type=Words(QUANTIZATIONS),
+        help="Also make an int8 model when the training has ended, evaluate it beside the float one, and save it. "
+        "[default: none]",
     ),
     click.option("--fused/--no-fused", default=None, help="Use fused optimizer kernels. [default: yes]"),
     click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),

@@ -350,6 +350,8 @@ def _level(options: Options) -> str:
         words.append(f"tables of {options.shard_embeddings} sharded by rows")
     if options.ddp and options.shard_eval:
         words.append("evaluations split across processes")
+    if options.quantize is not None:
+        words.append(f"int8 ({options.quantize})")
     if options.target == "torch":
         words.append("plain PyTorch")
     if options.dtype != "auto":

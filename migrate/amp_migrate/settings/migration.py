@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from amp_rules.plan.options import APEX_MODES, DTYPES, HALVED, OPT_LEVELS, TARGETS, Options
+from amp_rules.plan.options import APEX_MODES, DTYPES, HALVED, OPT_LEVELS, QUANTIZATIONS, TARGETS, Options
 
 from amp_migrate.problems import UserError
 from amp_migrate.settings.pyproject import Key, boolean, choice, load_table, settings_folder, strings, text
@@ -108,6 +108,7 @@ KEYS = {
     "shard": boolean(),
     "shard-eval": boolean(),
     "shard-embeddings": Key("a positive whole number", parse_rows),
+    "quantize": choice(QUANTIZATIONS),
     "fused": boolean(),
     "dtype": choice(DTYPES),
     "loss-scale": Key('"dynamic" or a positive number', parse_loss_scale),
@@ -149,6 +150,8 @@ def settings_of(arguments: dict[str, Any]) -> Settings:
         _refuse_beside_shards(settings.options)
     if settings.options.shard_embeddings is not None:
         _refuse_beside_tables(settings.options)
+    if settings.options.quantize is not None:
+        _refuse_beside_int8(settings.options)
     _refuse_beside_torch(settings)
     return settings
 
@@ -208,6 +211,28 @@ def _refuse_beside_tables(options: Options) -> None:
         raise UserError(
             "--shard-embeddings needs all processes in every lookup, and --shard-eval gives each its own number of "
             "batches: use one of the two"
+        )
+
+
+def _refuse_beside_int8(options: Options) -> None:
+    """Refuse what has no whole float model to quantize, or no runtime; see ``docs/quantization.md``.
+
+    Raises:
+        UserError: the two cannot both be followed, wherever each of them was said.
+    """
+    if options.shard or options.shard_embeddings is not None:
+        other = "--shard" if options.shard else "--shard-embeddings"
+        raise UserError(
+            f"--quantize needs a whole model, and {other} leaves each process a part of it: take one of them"
+        )
+    if options.target == "torch":
+        raise UserError(
+            "--quantize needs the runtime, which quantizes on top of torchao: take --target runtime, or leave it out"
+        )
+    if options.apex == "compat":
+        raise UserError(
+            "--quantize needs the runtime's interface, and --apex compat keeps Apex's: take --apex idiom, or leave it "
+            "out"
         )
 
 

@@ -20,6 +20,9 @@ _OF_RUNTIME = "AMP410"
 _SWITCH = "AMP115"
 """The rewrite that adds an option for the level."""
 
+_QUANTIZE = "AMP119"
+"""The rewrite that makes a trained model int8."""
+
 
 def known_codes(options: Options, origin: str) -> Options:
     """The options with codes of rewrites in ``select`` and ``ignore``, which may hold names too.
@@ -50,6 +53,8 @@ def left_out(options: Options) -> list[str]:
             found.append(f"{switch} has no effect: {how} ({family})")
     if options.switch and not wants(options, _SWITCH):
         found.append(f"--switch has no effect: its rewrite, {_SWITCH}, is not selected")
+    if options.quantize is not None and not wants(options, _QUANTIZE, shared=True):
+        found.append(f"--quantize has no effect: its rewrite, {_QUANTIZE}, is not selected")
     if options.target == "torch" and _OF_RUNTIME in options.select:
         found.append(f"{_OF_RUNTIME} has no effect with --target torch, which keeps no interface of Apex")
     modern = bool(options.modernize) or any(item.startswith(OLD_TORCH) for item in options.select)

@@ -130,6 +130,22 @@ _PAGES = {
         Add an option without a default to the parser, `parser.add_argument("--amp", choices=["O0", "O1"])`, and give it
         to the start: `amp.init(opt_level="O1", override=args.amp)`. `AMP_OPT_LEVEL` chooses the level without any.
         """,
+    notes.NOT_QUANTIZED: """
+        The trained model is not made int8, and why.
+
+        ## What is noted
+        With `--quantize`: why a script got no int8 model, and at which place. It is migrated all the same.
+
+        ## Why
+        The model is quantized when all training has ended, and evaluated with the script's own function before and
+        after. Where that end is not one place, or no function can be called once more with another model and nothing
+        left behind, the lines would fail after hours of training, or tell a number that means nothing.
+
+        ## What to do by hand
+        Write the evaluation as a function that takes the model and a loader and gives a number, and call it below the
+        training loop. Or add the lines yourself: `quantized = amp.quantize(model, "static", calibration=loader)`, an
+        evaluation of it, and `amp.save_quantized(quantized, path)`.
+        """,
     notes.BATCH_SIZE: """
         The batch of all processes is larger than that of one.
 

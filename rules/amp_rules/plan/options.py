@@ -9,12 +9,15 @@ OptLevel = Literal["O0", "O1", "O2", "O3"]
 Dtype = Literal["auto", "fp16", "bf16"]
 ApexMode = Literal["auto", "idiom", "compat"]
 Target = Literal["runtime", "torch"]
+Quantization = Literal["dynamic", "static", "qat"]
 
 OPT_LEVELS: tuple[OptLevel, ...] = ("O0", "O1", "O2", "O3")
 HALVED: frozenset[OptLevel] = frozenset({"O2", "O3"})
 """Levels at which models are half, and given their inputs in half."""
 DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
 TARGETS: tuple[Target, ...] = ("runtime", "torch")
+QUANTIZATIONS: tuple[Quantization, ...] = ("dynamic", "static")
+"""The kinds that ``--quantize`` adds to scripts; the runtime has training for int8 as well."""
 APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")
 
 
@@ -41,6 +44,7 @@ class Options:
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
         shard_embeddings: with ``ddp``, share the rows of embedding tables with so many rows or more out over the
             processes; None for none.
+        quantize: make the trained model int8 behind the training, in one of three ways; None for none.
     """
 
     opt_level: OptLevel = "O1"
@@ -58,3 +62,4 @@ class Options:
     shard: bool = False
     shard_eval: bool = False
     shard_embeddings: int | None = None
+    quantize: Quantization | None = None

@@ -257,6 +257,19 @@ class RuntimeVocabulary(Vocabulary):
         # Above the line that prepares it, where that is at the same place.
         return Written((Insert(place.statement, code, after=not place.before, order=-1),))
 
+    def quantized(self, module: Module, model: str, kind: str, calibration: str | None, inputs: str | None) -> str:
+        """``amp.quantize(model, "static", calibration=train_loader)``."""
+        more = [] if calibration is None else [f"calibration={calibration}"]
+        more += [] if inputs is None else [f"inputs={inputs}"]
+        given = [model, f'"{kind}"', *more]
+        function = self._code(module, "{amp}.quantize")
+        code = f"{function}({', '.join(given)})"
+        return code if len(code) <= _LOADER_LINE else f"{function}(\n    " + ",\n    ".join(given) + ",\n)"
+
+    def quantized_saved(self, module: Module, model: str, path: str) -> str:
+        """``amp.save_quantized(quantized, "model_int8.pt")``."""
+        return self._code(module, "{amp}.save_quantized") + f"({model}, {path})"
+
     def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
         """``amp.clip_grad_norm_(model.parameters(), 1.0)``."""
         return Written((Replace(call, change_function(self._code(module, "{amp}.clip_grad_norm_"))),))

@@ -267,6 +267,14 @@ class Vocabulary(ABC):
         """Share the rows of a model's tables out, those with so many rows or more, above where it is prepared."""
 
     @abstractmethod
+    def quantized(self, module: Module, model: str, kind: str, calibration: str | None, inputs: str | None) -> str:
+        """An expression: the model in int8, with the ranges of a loader's batches where a kind needs them."""
+
+    @abstractmethod
+    def quantized_saved(self, module: Module, model: str, path: str) -> str:
+        """A statement that saves a model in int8."""
+
+    @abstractmethod
     def clipped_by_norm(self, module: Module, call: ast.Call) -> Written:
         """Clip by the norm of all shards, where ``torch.nn.utils.clip_grad_norm_`` is called."""
 

@@ -35,3 +35,30 @@ CONVERTED = _names(_PT2E, "convert_pt2e") | {"amp_runtime.convert_quantized"}
 
 EXPORTS = frozenset({"torch.export.export", "torch.export.export_for_training"})
 """Write a model down as it is in its mode."""
+
+LIBRARIES = ("torchao.", "torch.ao.quantization", "torch.quantization", "torch.ao.nn.", "amp_runtime.quantize",
+             "amp_runtime.convert_quantized", "bitsandbytes.", "optimum.", "neural_compressor.")  # fmt: skip
+"""Beginnings of the names with which a script quantizes itself."""
+
+_LAYERS = ("torch.nn", "torch.nn.modules", "torch.nn.modules.linear", "torch.nn.modules.conv")
+
+HAS_DYNAMIC_FORM = frozenset(f"{path}.Linear" for path in _LAYERS)
+"""Layers that have int8 weights with inputs that are rounded batch by batch."""
+
+HAS_STATIC_FORM = HAS_DYNAMIC_FORM | {f"{path}.{name}" for path in _LAYERS for name in ("Conv1d", "Conv2d")}
+"""Layers of which the x86 quantizer has an int8 form."""
+
+LIBRARY_MODELS = ("torchvision.models.resnet", "torchvision.models.vgg", "torchvision.models.mobilenet",
+                  "torchvision.models.densenet", "torchvision.models.alexnet")  # fmt: skip
+"""Beginnings of the names of models that have such layers."""
+
+OTHER_FORMS = frozenset(
+    {"torch.compile", "torch.jit.script", "torch.jit.trace", "torch.set_default_dtype", "torch.set_default_tensor_type"}
+)
+"""Functions that make something else of a model than torch's own layers in float32."""
+
+HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
+"""Methods that let a layer run a function of the script's, which is no part of an exported graph."""
+
+JOINS = frozenset({"torch.distributed.init_process_group"})
+"""Functions that start processes which the runtime does not know."""
