@@ -59,6 +59,3 @@ OTHER_FORMS = frozenset(
 
 HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
 """Methods that let a layer run a function of the script's, which is no part of an exported graph."""
-
-JOINS = frozenset({"torch.distributed.init_process_group"})
-"""Functions that start processes which the runtime does not know."""

@@ -24,12 +24,12 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.torch.distributed import JOINS
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.quantizing import (
     HAS_DYNAMIC_FORM,
     HAS_STATIC_FORM,
     HOOKS,
-    JOINS,
     LIBRARIES,
     LIBRARY_MODELS,
     OTHER_FORMS,
