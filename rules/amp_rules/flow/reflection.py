@@ -55,6 +55,8 @@ class Reflection:
         node, arguments, scope = given.node, given.arguments, given.scope
         if name in ("importlib.import_module", "builtins.__import__") and node.args:
             return self._import_by_name(given)
+        if name == "imp.load_source" and len(node.args) > 1:
+            return self._load_by_path(given)
         if name == "builtins.globals":
             return {dictionary_of(Value("module", scope.top.module))}
         if name == "builtins.vars" and arguments:
@@ -113,6 +115,9 @@ class Reflection:
             return [node.value]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return [node.left, node.right]
+        joined = self._joined(node, scope)
+        if joined is not None:
+            return joined
         template = _template(node)
         if template is not None:
             return ".+".join(re.escape(part) for part in _PLACEHOLDER.split(template))
@@ -124,7 +129,30 @@ class Reflection:
             return given if is_plain else _ANYTHING
         return re.escape(str(node.value)) if isinstance(node, ast.Constant) else _ANYTHING
 
+    def _joined(self, node: ast.expr, scope: Scope) -> list[ast.expr] | None:
+        """What ``".".join(["models", name])`` and ``os.path.join("models", name)`` are put together from."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"):
+            return None
+        between, parts = node.func.value, node.args
+        if any(value.ref == "os.path.join" for value in self._evaluation.expressions.evaluate(node.func, scope)):
+            between = ast.Constant("/")
+        elif not isinstance(between, ast.Constant) or not isinstance(between.value, str) or len(parts) != 1:
+            return None
+        else:
+            parts = parts[0].elts if isinstance(parts[0], (ast.List, ast.Tuple)) else []
+        if not parts or any(isinstance(part, ast.Starred) for part in parts):
+            return None
+        return [item for part in parts for item in (between, part)][1:]
+
     # ---- modules -------------------------------------------------------------------------------------------
+
+    def _load_by_path(self, given: Invocation) -> set[Value]:
+        """``imp.load_source("trainer", os.path.join("trainers", name + ".py"))``, from where the script stands."""
+        path = self._pattern(given.node.args[1], given.scope)
+        if not path.endswith(r"\.py"):
+            return set()
+        name = path.removesuffix(r"\.py").removeprefix(r"\./").replace("/", r"\.")
+        return {Value("module", module) for module in self._matching(given.scope.module, name, has_package=False)}
 
     def _import_by_name(self, given: Invocation) -> set[Value]:
         node = given.node
