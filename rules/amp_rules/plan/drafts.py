@@ -16,6 +16,7 @@ from typing import TypeVar
 from amp_rules.plan.context import Change
 from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report, in_order
 from amp_rules.roles.steps import Program
+from amp_rules.roles.uncalled import without_idle_steps
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Project
 from amp_rules.source.spans import Position, Span
@@ -114,7 +115,7 @@ def drafted(program: Program, drafts: Mapping[Path, Draft]) -> Program:
     texts = {path: draft.module.source for path, draft in drafts.items()}
     files = program.project.files.with_texts(texts)
     files.rewritten |= {path for path, draft in drafts.items() if draft.changed}
-    return Program(Project(program.entry.path, files))
+    return without_idle_steps(Program(Project(program.entry.path, files)))
 
 
 def joined(drafts: Mapping[Path, Draft], report: Report) -> Report:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.outputs_in_loss import Outputs, at
@@ -59,7 +59,7 @@ class _LeftOut:
 
     def reason(self) -> str:
         for info, site in self._forward_passes():
-            found = self._choice(info, site) or self._unrecorded(info, site)
+            found = self._choice(info, site) or self._unrecorded(info, site) or self._handed_back(info, site)
             if found:
                 return found
         outputs = Outputs(self.program, self.precision, self._uses_part)
@@ -70,6 +70,7 @@ class _LeftOut:
             or why_in_parts(self.program)
             or why_skipped(self.program)
             or self._class_asked_for()
+            or self._not_read()
         )
 
     # ---- the forward pass ----------------------------------------------------------------------------------
@@ -191,6 +192,42 @@ class _LeftOut:
             for other in self.program.nodes_of(info.node)
         )
 
+    def _handed_back(self, info: FunctionFacts, site: Site) -> str:
+        """A parameter that is read by itself and computed with in some branches alone, or in none.
+
+        ``correction = self.revision.weight`` above ``if revise: return out, correction``.
+        """
+        for node in self.program.nodes_of(info.node):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Attribute):
+                continue
+            name = blocks.path_of(node.targets[0])
+            if name is None or not self._is_parameter(node.value, site):
+                continue
+            reads = [
+                other
+                for other in self.program.nodes_of(info.node)
+                if isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
+            ]
+            if reads and not any(self._is_always_computed_with(other, info, site) for other in reads):
+                return f"{at(site.module, node.value)} may take no part in a step"
+        return ""
+
+    def _is_parameter(self, node: ast.Attribute, site: Site) -> bool:
+        """``self.layer.weight``, ``self.scale``."""
+        if any(value.name in _PARAMETERS for value in self._values(node, site)):
+            return True
+        return node.attr in ("weight", "bias") and any(map(has_parameters, self._values(node.value, site)))
+
+    def _is_always_computed_with(self, node: ast.Name, info: FunctionFacts, site: Site) -> bool:
+        for parent in site.module.ancestors(node):
+            if parent is info.node:
+                return True
+            if isinstance(parent, (ast.If, ast.IfExp)):
+                return False
+            if isinstance(parent, ast.Return):
+                return not isinstance(parent.value, (ast.Tuple, ast.Name))
+        return True
+
     # ---- around the forward pass ---------------------------------------------------------------------------
 
     def _never_called(self) -> str:
@@ -209,6 +246,15 @@ class _LeftOut:
             for (holder, name), cell in self.program.flow.cells.items():
                 if holder is owner.facts.node and name not in read and any(map(has_parameters, cell.values)):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
+        return ""
+
+    def _not_read(self) -> str:
+        """A model of a package that cannot be read: which of its parameters a forward pass uses is not known."""
+        for value in self.program.trained:
+            if value.ref == GIVEN_MODEL and isinstance(value.site, ast.Call):
+                located = self.program.locate(value.site)
+                if located is not None:
+                    return f"the model that {at(located[1].module, value.site)} makes cannot be read"
         return ""
 
     def _class_asked_for(self) -> str:

@@ -44,6 +44,7 @@ from amp_rules.plan.shards.embeddings import has_large, of_whole_tables, tables_
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
+from amp_rules.roles.uncalled import without_idle_steps
 from amp_rules.source.digest import digest_of
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module
@@ -128,7 +129,7 @@ def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
     if selection.options.modernize:
         return modernized(entry, files, selection)
     try:
-        program = Program(Project(entry, files))
+        program = without_idle_steps(Program(Project(entry, files)))
     except SourceError:
         modern = _readable(entry, files, selection)
         if modern is None:

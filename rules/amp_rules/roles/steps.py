@@ -115,11 +115,19 @@ class Program:
         told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
     """
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, flow: Flow | None = None, left_out: Collection[ast.AST] = ()) -> None:
+        """Follow the values of a project.
+
+        Args:
+            project: the files.
+            flow: what was followed already.
+            left_out: functions that do not belong to the program.
+        """
         self.project = project
         self.told_owners: ToldOwners = {}
+        self._left_out = left_out
         with phase("following values"):
-            self.flow = Flow(project)
+            self.flow = Flow(project) if flow is None else flow
         self.roles = Roles(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
         self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
@@ -136,7 +144,7 @@ class Program:
         """Bodies that the program can run, in the order of files and lines."""
         order = {module: index for index, module in enumerate(self.flow.modules)}
         return sorted(
-            (item for item in self.flow.bodies() if item[0] not in self._replaced),
+            (item for item in self.flow.bodies() if item[0] not in self._replaced and item[0] not in self._left_out),
             key=lambda item: (
                 order[item[1].module],
                 getattr(item[0], "lineno", 0),

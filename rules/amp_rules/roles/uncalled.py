@@ -15,6 +15,16 @@ _BY_TEXT = frozenset(
 """By these a function is found without its name being written."""
 
 
+def without_idle_steps(program: Program) -> Program:
+    """The program without what is left of older versions: functions that nothing calls, and nothing gives what they step.
+
+    A script that imports such a function trains in full precision with it, as before.
+    """
+    unknown = {site.body for site in program.unknown_steps}
+    idle = unknown & uncalled(program) if unknown else set()
+    return Program(program.project, program.flow, idle) if idle else program
+
+
 def uncalled(program: Program) -> set[ast.AST]:
     """The functions and methods of a script that trains by itself which nothing in it can call.
 
@@ -62,7 +72,7 @@ def _candidates(program: Program) -> dict[ast.AST, str]:
 def _finds_by_text(program: Program, node: ast.AST) -> bool:
     """Whether a node may give a function whose name it does not write."""
     if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BY_TEXT:
-        return True
+        return isinstance(node, ast.Name) or node.attr != "eval"  # ``model.eval()``
     if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
         return False
     located = None if isinstance(node.args[1], ast.Constant) else program.locate(node)
