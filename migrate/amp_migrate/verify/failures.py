@@ -121,7 +121,7 @@ def no_backward(output: Output, project: CopiedProject, copy: Path) -> Failure:
     tail = "\n".join(_renamed(output.stderr, project, copy).rstrip().splitlines()[-_KEPT_LINES:])
     message = (
         "it ended without a single backward call; does it need other arguments to train (give them after --), or data "
-        "that is not there?"
+        "that is not there? Or does it resume from the checkpoint of a run that is complete (move that away)?"
     )
     return Failure(message, output=tail)
 

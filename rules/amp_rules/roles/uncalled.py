@@ -16,7 +16,7 @@ _BY_TEXT = frozenset(
 
 
 def without_idle_steps(program: Program) -> Program:
-    """The program without what is left of older versions: functions that nothing calls, and nothing gives what they step.
+    """The program without functions of older versions: nothing calls them, and nothing gives what they step.
 
     A script that imports such a function trains in full precision with it, as before.
     """

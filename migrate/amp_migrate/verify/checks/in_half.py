@@ -70,7 +70,7 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
             for number in sites
             if half[number]
         ]
-        yield Check(id_, title, "proved", f"In half were computed {together_in_words(shares)}.")
+        yield Check(id_, title, "proved", f"Half precision computed {together_in_words(shares)}.")
     elif not _has_none(traces, trace):
         message = "No layer or matrix product leads to any backward call, so it is not known what was computed in half."
         yield Check(id_, title, "unproved", message)
