@@ -285,7 +285,7 @@ def test_undo_puts_back_run_after_run(repository, invoke):
     assert run_git(repository, "status", "--porcelain") == ""
     third = invoke("--undo")
     assert third.exit_code == 2
-    assert "error: nothing to undo: no run of amp-migrate is known that changed ." in third.stderr
+    assert "error: nothing to undo: no run of amp-migrate is known that changed /" in third.stderr
     assert litter(repository) == []
 
 

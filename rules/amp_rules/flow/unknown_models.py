@@ -28,7 +28,7 @@ _LOADED = "torch.load"
 _ASKED = ASKED | {"state_dict", "load_state_dict"}
 """What is called and asked for one of these is a model: what else has a state is not called."""
 
-_KNOWN = frozenset({"torch", "builtins", "numpy"})
+_KNOWN = frozenset({"torch", "apex", "builtins", "numpy"})
 """Packages of which it is known what their objects are."""
 
 
@@ -109,7 +109,7 @@ class UnknownModels:
     def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.expr]]:
         """The variables that the statement puts something unknown into."""
         maker = self._maker(node.value, scope)
-        if maker is None or self._is_of_model(maker, scope):
+        if maker is None or self._is_of_model(maker, scope) or self._wraps_model(maker, scope):
             return
         for target in node.targets:
             for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
@@ -152,6 +152,13 @@ class UnknownModels:
             if key is not None and (key in self._called or self._expressions.uses.get(key, set()) & ASKED):
                 return True
         return False
+
+    def _wraps_model(self, maker: ast.expr, scope: Scope) -> bool:
+        """Whether a class of a library is given a known model, whose parameters its objects have."""
+        if not isinstance(maker, ast.Call) or not self._names(maker.func, scope):
+            return False
+        given = [*maker.args, *(item.value for item in maker.keywords)]
+        return any(is_module(value) for item in given for value in self._expressions.evaluate(item, scope))
 
     def _is_open(self, key: CellKey) -> bool:
         """Whether nothing that the variable is known to hold can be asked for parameters."""
