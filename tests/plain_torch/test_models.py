@@ -630,6 +630,44 @@ def test_an_object_that_keeps_the_model_declines(tmp_path: Path) -> None:
     assert "saved as a whole" in refused(tmp_path, text)
 
 
+# ---- devices --------------------------------------------------------------------------------------------------------
+
+MOVING = (
+    HEAD[: HEAD.index("class Net")]
+    + """\
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+        self.optimizer = optimizer
+
+    def train(self):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            loss = nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+
+
+def main():
+    model = nn.Linear(4, 1)
+    {moved}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Trainer(model, optimizer).train()
+
+
+main()
+"""
+)
+
+
+def test_a_model_that_its_trainer_moves_after_it_was_wrapped_declines(tmp_path: Path) -> None:
+    assert "after DistributedDataParallel wrapped it" in refused(tmp_path, MOVING.format(moved="pass"))
+
+
+def test_a_model_that_was_on_its_device_before_is_wrapped(tmp_path: Path) -> None:
+    assert "model = DistributedDataParallel(model)" in distributed(tmp_path, MOVING.format(moved='model = model.to("cpu")'))
+
+
 # ---- numbers that a model keeps --------------------------------------------------------------------------------------
 
 SIZED = """

@@ -12,6 +12,7 @@ from amp_rules.plain_torch.model_reads import ModelReads
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped import Wrapped
+from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with, first_argument
@@ -24,6 +25,9 @@ ON_THE_CPU = "batch norm over all processes on the CPU, where each process has i
 
 _WIDTH = 110
 """A longer line is broken."""
+
+_MOVES = frozenset({"cuda", "to"})
+"""Methods that put a model on a device: a parameter of another type of device is another tensor to its wrapper."""
 
 _ORDER = -10
 """A model is wrapped before what else comes after the statement that makes it."""
@@ -53,6 +57,17 @@ class WrappedModels:
         options = self._options.get(use)
         if options is None:
             return  # declined
+        moved = self._moved_later(found)
+        if moved is not None:
+            self._translation.decline(
+                moved.module,
+                moved.node,
+                f"`{moved.module.text(moved.node)}` moves a model to its device after DistributedDataParallel wrapped "
+                "it: its gradients would not be averaged",
+                f"move the model to its device where it is built, above line {use.line} of {use.module.path.name}",
+                "distribution",
+            )
+            return
         module = use.module
         if found.variable is None or self._are_many(module):
             name = self._translation.helper(use, self._function(use, options), "distribution")
@@ -63,6 +78,22 @@ class WrappedModels:
             self._translation.replace(module, use.whole, first_argument)
             lines = self._lines(use, found.variable, options)
             self._translation.insert(module, use.statement, lines, after=True, order=_ORDER)
+
+    def _moved_later(self, found: Wrapped) -> Site | None:
+        """Where a function that runs after the wrapping puts the model on its device, and nothing did before."""
+        use = found.use
+        moves = [
+            Site(scope.module, scope, body, call)
+            for call, body, scope in self._program.calls()
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr in _MOVES
+            and self._program.roles.modules(call.func.value, scope) & found.values
+        ]
+        if any(move.body is use.body and move.line <= use.line for move in moves):
+            return None
+        after = [node for node in self._program.nodes_of(use.body) if getattr(node, "lineno", 0) >= use.line]
+        called = self._program.called_from(after)
+        return next((move for move in moves if move.body is not use.body and move.body in called), None)
 
     # ---- the text --------------------------------------------------------------------------------------------------
 
