@@ -63,7 +63,9 @@ class AccumulationWithoutNoSync(Check):
     name = "accumulation-without-no-sync"
     severity = "performance"
     message = "Accumulated gradients are averaged over the processes in every backward pass."
-    advice = "Run all but the last backward pass of a step within `model.no_sync()`."
+    advice = (
+        "Run all but the last backward pass of a step within `model.no_sync()`; with the runtime, `amp.no_sync(model)`."
+    )
     triggers = ("DistributedDataParallel", ".backward(", ".no_sync")
 
     def visit_module(self, file: LintedFile) -> None:
@@ -77,8 +79,8 @@ class AccumulationWithoutNoSync(Check):
         if index.words & _SAYS_SO or uses_framework(module):
             return
         wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]
-        if not (wraps or file.mode.ddp) or any(name.startswith("apex.") for name in wraps):
-            # Apex's wrapper has no ``no_sync``.
+        if not (wraps or file.mode.ddp) or any(name.startswith(("apex.", "amp_runtime.apex.")) for name in wraps):
+            # Apex's wrapper has no ``no_sync``, and neither has the runtime's.
             return
         told: set[ast.AST] = set()
         for call in index.named.get("backward", ()):
