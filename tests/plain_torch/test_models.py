@@ -665,7 +665,8 @@ def test_a_model_that_its_trainer_moves_after_it_was_wrapped_declines(tmp_path: 
 
 
 def test_a_model_that_was_on_its_device_before_is_wrapped(tmp_path: Path) -> None:
-    assert "model = DistributedDataParallel(model)" in distributed(tmp_path, MOVING.format(moved='model = model.to("cpu")'))
+    text = MOVING.format(moved='model = model.to("cpu")')
+    assert "model = DistributedDataParallel(model)" in distributed(tmp_path, text)
 
 
 # ---- numbers that a model keeps --------------------------------------------------------------------------------------

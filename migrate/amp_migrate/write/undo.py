@@ -90,7 +90,9 @@ def _chosen(path: Path | None) -> tuple[JournalStore, Journal, Record]:
     if path is not None:
         runs = [run for run in runs if run[2].concerns(Path(os.path.realpath(path)))]
     if not runs:
-        raise UserError(f"nothing to undo: no run of amp-migrate is known that changed {shown(path) if path else Path.cwd()}")
+        raise UserError(
+            f"nothing to undo: no run of amp-migrate is known that changed {shown(path) if path else Path.cwd()}"
+        )
     return _here(runs[0]) if path is None else runs[0]
 
 
