@@ -123,6 +123,7 @@ CHANGING_METHODS = frozenset(
         "to_csv", "to_json", "to_excel", "to_pickle", "to_parquet", "to_hdf", "to_feather", "to_stata", "to_latex",
         "save_pretrained", "save_model", "save_weights", "save_to_disk", "write_image", "write_html", "write_videofile",
         "write_gif", "tofile", "save_word2vec_format", "push_to_hub", "extractall", "save",
+        "export_chrome_trace", "export_stacks", "export_memory_timeline",
     }
 )  # fmt: skip
 """Methods of libraries' objects that change files. Those of the second set do so only where they are given a path."""
