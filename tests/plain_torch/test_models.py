@@ -755,4 +755,4 @@ def test_each_limit_is_a_note_of_its_own_and_the_first_matters_most(tmp_path: Pa
     step = STEP.replace("model(x)", "model(x.cuda())")
     found = _kept(tmp_path, trained(step, model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
     assert len(found) > 2 and not any("; batch norm" in text for text in found)
-    assert "several GPUs" in found[0] and "batch norm" in found[-1]
+    assert "several GPUs" in found[0] and any("batch norm" in text for text in found[1:])

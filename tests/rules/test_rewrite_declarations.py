@@ -217,4 +217,4 @@ def test_what_there_is_comes_in_an_order_that_its_files_declare():
         "AMP409",
     ]
     assert [rewrite.rule.code for rewrite in of_apex("compat")] == ["AMP410", "AMP411", "AMP409"]
-    assert {rule.code for rule in all_rules() if rule.shared} == {"AMP101", "AMP108"}
+    assert {rule.code for rule in all_rules() if rule.shared} == {"AMP101", "AMP108", "AMP119"}

@@ -82,6 +82,8 @@ class WrappedModels:
     def _moved_later(self, found: Wrapped) -> Site | None:
         """Where a function that runs after the wrapping puts the model on its device, and nothing did before."""
         use = found.use
+        if not may_use_gpu(self._program):
+            return None
         moves = [
             Site(scope.module, scope, body, call)
             for call, body, scope in self._program.calls()
