@@ -6,8 +6,10 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.index import leaves
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import walk
 
@@ -60,15 +62,15 @@ def _given_by(statement: ast.stmt) -> set[str]:
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
     if isinstance(statement, ast.If):
-        if _is_main(statement.test):
+        if is_main_guard(statement):
             return _of_suite(statement.body)
-        ways = [_of_suite(suite) for suite in (statement.body, statement.orelse) if not _leaves(suite)]
+        ways = [_of_suite(suite) for suite in (statement.body, statement.orelse) if not (suite and leaves(suite))]
         return set.intersection(*ways) if ways else set()
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         named = {name for item in statement.items if item.optional_vars for name in _names(item.optional_vars)}
         return named | _of_suite(statement.body)
     if isinstance(statement, ast.Try):
-        ways = [_of_suite(suite.body) for suite in statement.handlers if not _leaves(suite.body)]
+        ways = [_of_suite(suite.body) for suite in statement.handlers if not leaves(suite.body)]
         return set.intersection(_of_suite(statement.body), *ways) | _of_suite(statement.finalbody)
     if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
         return set()
@@ -77,20 +79,6 @@ def _given_by(statement: ast.stmt) -> set[str]:
 
 def _of_suite(suite: list[ast.stmt]) -> set[str]:
     return set().union(*map(_given_by, suite)) if suite else set()
-
-
-def _leaves(suite: list[ast.stmt]) -> bool:
-    """Whether nothing comes behind a suite."""
-    if not suite:
-        return False
-    last = suite[-1]
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return ast.unparse(last.value.func) in ("sys.exit", "exit", "quit")
-    return isinstance(last, (ast.Return, ast.Raise))
-
-
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _names(target: ast.expr) -> Iterator[str]:
