@@ -14,7 +14,7 @@ from amp_rules.roles.steps import Program, Step
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 
 _MAX_VALUES = 60
 """Values that one expression is followed to, elements of containers included; models in lists are some dozen."""
@@ -30,11 +30,13 @@ class Owners:
         optimizers: those that hold them, or a part of them.
         strangers: what it also can be and no optimizer holds.
         is_known: whether everything that it can be is known.
+        models: those whose parameters it is, where it is nothing else that an optimizer holds.
     """
 
     optimizers: frozenset[Value]
     strangers: frozenset[Value]
     is_known: bool
+    models: frozenset[Value] = frozenset()
 
 
 class GradientOwners:
@@ -92,6 +94,20 @@ class GradientOwners:
         stored = self._attributes_of({info.facts.node for info in model.ref.mro()})
         parts = {value for value in stored if value.kind in ("object", "instance") and is_module(value)}
         return bool(parts) and all(any(self._is_part(part, item) for item in held) for part in parts)
+
+    def is_given_whole(self, optimizer: Value, model: Value) -> bool:
+        """Whether an optimizer is given ``model.parameters()``, all that train, in one group."""
+        call = optimizer.site
+        if not (isinstance(call, ast.Call) and call.args):
+            return False
+        located, given = self._program.locate(call), call.args[0]
+        if isinstance(given, ast.Call) and blocks.path_of(given.func) == "filter" and len(given.args) == 2:
+            is_wanted, given = given.args
+            if not (isinstance(is_wanted, ast.Lambda) and last_name(is_wanted.body) == "requires_grad"):
+                return False
+        if located is None or not (isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)):
+            return False
+        return given.func.attr == "parameters" and model in self._program.flow.values(given.func.value, located[1])
 
     @cached_property
     def optimizers(self) -> frozenset[Value]:
@@ -155,6 +171,7 @@ class GradientOwners:
         seen: set[Value] = set()
         holding: set[Value] = set()
         strangers: set[Value] = set()
+        models: dict[Value, frozenset[Value]] = {}
         is_known = bool(pending)
         while pending and len(seen) < _MAX_VALUES:
             value = pending.pop()
@@ -184,7 +201,10 @@ class GradientOwners:
             holding |= found
             if not found:
                 strangers.add(owner)
-        return Owners(frozenset(holding), frozenset(strangers), is_known)
+            elif value.kind == "parameters":
+                models[owner] = found
+        is_of_models = holding <= frozenset().union(*models.values())
+        return Owners(frozenset(holding), frozenset(strangers), is_known, frozenset(models if is_of_models else ()))
 
     def is_weight(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression is a parameter of a model or of an optimizer, as far as is known."""

@@ -183,6 +183,15 @@ class _Places:
             return [Unscale(access.module, target, (Unscaled(told),), access.what, owners.optimizers)]
         return found
 
+    def _hold_all_of(self, optimizers: frozenset[Value], access: GradientAccess) -> bool:
+        """Whether the access reaches no gradient but those of these optimizers, whatever others were given before.
+
+        One that trains the same model in another function has the same gradients, and is not known by name here.
+        """
+        models = self.owners.of(access.owner, access.scope).models
+        given = self.owners.is_given_whole
+        return bool(models) and all(any(given(optimizer, model) for optimizer in optimizers) for model in models)
+
     def _told(self, access: GradientAccess) -> str | None:
         """The optimizer that holds the gradients by what the script said of them elsewhere."""
         if access.owner is None:
@@ -251,7 +260,7 @@ class _Places:
             raise _gradient(access, str(error)) from None
         names = list(named)
         known = frozenset(value for values in named.values() for value in values)
-        optimizers &= self.owners.optimizers
+        optimizers &= known if self._hold_all_of(known, access) else self.owners.optimizers
         for optimizer in sorted(optimizers - known, key=_place_of):
             name = self._names.at(optimizer, site, target)
             if name is None:
