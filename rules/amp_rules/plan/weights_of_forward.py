@@ -15,6 +15,7 @@ from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.weight_writes import WeightWrites
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -62,11 +63,24 @@ def _run_by_forward(program: Program) -> list[ast.AST]:
         if body in found or body not in program.flow.scopes:
             continue
         found[body] = None
-        module = program.flow.scopes[body].module
+        scope = program.flow.scopes[body]
         for node in program.nodes_of(body):
-            if isinstance(node, ast.Call) and not _is_kept_once(module, node):
-                pending += [info.node for info in program.flow.callees(node)]
+            if isinstance(node, ast.Call) and not _is_kept_once(scope.module, node):
+                called = program.flow.callees(node)
+                pending += [info.node for info in called if not _is_made_before(program, node, scope, info)]
     return sorted(found, key=lambda body: (str(program.flow.scopes[body].module.path), getattr(body, "lineno", 0)))
+
+
+def _is_made_before(program: Program, call: ast.Call, scope: Scope, info: FunctionFacts) -> bool:
+    """Whether the call makes nothing: what it calls held a class until its object was made, ``self.down = down()``."""
+    owner = program.flow.class_of(info)
+    return (
+        owner is not None
+        and info.name == "__init__"
+        and any(
+            value.kind == "instance" and owner in value.ref.mro() for value in program.flow.values(call.func, scope)
+        )
+    )
 
 
 def _is_kept_once(module: Module, node: ast.AST) -> bool:
