@@ -7,8 +7,10 @@ server for anything. Where Pyodide was not fetched, the page says so and has the
 from __future__ import annotations
 
 import html
+import json
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pyodide_package
@@ -16,12 +18,13 @@ from amp_migrate.commands.migrate import main
 from click.testing import CliRunner
 from docutils import nodes
 from gallery import FIXTURES, copied
+from playground_words import words
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 ROOT = FIXTURES.parent
 FOLDER = "_static/playground"
-TARGETS = {"runtime": "with the runtime", "torch": "in plain torch"}
+TARGETS = ("runtime", "torch")
 _LINTER = {
     "rules/amp_rules": ("", "torch", "source", "flow", "roles", "ranks", "text", "lattice", "lint", "checks"),
     "migrate/amp_migrate": ("", "lint", "notebook", "run", "settings"),
@@ -57,24 +60,21 @@ def train(model, loader, optimizer):
         scaler.update()
 """
 _PAGE = """\
-<div id="playground">
+<div id="playground" data-words="{words}">
 <form>
-<label>Level <select name="level"><option>O1<option>O2<option>O3</select></label>
-<label>Half type <select name="dtype"><option>fp16<option>bf16</select></label>
-<label>Device <select name="device"><option>cuda<option>cpu</select></label>
-<label><input type="checkbox" name="ddp"> several processes</label>
+<label>{level} <select name="level"><option>O1<option>O2<option>O3</select></label>
+<label>{dtype} <select name="dtype"><option>fp16<option>bf16</select></label>
+<label>{device} <select name="device"><option>cuda<option>cpu</select></label>
+<label><input type="checkbox" name="ddp"> {ddp}</label>
 </form>
-<textarea aria-label="Python" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off" rows="24">
+<textarea aria-label="{text}" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off" rows="24">
 {script}</textarea>
 <p class="status" role="status"></p>
 <ol class="findings"></ol>
 <script type="module" src="{folder}/playground.js"></script>
 </div>
 """
-_MISSING = (
-    "This build of the site has no playground, because Pyodide was not fetched: python docs/_ext/pyodide_package.py "
-    "does it where npm reaches its registry."
-)
+_FETCH = "python docs/_ext/pyodide_package.py"
 
 
 class Playground(SphinxDirective):
@@ -84,10 +84,22 @@ class Playground(SphinxDirective):
         """Return the box, or the word that it is missing."""
         # Whether Pyodide is there may differ between two builds.
         self.env.note_reread()
+        said = words(self.env.docname)
         if not pyodide_package.is_there():
-            return [nodes.warning("", nodes.paragraph("", _MISSING), classes=["no-playground"])]
-        page = _PAGE.format(script=html.escape(SCRIPT), folder=FOLDER)
-        return [nodes.raw("", page, format="html")]
+            missing = said["missing"].format(command=_FETCH)
+            return [nodes.warning("", nodes.paragraph("", missing), classes=["no-playground"])]
+        return [nodes.raw("", box(self.env.docname), format="html")]
+
+
+def box(page: str) -> str:
+    """Return the box as it stands on a page."""
+    said = {name: html.escape(text) for name, text in words(page).items()}
+    return _PAGE.format(
+        **said,
+        words=html.escape(json.dumps(words(page), ensure_ascii=False)),
+        script=html.escape(SCRIPT),
+        folder="../" * page.count("/") + FOLDER,
+    )
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,7 @@ class Migrated:
     summary: str
 
 
+@cache  # each language shows it
 def migrated(fixture: str, target: str) -> Migrated:
     """Migrate the one script of a fixture in a copy, as the command does.
 
@@ -124,17 +137,17 @@ class Migrations(SphinxDirective):
             fixture, _, title = line.partition(": ")
             (script,) = (FIXTURES / fixture).glob("*.py")
             self.env.note_dependency(str(script))
-            lines += example(fixture, script.name, title)
+            lines += example(fixture, script.name, title, words(self.env.docname))
         return self.parse_text_to_nodes("\n".join(lines))
 
 
-def example(fixture: str, script: str, title: str) -> list[str]:
-    """Return the lines of one migration: a folded part with a tab for each target."""
+def example(fixture: str, script: str, title: str, said: dict[str, str]) -> list[str]:
+    """Return the lines of one migration: a folded part with a tab for each target, which ``said`` names."""
     lines = [f":::::{{dropdown}} {title}", "::::{tab-set}"]
-    for target, words in TARGETS.items():
+    for target in TARGETS:
         done = migrated(fixture, target)
         lines += [
-            f":::{{tab-item}} {words}",
+            f":::{{tab-item}} {said[target]}",
             *_fenced("console", f"$ amp-migrate {script} --ddp --target {target}"),
             *(_fenced("diff", done.diff) if done.diff else []),
             *_fenced("text", done.summary),

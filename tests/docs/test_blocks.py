@@ -27,7 +27,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 COMMAND = re.compile(r"^\s*(\$ )?(\w+=\S* )*(amp-migrate|amp-lint|torchrun|python3?|pip|git|scripts/\w+\.sh)( |$)")
 HOLDS_NO_COMMANDS = {"console", "diff", "python", "toml", "{toctree}"}
 """Blocks in which such a line is something else: they are run, compared, compiled, parsed or lists of pages."""
-ABRIDGED = {ROOT / "docs/zh/index.md", ROOT / "docs/zh/troubleshooting.md"}
+ABRIDGED = {ROOT / "docs/zh/index.md", ROOT / "docs/zh/quantization.md"}
 """Translations that leave parts of their originals out."""
 WHOLE = [page for page in TRANSLATED if page not in ABRIDGED]
 IN_JOBS = {"yaml"}
@@ -124,11 +124,18 @@ def test_python_compiles(block):
     compile(block.text, "page", "exec")
 
 
+def untranslated(page):
+    """The blocks of a page without what a translation says in them: the titles of migrations."""
+    titled = re.compile(": .*")
+    return [
+        (block.language, titled.sub("", block.text) if block.language == "{migrations}" else block.text)
+        for block in blocks(page)
+    ]
+
+
 @pytest.mark.parametrize("page", WHOLE, ids=named)
 def test_a_translation_has_the_blocks_of_its_original(page):
-    assert [(block.language, block.text) for block in blocks(page)] == [
-        (block.language, block.text) for block in blocks(TRANSLATED[page])
-    ]
+    assert untranslated(page) == untranslated(TRANSLATED[page])
 
 
 @pytest.mark.parametrize("page", WHOLE, ids=named)

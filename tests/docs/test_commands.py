@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from doc_pages import PAGES, blocks, commands, named, parts, parts_of
+from doc_pages import PAGES, ROOT, blocks, commands, named, parts, parts_of
 from doc_sandbox import Run, Sandbox, pattern, stripped
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FINDINGS = re.compile(r"^(AMP_\w+=\S+ )*(amp-lint\b|amp-migrate\b.* --check\b|am
 """Commands whose exit status 1 is an answer and no error."""
 
 # A translation has the commands of its original, which are run there.
-TRANSLATED = {page: page.parents[1] / page.name for page in PAGES if page.parent.name == "zh"}
+TRANSLATED = {page: page.parents[1] / page.name for page in PAGES if page.parent == ROOT / "docs/zh"}
 RUN = [page for page in PAGES if any(b.language == "console" for b in blocks(page)) and page not in TRANSLATED]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +15,11 @@ from types import SimpleNamespace
 
 import chinese
 import playground
+import playground_words
 import pyodide_package
 import pytest
 import site_pages
+from amp_rules.lint.finding import SEVERITIES
 from doc_pages import ROOT, blocks
 
 BLOCKED = ("libcst", "click", "rich", "pathspec", "torch", "numpy")
@@ -68,8 +72,9 @@ def test_the_archive_is_the_same_each_time(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_ten_migrations_are_shown_each_of_one_script():
-    (block,) = [block for block in blocks(ROOT / "docs/playground.md") if block.language == "{migrations}"]
+@pytest.mark.parametrize("page", ["playground", "zh/playground"])
+def test_ten_migrations_are_shown_each_of_one_script(page):
+    (block,) = [block for block in blocks(ROOT / f"docs/{page}.md") if block.language == "{migrations}"]
     fixtures = [line.partition(": ")[0] for line in block.text.splitlines()]
     assert len(fixtures) == len(set(fixtures)) == 10
     assert all(len(list((ROOT / "fixtures" / name).glob("*.py"))) == 1 for name in fixtures)
@@ -79,8 +84,41 @@ def test_a_migration_is_shown_with_its_diff_and_its_notes():
     done = playground.migrated("runnable/regression_numpy_logging", "torch")
     assert "--- a/train.py" in done.diff and "GradScaler" in done.diff and "amp_runtime" not in done.diff
     assert "AMP291" in done.summary
-    lines = playground.example("runnable/lbfgs_closure", "train.py", "A closure")
+    lines = playground.example("runnable/lbfgs_closure", "train.py", "闭包", playground_words.CHINESE)
     assert not any("diff" in line for line in lines) and any("nothing to change" in line for line in lines)
+    assert ":::::{dropdown} 闭包" in lines and ":::{tab-item} 纯 PyTorch" in lines
+
+
+def test_each_language_has_all_words_and_says_the_same_with_them():
+    english, chinese_words = playground_words.ENGLISH, playground_words.CHINESE
+    assert list(english) == list(chinese_words)
+    holes = [
+        {name: sorted(re.findall(r"{(\w+)}", text)) for name, text in said.items()} for said in (english, chinese_words)
+    ]
+    assert holes[0] == holes[1]
+    assert [name for name, text in chinese_words.items() if not re.search("[\u4e00-\u9fff]", text)] == []
+    assert playground_words.words("playground") is english and playground_words.words("zh/playground") is chinese_words
+
+
+def test_the_script_of_the_page_says_nothing_but_the_words():
+    text = (ROOT / "docs/_static/playground/playground.js").read_text(encoding="utf-8")
+    code = re.sub(r"//.*", "", text)
+    used = set(re.findall(r"\bwords\.(?!replace)(\w+)|\bworded\(\"(\w+)\"", code))
+    asked = {name for pair in used for name in pair if name} | set(SEVERITIES)
+    assert asked <= set(playground_words.ENGLISH)
+    # A sentence has two words, or begins with a capital letter.
+    strings = [text for pair in re.findall(r'"([^"]*)"|`([^`]*)`', code) for text in pair if text]
+    assert [text for text in strings if re.search(r"[a-z] [a-z]|^[A-Z]", text)] == []
+
+
+@pytest.mark.parametrize(("page", "up"), [("playground", ""), ("zh/playground", "../")])
+def test_the_box_speaks_the_language_of_its_page(page, up):
+    shown = playground.box(page)
+    for name in ("level", "dtype", "device", "ddp", "text"):
+        assert playground_words.words(page)[name] in shown
+    kept = re.search(r'data-words="([^"]*)"', shown)
+    assert kept and json.loads(html.unescape(kept[1])) == playground_words.words(page)
+    assert f'src="{up}_static/playground/playground.js"' in shown
 
 
 @pytest.fixture
@@ -125,10 +163,11 @@ def test_the_pinned_package_is_taken(npm, monkeypatch):
     assert kept.read_bytes() == b"right" and pyodide_package.is_there()
 
 
-def test_where_pyodide_is_missing_the_page_says_so(npm):
-    asked = SimpleNamespace(env=SimpleNamespace(note_reread=lambda: None))
+@pytest.mark.parametrize(("page", "said"), [("playground", "has no playground"), ("zh/playground", "没有在线试用")])
+def test_where_pyodide_is_missing_the_page_says_so(npm, page, said):
+    asked = SimpleNamespace(env=SimpleNamespace(note_reread=lambda: None, docname=page))
     (shown,) = playground.Playground.run(asked)
-    assert shown.astext().startswith("This build of the site has no playground")
+    assert said in shown.astext() and "python docs/_ext/pyodide_package.py" in shown.astext()
 
 
 def test_chinese_is_cut_into_pairs_and_all_else_into_words():
@@ -152,10 +191,12 @@ def test_sources_are_linked_where_the_repository_is_known():
     assert site_pages.source_options({}) == site_pages.source_options({"Homepage": "https://example.org/x"}) == {}
 
 
-def test_the_chinese_page_of_messages_quotes_the_english_one():
-    english = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    text = (ROOT / "docs/zh/troubleshooting.md").read_text(encoding="utf-8")
-    quoted = [line.removeprefix("### ") for line in text.splitlines() if line.startswith("### `")]
-    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| `")]
-    assert len(quoted) > 20 and len(rows) > 5
-    assert [message for message in quoted + rows if message not in english] == []
+def messages(page: Path) -> list[str]:
+    """The headings and the first cells of the rows of a page that are code: messages, and nothing else."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^(?:### |\| )(`[^\n]+?)(?: \| .*)?$", text, re.MULTILINE)
+
+
+def test_the_chinese_page_of_messages_has_those_of_the_english_one_in_their_order():
+    english = messages(ROOT / "docs/troubleshooting.md")
+    assert len(english) > 150 and messages(ROOT / "docs/zh/troubleshooting.md") == english

@@ -26,7 +26,11 @@ PAGES = (
     "gallery/flat-script.html",
     "zh/index.html",
     "zh/tutorial.html",
+    "zh/playground.html",
     "zh/troubleshooting.html",
+    "zh/faq.html",
+    "zh/verify.html",
+    "zh/quantization.html",
     "zh/from_others.html",
 )
 
@@ -131,6 +135,8 @@ def test_a_page_leads_to_itself_in_the_other_language(opened, address, page, oth
         ("损失缩放", "zh/troubleshooting.html"),
         ("损失", "zh/tutorial.html"),
         ("飞桨 混合精度", "zh/from_paddle.html"),
+        ("逐位相同", "zh/faq.html"),
+        ("校准", "zh/quantization.html"),
         ("epsilon underflow", "rules/AMP605.html"),
     ],
 )
@@ -155,11 +161,24 @@ FINDINGS = """
 """
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_the_playground_finds_as_one_types(opened, address, site_folder, size):
+SAID = {
+    "playground.html": ("1 finding", "Nothing found.", "Line 4", "Line 3"),
+    "zh/playground.html": ("1 个问题", "没有发现问题。", "第 4 行", "第 3 行"),
+}
+"""What the page says to one finding, to none, to an error of the syntax, and of a finding's place."""
+
+
+@pytest.mark.parametrize(
+    ("page", "size"),
+    [("playground.html", DESK), ("playground.html", PHONE), ("zh/playground.html", PHONE)],
+    ids=["desk", "phone", "chinese"],
+)
+def test_the_playground_finds_as_one_types(opened, address, site_folder, page, size):
     if not pyodide_package.is_there():
         pytest.skip("Pyodide was not fetched: python docs/_ext/pyodide_package.py")
-    driver = opened("playground.html", size)
+    one, nothing, broken, place = SAID[page]
+    says = "return document.querySelector('#playground .status').textContent"
+    driver = opened(page, size)
     until(driver, "return document.getElementById('playground').dataset.judged", 180)
     found = driver.execute_script(FINDINGS)
     assert {code for code, _ in found} >= {"AMP601", "AMP811"}
@@ -174,19 +193,21 @@ def test_the_playground_finds_as_one_types(opened, address, site_folder, size):
     box = driver.find_element("css selector", "#playground textarea")
     box.clear()
     box.send_keys("import torch\ndef f(a, b, mask):\n    return torch.matmul(a, b).masked_fill(mask, -1e9)\n")
-    until(driver, "return document.querySelector('#playground .status').textContent == '1 finding'", 60)
+    until(driver, f"{says} == '{one}'", 60)
     assert [code for code, _ in driver.execute_script(FINDINGS)] == ["AMP601"]
+    assert driver.find_element("css selector", "#playground .findings button").text == place
     # The mode counts: bf16 holds this number.
     driver.find_element("css selector", "#playground select[name=dtype] option:last-child").click()
-    until(driver, "return document.querySelector('#playground .status').textContent == 'Nothing found.'", 60)
+    until(driver, f"{says} == '{nothing}'", 60)
     box.send_keys("def broken(:")
-    until(driver, "return document.querySelector('#playground .status').textContent.startsWith('Line 4')", 60)
+    until(driver, f"{says}.startsWith('{broken}')", 60)
     assert hosts(driver) == {"127.0.0.1"}
     assert [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_ten_migrations_have_both_targets(opened):
-    driver = opened("playground.html")
+@pytest.mark.parametrize("page", SAID)
+def test_ten_migrations_have_both_targets(opened, page):
+    driver = opened(page)
     shown = driver.execute_script(
         "return [...document.querySelectorAll('article details')].map(e =>"
         "[e.querySelectorAll('.sd-tab-set > label').length, e.querySelectorAll('.highlight-diff').length])"

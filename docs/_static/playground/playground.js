@@ -1,15 +1,22 @@
 // The page's side: hands the text to the worker when typing pauses, and shows what comes back.
 const PAUSE = 300;
 const PATIENCE = 20_000;
-const SEVERITIES = { error: "error", warning: "warning", performance: "performance", info: "info" };
+// From docs/_static/playground: pages of other languages lie deeper than the rules do.
+const RULES = new URL("../../rules/", import.meta.url);
 
 const root = document.getElementById("playground");
+const words = JSON.parse(root.dataset.words);
 const box = root.querySelector("textarea");
 const status = root.querySelector(".status");
 const list = root.querySelector(".findings");
 const mode = root.querySelector("form");
 
 let worker, sent = 0, waiting = false, again = false, timer, watch;
+
+// One of the words, with what its holes are filled with.
+function worded(name, filled) {
+    return words[name].replace(/\{(\w+)\}/g, (_, hole) => filled[hole]);
+}
 
 function say(text) {
     status.textContent = text;
@@ -22,11 +29,11 @@ function startWorker() {
         if (data.number !== undefined && data.number !== sent) return;
         clearTimeout(watch);
         waiting = false;
-        if (data.error) say(`The linter does not start here: ${data.error}`);
+        if (data.error) say(worded("does_not_start", { reason: data.error }));
         else if (!again) show(data);
         if (again) ask();
     };
-    worker.onerror = (event) => say(`The linter does not start here: ${event.message || "the browser refuses it"}`);
+    worker.onerror = (event) => say(worded("does_not_start", { reason: event.message || words.refused }));
 }
 
 function ask() {
@@ -54,31 +61,31 @@ function restart() {
     worker.terminate();
     waiting = false;
     sent = 0;
-    say("This text took too long; it is judged again when it changes.");
+    say(words.too_long);
     startWorker();
 }
 
 function show({ findings, problem }) {
     list.replaceChildren(...findings.map(item));
-    if (problem) say(problem.line ? `Line ${problem.line}: ${problem.message}` : problem.message);
-    else if (!findings.length) say("Nothing found.");
-    else say(findings.length === 1 ? "1 finding" : `${findings.length} findings`);
+    if (problem) say(problem.line ? worded("problem", problem) : problem.message);
+    else if (!findings.length) say(words.nothing);
+    else say(findings.length === 1 ? words.one : worded("many", { count: findings.length }));
     root.dataset.judged = sent;
 }
 
 function item(finding) {
     const row = document.createElement("li");
-    row.className = SEVERITIES[finding.severity];
+    row.className = finding.severity;
     const place = document.createElement("button");
     place.type = "button";
-    place.textContent = `Line ${finding.from[0]}`;
+    place.textContent = worded("line", { line: finding.from[0] });
     place.addEventListener("click", () => select(finding));
     const rule = document.createElement("a");
-    rule.href = `rules/${finding.code}.html`;
+    rule.href = new URL(`${finding.code}.html`, RULES).href;
     rule.target = "_blank";
     rule.textContent = `${finding.code} ${finding.name}`;
     const severity = document.createElement("span");
-    severity.textContent = finding.severity;
+    severity.textContent = words[finding.severity];
     const message = document.createElement("p");
     message.textContent = finding.message;
     row.append(place, rule, severity, message);
@@ -112,11 +119,11 @@ function later() {
 }
 
 if (location.protocol === "file:") {
-    say("A browser runs this only from a web server: python -m http.server -d docs/_build/html");
+    say(words.needs_server);
 } else {
     box.addEventListener("input", later);
     mode.addEventListener("change", later);
-    say("Python is loading (about 13 MB, once) ...");
+    say(words.loading);
     startWorker();
     ask();
 }
