@@ -56,7 +56,7 @@ def tell_apart(program: Program, use: LoaderUse, flag: Flag, data: TrainingData)
         trains = _decide(program, flag, given, caller) if given is not None else None
         if trains is None or loader is None or loader in info.defaults.values():
             return None
-        (found.training if trains else found.evaluated).append(_use(program, loader, calling(caller)))
+        (found.training if trains else found.evaluated).append(use_of(program, loader, calling(caller)))
     return found if found.training and all(use.values for use in found.training) else None
 
 
@@ -94,7 +94,7 @@ def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, d
     site = Site(use.module, use.scope, use.body, loader)
     found = Apart()
     for given, item in listed(program, site, flag.name):
-        (found.training if flag.decide(given) else found.evaluated).append(_use(program, item, site))
+        (found.training if flag.decide(given) else found.evaluated).append(use_of(program, item, site))
     return found if found.training and all(item.values for item in found.training) else None
 
 
@@ -151,7 +151,7 @@ def _paired(program: Program, use: LoaderUse, name: str, flag: Flag, data: Train
             given, loader = row[paths.index(flag.name)], row[paths.index(name)]
             if not isinstance(given, ast.Constant):
                 return None
-            (found.training if flag.decide(given.value) else found.evaluated).append(_use(program, loader, site))
+            (found.training if flag.decide(given.value) else found.evaluated).append(use_of(program, loader, site))
         return found if found.training and all(item.values for item in found.training) else None
     return None
 
@@ -197,7 +197,7 @@ def _chosen(program: Program, use: LoaderUse, name: str, flag: Flag) -> Apart | 
         for value, trains in sides:
             if trains is None or len(node.targets) != 1:
                 return None
-            (found.training if trains else found.evaluated).append(_use(program, value, site))
+            (found.training if trains else found.evaluated).append(use_of(program, value, site))
     return found if found.training and all(item.values for item in found.training) else None
 
 
@@ -244,7 +244,8 @@ def _made_in_turn(use: LoaderUse, name: str, flag: Flag) -> Apart | None:
     return Apart(rebindings=[Rebinding(use.module, known[-1], name, after=True, condition=flag.text)])
 
 
-def _use(program: Program, loader: ast.expr, site: Site) -> LoaderUse:
+def use_of(program: Program, loader: ast.expr, site: Site) -> LoaderUse:
+    """An expression that holds a loader, with the loaders that it can be."""
     values = frozenset(value for value in program.flow.values(loader, site.scope) if is_loader(value))
     return LoaderUse(site.module, site.scope, site.body, loader, loader, values)
 

@@ -9,6 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import tell_apart
+from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.loaders_to_prepare import Rebinding
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
 from amp_rules.roles.batches import TrainingData
@@ -39,6 +40,12 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
     data = replace(given, uses=[*given.uses], evaluated=[*given.evaluated])
     found = ToldApart(data)
     for use in given.uses:
+        by_its_function = by_function(program, use) if len(use.values) > 1 else None
+        if by_its_function is not None:
+            data.uses.remove(use)
+            data.uses.extend(by_its_function.training)
+            data.evaluated.extend(by_its_function.evaluated)
+            continue
         several = len(use.values) > 1 or any(
             _in_comprehension(program, value) or _kept_in_loop(program, value) or _made_for_each(program, value)
             for value in use.values
@@ -58,18 +65,23 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 found.rebindings.extend(item for item in apart.rebindings if item not in found.rebindings)
                 break
             if several:
-                found.reasons.append(
-                    declining.decline(
-                        declining.HAND_BATCHES,
-                        use.module,
-                        use.loader,
-                        f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would use "
-                        "only a share of its data",
-                        "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
-                    )
-                )
+                found.reasons.append(_mixed(use))
                 break
+        else:
+            if len(use.values) > 1 and calls_for_both(program, use):
+                found.reasons.append(_mixed(use))
     return found
+
+
+def _mixed(use: LoaderUse) -> Declined:
+    return declining.decline(
+        declining.HAND_BATCHES,
+        use.module,
+        use.loader,
+        f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would use only a share of its "
+        "data",
+        "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
+    )
 
 
 def _is_about(use: LoaderUse, site: Site, condition: ast.If, flag: Flag | None) -> bool:

@@ -19,6 +19,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+_Comprehension = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 _MAX_CALLERS = 6
 """Callers of callers through which the loops around a step are followed; trainers have up to four. A loop further out
 iterates over epochs, not batches."""
@@ -135,6 +136,12 @@ class DataFlow:
             runs: the function on the way that the place calls.
         """
         loops_below, in_own_loop = in_loop, False
+        for comprehension in () if heads else _comprehensions_around(site):
+            in_loop = in_own_loop = True
+            loop = Site(site.module, site.scope, site.body, comprehension)
+            uses = [use for item in comprehension.generators for use in self.loaders.iterated(item.iter, loop)]
+            if uses:
+                return Feeding([(loop, uses)], False)
         for statement in blocks.enclosing(site.module, site.node):
             if isinstance(statement, blocks.LOOPS):
                 in_loop = in_own_loop = True
@@ -304,6 +311,17 @@ class DataFlow:
             isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
             for call, _, _ in self.program.calls()
         )
+
+
+def _comprehensions_around(site: Site) -> Iterator[_Comprehension]:
+    """The comprehensions that run a place for each element: ``sum(train(x, y) for x, y in loader)``."""
+    inner = site.node
+    for parent in site.module.ancestors(site.node):
+        if isinstance(parent, (ast.stmt, ast.Lambda)):
+            return
+        if isinstance(parent, _Comprehension) and inner is not parent.generators[0]:
+            yield parent
+        inner = parent
 
 
 def _reached(statement: ast.stmt, nodes: list[ast.AST]) -> set[str]:
