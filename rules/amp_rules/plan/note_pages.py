@@ -19,6 +19,10 @@ _PAGES = {
         - an optimizer that steps around the scaler: `optimizer.step()`;
         - a forward pass of a trained model that a scaled loss is computed from, with gradients and outside of autocast.
 
+        Not under `with amp.autocast(enabled=False):`, in what `amp.float_function` makes, or in a script that starts
+        the runtime with `opt_level="O0"`: there FP32 is meant. Nor where a branch trains without a scaler in place of
+        the one that has it, or under a context that is not known.
+
         ## Why
         In fp16 the gradients of a loss that is not scaled may become zero, and a step of the scaler divides them by a
         scale that they were not multiplied by. A plain step takes gradients that are multiplied by it. A forward pass
@@ -27,12 +31,7 @@ _PAGES = {
         ## What to do by hand
         Write `with amp.autocast():` around the computation of the loss, `amp.scaler.scale(loss).backward()` and
         `amp.scaler.step(optimizer)`, as the page of AMP103 shows (`torch.autocast(...)` and `scaler` in plain PyTorch).
-        Or migrate the file as it was before the first migration.
-
-        ## When it is silent
-        Under `with amp.autocast(enabled=False):`, in what `amp.float_function` makes, in a script that starts the
-        runtime with `opt_level="O0"`: there FP32 is meant. Where a branch trains without a scaler in place of the one
-        that has it, and under a context that is not known. A comment `# amp: skip` at the line keeps it as it is.
+        Or migrate the file as it was before the first migration. A comment `# amp: skip` at the line keeps it.
         """,
     notes.IN_FULL_PRECISION: """
         A step stays in full precision.
