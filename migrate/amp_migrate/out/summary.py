@@ -13,7 +13,7 @@ from amp_rules.plan.report import Edit, Note, Outcome, Refusal, Report, Unit
 from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
-from amp_migrate.out.asked_torch import NEEDED, asked_older
+from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -177,12 +177,16 @@ class Summary(Messages):
             steps.append(f"compare with full precision: {comparison}")
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
-            launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
+            launch = f"torchrun --standalone --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if needs_runtime and not trains_here():
             from amp_migrate.installation import runtime_line
 
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
+        if needs_runtime and (unlisted := lacks_runtime(migrated[0].entry)):
+            from amp_migrate.installation import runtime_requirement
+
+            steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {runtime_requirement()}")
         for step in steps:
             self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from amp_rules.plan.declining import NEEDS_PRECISION
 from amp_rules.plan.notes import NOT_SCALED
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Note, Refusal, Report
@@ -91,7 +92,11 @@ def _stale(run: Run, baseline: Baseline, told: list[Left], options: Options) -> 
 def _left(report: Report) -> Iterator[Refusal | Note]:
     """What is left of a script: neither what it has of its own, nor old names."""
     outcomes = {"precision": report.precision, "distribution": report.distribution}
+    places = {(item.path, item.cell, item.span) for item in report.refusals if item.unit == "precision"}
     for item in report.refusals:
+        # That processes cannot be had without a step is the same decline.
+        if item.code == NEEDS_PRECISION.code and (item.path, item.cell, item.span) in places:
+            continue
         if outcomes.get(item.unit) == "declined" and item.code not in ON_PURPOSE:
             yield item
     yield from (item for item in report.notes if item.code == NOT_SCALED.code)
