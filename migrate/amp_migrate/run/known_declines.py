@@ -5,7 +5,7 @@ The file that lists the known ones has the form of a baseline of ``amp-lint``: f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -69,10 +69,11 @@ def declines_of(run: Run, baseline: Baseline | None, given: SourceFile | None, o
         return Declines(told, told)
     new = list(baseline.new(told))
     known = {item.finding for item in told} - {item.finding for item in new}
+    places = {(item.path, item.cell, item.span) for item in known}
     run.reports = [
         replace(
             report,
-            refusals=tuple(item for item in report.refusals if item not in known),
+            refusals=tuple(item for item in report.refusals if item not in known and not _is_again(item, places)),
             notes=tuple(item for item in report.notes if item not in known),
         )
         for report in run.reports
@@ -94,12 +95,15 @@ def _left(report: Report) -> Iterator[Refusal | Note]:
     outcomes = {"precision": report.precision, "distribution": report.distribution}
     places = {(item.path, item.cell, item.span) for item in report.refusals if item.unit == "precision"}
     for item in report.refusals:
-        # That processes cannot be had without a step is the same decline.
-        if item.code == NEEDS_PRECISION.code and (item.path, item.cell, item.span) in places:
-            continue
-        if outcomes.get(item.unit) == "declined" and item.code not in ON_PURPOSE:
+        is_open = outcomes.get(item.unit) == "declined" and item.code not in ON_PURPOSE
+        if is_open and not _is_again(item, places):
             yield item
     yield from (item for item in report.notes if item.code == NOT_SCALED.code)
+
+
+def _is_again(item: Refusal, places: Set[tuple[object, ...]]) -> bool:
+    """Whether a refusal says that processes cannot be had without a step, which is declined at one of these places."""
+    return item.code == NEEDS_PRECISION.code and (item.path, item.cell, item.span) in places
 
 
 class _Texts:
