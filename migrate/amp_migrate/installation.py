@@ -51,7 +51,8 @@ def runtime_line() -> str:
 
 def runtime_requirement() -> str:
     """Return what :func:`runtime_line` installs, as a line of a file of requirements."""
-    return runtime_line().removeprefix("pip install ")
+    _, _, *what = shlex.split(runtime_line())
+    return shlex.join(what)
 
 
 def install_magic(requirement: str) -> str:
