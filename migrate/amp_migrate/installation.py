@@ -49,6 +49,12 @@ def runtime_line() -> str:
     return shlex.join([*words, *source]) if source is not None else install_line("runtime")
 
 
+def runtime_requirement() -> str:
+    """Return what :func:`runtime_line` installs, as a line of a file of requirements."""
+    _, _, *what = shlex.split(runtime_line())
+    return shlex.join(what)
+
+
 def install_magic(requirement: str) -> str:
     """Return the line of a notebook that installs the runtime; ``auto`` stands for that of :func:`runtime_line`."""
     pip, install, *what = shlex.split(runtime_line())

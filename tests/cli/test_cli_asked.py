@@ -147,7 +147,7 @@ def test_a_reason_that_scripts_share_is_told_once_and_pointed_to(real, invoke):
         (real / name).write_text("from step import step\n" + SCRIPT.replace("loss.backward()", "step(loss)"))
     told = invoke("a.py", "b.py").stderr
     assert told.count("step.py:2: AMP199 step-kept-as-it-is: ") == 1
-    assert "b.py: precision declined" in told and "  step.py:2: AMP199 step-kept-as-it-is, as above\n" in told
+    assert "b.py: precision skipped" in told and "  step.py:2: AMP199 step-kept-as-it-is, as above\n" in told
 
 
 def test_a_part_of_a_step_alone_is_declined_and_nothing_written(real, invoke):

@@ -46,12 +46,12 @@ def test_the_diff_goes_to_stdout_and_the_summary_to_stderr(train, invoke):
 
 def test_writing_tells_how_to_launch(train, invoke):
     done = invoke("train.py", "--ddp", "-w")
-    assert "torchrun --nproc-per-node N train.py" in done.stderr
+    assert "torchrun --standalone --nproc-per-node N train.py" in done.stderr
     assert "AMP_OPT_LEVEL=O0 python train.py" in done.stderr
 
 
 def test_output_elsewhere_tells_how_to_launch_what_was_written(train, invoke):
-    assert "torchrun --nproc-per-node N out/train.py" in invoke("train.py", "--ddp", "-o", "out").stderr
+    assert "torchrun --standalone --nproc-per-node N out/train.py" in invoke("train.py", "--ddp", "-o", "out").stderr
 
 
 def test_a_refusal_names_place_reason_and_recipe(folder, invoke):
@@ -397,3 +397,36 @@ def test_help_names_the_exit_codes_and_version_names_the_program(spawn):
 def test_the_module_runs_as_the_program(folder):
     done = subprocess.run([sys.executable, "-m", "amp_migrate", "--help"], cwd=folder, capture_output=True)
     assert done.stdout.startswith(b"Usage: amp-migrate ")
+
+
+def test_an_option_without_its_dashes_is_asked_for(folder, invoke):
+    done = invoke("undo")
+    assert done.exit_code == 2 and "undo: no such file or directory. Did you mean amp-migrate --undo?" in done.stderr
+    (folder / "check").mkdir()
+    assert "Did you mean" not in invoke("check").stderr
+
+
+def test_a_script_that_is_misspelled_is_asked_for(folder, invoke):
+    (folder / "main.py").write_text(TRAIN)
+    assert "mian.py: no such file or directory; did you mean main.py?" in invoke("mian.py").stderr
+    assert "mian.py: there is no such script; did you mean main.py?" in invoke("verify", "mian.py").stderr
+
+
+def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invoke):
+    def next_steps(**files):
+        for name in ("requirements.txt", "pyproject.toml"):
+            (folder / name).unlink(missing_ok=True)
+        for name, text in files.items():
+            (folder / name.replace("_", ".")).write_text(text)
+        (folder / "train.py").write_text(TRAIN)
+        lines = invoke("train.py", "-w", "--allow-dirty").stderr.splitlines()
+        return [line for line in lines if "list the runtime" in line]
+
+    (line,) = next_steps(requirements_txt="numpy\ntorch>=2.4\n")
+    assert line.startswith("next: list the runtime in requirements.txt, where torch is: ")
+    assert next_steps() == []
+    assert next_steps(requirements_txt="numpy  # for torch\n") == []
+    assert next_steps(requirements_txt="torchvision\n") == []
+    assert next_steps(requirements_txt="torch\namp-runtime\n") == []
+    (line,) = next_steps(pyproject_toml='[project]\ndependencies = ["torch>=2.4"]\n')
+    assert "pyproject.toml" in line

@@ -25,7 +25,6 @@ MODES = [
 ]
 TOLD = {
     "AMP821": "schedules count skipped steps on either target; the script's own are kept",
-    "AMP909": "gradients are averaged in every small step: right, and slower than no_sync",
 }
 """What it does find, each with the reason why the migration leaves it."""
 _ALONE = {

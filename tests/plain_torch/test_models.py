@@ -756,3 +756,28 @@ def test_each_limit_is_a_note_of_its_own_and_the_first_matters_most(tmp_path: Pa
     found = _kept(tmp_path, trained(step, model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
     assert len(found) > 2 and not any("; batch norm" in text for text in found)
     assert "several GPUs" in found[0] and any("batch norm" in text for text in found[1:])
+
+
+def test_where_gradients_are_averaged_is_said_as_it_is(tmp_path: Path) -> None:
+    """Accumulated ones are averaged at the step by the runtime, and in each backward pass by the wrapper."""
+    (tmp_path / "train.py").write_text(
+        """import torch
+from torch import nn
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 4))
+for i, (x,) in enumerate(torch.utils.data.DataLoader(data, batch_size=8)):
+    (model(x).square().mean() / 4).backward()
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        encoding="utf-8",
+    )
+    said = {}
+    for target in ("runtime", "torch"):
+        edits = migrate(tmp_path / "train.py", Options(target=target, ddp=True)).edits
+        said[target] = " ".join(edit.message for edit in edits if edit.code == "AMP108")
+    assert "averaged at the step, because" in said["runtime"]
+    assert "averaged in each backward pass" in said["torch"] and "at the step" not in said["torch"]

@@ -43,3 +43,4 @@ def test_nothing_of_the_runtime_is_left(case: Case) -> None:
 def test_a_second_run_changes_nothing(case: Case, tmp_path: Path) -> None:
     report, _ = migrated(tmp_path, case.after, options_of(case))
     assert report.changes == ()
+    assert not any(note.code == "AMP180" for note in report.notes)

@@ -228,6 +228,8 @@ def test_a_given_version_has_a_page_without_rules(several):
     given = Migration(Run(updates=several.run.updates))
     content = page(given, evidence())
     assert content.files and not content.rules
+    assert not {"Rules", "Left alone"} & {tile.label for tile in content.tiles}
+    assert {"Rules", "Left alone"} <= {tile.label for tile in page(several).tiles}
     assert '<h2 id="rules-title">' not in render_html(given, evidence())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from amp_migrate.verify.checks import CHECKS
-from amp_migrate.verify.checks.band import deviation
+from amp_migrate.verify.checks.band import Deviation, deviation
 from amp_migrate.verify.checks.loaders import training_loaders
 from amp_migrate.verify.evidence import Check, Evidence, from_json
 from amp_migrate.verify.plan import (
@@ -473,7 +473,7 @@ def test_each_backward_call_is_judged_on_its_own_curve() -> None:
     other = tuple(step if step.loss > 1 else replace(step, loss=0.2) for step in right)
     where = deviation(right, other)
     assert where is not None and where.size == pytest.approx(1.0)
-    assert where.where == "train.py:40"
+    assert where.farthest.where == "train.py:40"
 
 
 def test_lines_that_moved_are_the_same_backward_calls() -> None:
@@ -497,6 +497,39 @@ def test_an_original_without_finite_losses_cannot_be_compared_with() -> None:
 def test_the_largest_deviation_is_said_with_its_place() -> None:
     values = [*FLAT[:10], *(1.04 for _ in range(10))]
     assert "4 %" in level(values, FLAT).message and SITE in level(values, FLAT).message
+
+
+FALLING = [5.0, 3.0, 1.0, 0.9, 1.1, 1.0, 0.9, 1.1]
+
+
+def apart(right: Sequence[float], other: Sequence[float]) -> Deviation:
+    steps = [tuple(Backward(loss, at, site=SITE) for at, loss in enumerate(losses)) for losses in (right, other)]
+    where = deviation(*steps)
+    assert where is not None
+    return where
+
+
+def test_the_distance_that_is_said_is_the_largest_that_the_table_of_losses_holds() -> None:
+    """A large loss scatters less by its size: what scatter leaves of the distance is the largest there."""
+    where = apart(FALLING, [5.0001, *FALLING[1:-1], FALLING[-1] + 0.0102])
+    assert (where.farthest.step, where.unexplained.step) == (8, 1)
+    assert str(where) == f"by 0.58 %, at step 8 ({SITE})"
+
+
+def test_where_scatter_explains_the_least_is_said_besides_the_largest_distance() -> None:
+    where = apart(FALLING, [8.0, *FALLING[1:-1], FALLING[-1] + 1.2])
+    assert (where.farthest.step, where.unexplained.step) == (8, 1)
+    assert "by 69 %, at step 8" in str(where) and "largest at step 1, " in str(where)
+
+
+def test_single_losses_are_said_where_a_mean_hides_them() -> None:
+    said = level([1.0] * 10 + [1.04] + [1.0] * 9, FLAT).message
+    assert "by 1 %, at step" in said and "single losses by up to 4 %, at step 11" in said
+
+
+def test_nothing_is_explained_by_scatter_that_leaves_the_tolerance() -> None:
+    """A distance beyond the tolerance is none within it, though scatter explains it."""
+    assert level([5.0001, *FALLING[1:-1], FALLING[-1] + 0.12], FALLING).verdict == "unproved"
 
 
 def half(*steps: Backward, asked: Asked = ASKED) -> Check | None:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from amp_migrate.lint.baseline import Baseline
     from amp_migrate.out.delivery import Delivery
-    from amp_migrate.out.summary import Summary
+    from amp_migrate.out.summary import Failure, Summary
+    from amp_migrate.run.known_declines import Declines
     from amp_migrate.run.migration import Run
 
 _DIFFS, _DOCUMENTS = ("diff", "cells"), ("json", "github", "sarif", "rdjson")
@@ -296,6 +297,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     from amp_migrate.installation import install_magic
     from amp_migrate.launch.launches import launches
     from amp_migrate.out.terminal import plural
+    from amp_migrate.problems import shown
     from amp_migrate.projects import project_folder
     from amp_migrate.run import discovery
     from amp_migrate.run.deciding import MigrationJob
@@ -347,7 +349,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     _report(arguments["reports"], run, settings.options, summary)
     if arguments["write_baseline"]:
         return _write_baseline(arguments["write_baseline"], run, settings, summary)
-    declines = declines_of(run, _baseline(settings), given)
+    declines = declines_of(run, _baseline(settings), given, settings.options)
     done = _deliver(arguments, settings, summary, run, paths, given)
     if done.problems:
         # Before all that would read as if it had been written.
@@ -362,8 +364,15 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
     summary.unreached(scripts, run)
     if declines.known:
         summary.line(f"{plural(declines.known, 'declined step')} in the baseline")
+    if declines.stale and settings.baseline and not run.problems:
+        entries = "entry has" if declines.stale == 1 else "entries have"
+        name = shown(settings.baseline)
+        summary.line(
+            f"note: {name}: {declines.stale} {entries} no such step any more; --write-baseline {name} renews the list"
+        )
+    failure = _failure(arguments, settings, run, declines)
     if run.reports:
-        summary.counts(run)
+        summary.counts(run, fails=bool(failure))
     if not arguments["check"] and not _wants_text(arguments):
         summary.launches(run.launches)
         if not run.problems:
@@ -375,8 +384,23 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
             summary.problem(problem)
     if run.problems:
         return ExitCode.ERROR
-    due = arguments["check"] and (run.updates or declines.added)
-    return ExitCode.FOUND if due or (settings.strict and declines.new) else ExitCode.FINE
+    if failure:
+        summary.failed(failure)
+    return ExitCode.FOUND if failure else ExitCode.FINE
+
+
+def _failure(arguments: dict[str, Any], settings: Settings, run: Run, declines: Declines) -> Failure:
+    """What makes a run fail that found no error."""
+    from amp_migrate.out.summary import Failure
+    from amp_migrate.problems import shown
+
+    fails_by_added = arguments["check"] or settings.strict
+    return Failure(
+        len(run.updates) if arguments["check"] else 0,
+        len(declines.added) if fails_by_added else 0,
+        len(declines.new) - len(declines.added) if settings.strict else 0,
+        f"--write-baseline {shown(settings.baseline) if settings.baseline else 'FILE'}",
+    )
 
 
 def _baseline(settings: Settings) -> Baseline | None:
@@ -391,13 +415,12 @@ def _write_baseline(path: Path, run: Run, settings: Settings, summary: Summary) 
     from amp_migrate.lint.baseline import render_baseline
     from amp_migrate.out.terminal import plural
     from amp_migrate.problems import shown
-    from amp_migrate.run.known_declines import declines_of
+    from amp_migrate.run.known_declines import declines_of, mode_of
     from amp_migrate.write.replacing import Replacement, replace_all
 
     path = path.absolute()
-    found = declines_of(run, None, None).all
-    mode = f"{settings.options.opt_level}{' ddp' if settings.options.ddp else ''}"
-    data = render_baseline(path, mode, found).encode("utf-8", "backslashreplace")
+    found = declines_of(run, None, None, settings.options).all
+    data = render_baseline(path, mode_of(settings.options), found).encode("utf-8", "backslashreplace")
     if problem := replace_all([Replacement(path, data, None, path)]):
         raise UserError(str(problem))
     for problem in run.problems:

@@ -95,12 +95,16 @@ class CommandWithOthers(SectionedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options; of those that an unknown one may mean, the nearest is named alone.
 
-        A first word that is nearly that of another command, and no path, is an error: nothing is done with the rest.
+        A first word that is nearly that of another command, or an option without its dashes, and no path, is an error:
+        nothing is done with the rest.
         """
         first = args[0] if args else ""
         if first.isalpha() and not ctx.resilient_parsing and not os.path.lexists(first):
             for name in difflib.get_close_matches(first, [*self.others, COMPLETION], n=1, cutoff=0.75):
                 raise click.UsageError(f"{first}: no such file or directory. Did you mean {ctx.info_name} {name}?", ctx)
+            if any(f"--{first}" in param.opts for param in self.params):
+                meant = f"{ctx.info_name} --{first}"
+                raise click.UsageError(f"{first}: no such file or directory. Did you mean {meant}?", ctx)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -120,6 +120,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
 
 
 def _verify(arguments: dict[str, Any]) -> int:
+    from amp_migrate.run.discovery import meant
     from amp_migrate.verify.copies import project_of, workplace
     from amp_migrate.verify.environment import interpreter_environment
     from amp_migrate.verify.making import make_all
@@ -135,7 +136,7 @@ def _verify(arguments: dict[str, Any]) -> int:
     progress = Progress(arguments["color"], arguments["quiet"], arguments["verbose"])
     script: Path = arguments["script"]
     if not script.is_file():
-        raise click.UsageError(f"{script}: there is no such script.")
+        raise click.UsageError(f"{script}: there is no such script{meant(script)}")
     find = partial(project_of, script, Path.cwd(), as_module=arguments["as_module"])
     versions = _versions(arguments, find())
     project = find(arguments["links"], modules=versions.modules)

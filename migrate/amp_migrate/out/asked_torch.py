@@ -18,6 +18,8 @@ _MAX_SIZE = 200_000
 _PIN = re.compile(
     r"""(?<![\w.-])(?:py)?torch["']?\s*((?:(?:===?|~=|[<>]=?|!=|=)\s*["']?[\^~=]*[\d.]+[\w.*+]*["']?,?\s*)+)"""
 )
+_TORCH = re.compile(r"""^[^#\n]*(?<![\w.-])(?:py)?torch(?![\w.-])""", re.MULTILINE)
+_RUNTIME = re.compile(r"amp[-_](?:runtime|migrate)")
 _BOUND = re.compile(r"""(===?|~=|<=?|(?<![<>!=~])=)\s*["']?([\^~]?)=*(\d+(?:\.\d+)*)""")
 
 
@@ -29,19 +31,39 @@ class Asked(NamedTuple):
     text: str
 
 
+def lacks_runtime(entry: Path) -> Path | None:
+    """The first file of a script's project that lists torch, where none lists the runtime, which the script needs now.
+
+    A project that has such files but names torch in none of them has it from elsewhere, and the runtime too. One that
+    has a copy of the runtime needs no other.
+    """
+    root = project_root(entry.resolve())
+    texts = dict(_texts(root))
+    if any((folder / "amp_runtime").is_dir() for folder in (root, entry.resolve().parent)):
+        return None
+    if any(_RUNTIME.search(text) for text in texts.values()):
+        return None
+    return next((path for path, text in texts.items() if _TORCH.search(text)), None)
+
+
 def asked_older(entry: Path) -> Asked | None:
     """The first requirement of a script's project that keeps torch below :data:`NEEDED`; None where nothing does."""
     root = project_root(entry.resolve())
-    for path in _requirements(root):
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MAX_SIZE else ""
-        except OSError:
-            continue
+    for path, text in _texts(root):
         for number, line in enumerate(text.splitlines(), start=1):
             found = _PIN.search(line.split("#")[0])
             if found is not None and any(_is_older(*bound.groups()) for bound in _BOUND.finditer(found[1])):
                 return Asked(path, number, found[0].strip(" \t,\"'"))
     return None
+
+
+def _texts(root: Path) -> Iterator[tuple[Path, str]]:
+    """What the files say that list requirements."""
+    for path in _requirements(root):
+        try:
+            yield path, path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MAX_SIZE else ""
+        except OSError:
+            continue
 
 
 def _requirements(root: Path) -> Iterator[Path]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from amp_rules.plan.declining import ASKED_APEX, ASKED_DISTRIBUTION, ASKED_PRECISION, NEEDS_PRECISION
-from amp_rules.plan.notes import in_order
+from amp_rules.plan.declining import NEEDS_PRECISION
+from amp_rules.plan.notes import NOT_SCALED, in_order
 from amp_rules.plan.report import Edit, Note, Refusal, Report
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.skipped import ON_PURPOSE
 from amp_rules.source.text import SourceError, SourceFile
 
 from amp_migrate.notebook.source import NotebookSource, load
@@ -28,7 +29,6 @@ FORMATS = ("github", "sarif", "rdjson")
 _TOOL = "amp-migrate"
 # Imports only make room for what the other rewrites do.
 _IMPORTS = ("AMP101", "AMP408")
-_ASKED = tuple(rule.code for rule in (ASKED_PRECISION, ASKED_DISTRIBUTION, ASKED_APEX))
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 # Every change of a file has an edit; should one be missing, the suggestion is still to be complete.
 _UNNAMED = Label("", _TOOL, "Belongs to the migration.", 0)
@@ -135,7 +135,7 @@ def _open(report: Report) -> Iterator[Refusal]:
     told = {(item.path, item.cell, item.span) for item in report.refusals if item.code != NEEDS_PRECISION.code}
     for item in report.refusals:
         again = item.code == NEEDS_PRECISION.code and (item.path, item.cell, item.span) in told
-        if not again and item.code not in _ASKED and outcomes.get(item.unit) != "already":
+        if not again and item.code not in ON_PURPOSE and outcomes.get(item.unit) != "already":
             yield item
 
 
@@ -177,7 +177,9 @@ def _notes(run: Run, given: SourceFile | None) -> Iterator[Remark]:
     """Yield one remark for each note, once for each place."""
     texts = _Texts(run, given)
     for item in in_order(note for report in run.reports for note in report.notes):
-        yield _remark(item, "note", item.text, item.text, texts.of(item), {})
+        # What fails a check is more than something to know.
+        level: Level = "warning" if item.code == NOT_SCALED.code else "note"
+        yield _remark(item, level, item.text, item.text, texts.of(item), {})
 
 
 def _read(path: Path) -> SourceFile:
@@ -284,7 +286,7 @@ def _pages() -> Iterator[RulePage]:
     """Yield what is to be known of each rule, by code."""
     from amp_rules.plan.refusal_pages import all_reasons
 
-    reasons = {rule.code for rule in all_reasons()}
+    reasons = {rule.code for rule in all_reasons()} | {NOT_SCALED.code}
     for code, rule in sorted(_rules().items()):
         level: Level = "warning" if code in reasons else "note"
         severity = "warning" if code in reasons else "recommendation"

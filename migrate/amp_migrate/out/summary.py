@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rules.plan.notes import OWN_LEFT, OWN_PRECISION_STAYS
+from amp_rules.plan.notes import NOT_SCALED, OWN_LEFT, OWN_PRECISION_STAYS
 from amp_rules.plan.report import Edit, Note, Outcome, Refusal, Report, Unit
+from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
-from amp_migrate.out.asked_torch import NEEDED, asked_older
+from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -35,6 +36,26 @@ _STYLES: dict[Outcome, str] = {
     "not requested": "dim",
     "not applicable": "dim",
 }
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run that found no error fails.
+
+    Attributes:
+        due: number of files that ``--check`` would change.
+        added: number of steps that came into a migrated script.
+        declined: number of steps that were declined, where that fails.
+        listing: the option that lists known steps.
+    """
+
+    due: int
+    added: int
+    declined: int
+    listing: str
+
+    def __bool__(self) -> bool:
+        return bool(self.due or self.added or self.declined)
 
 
 @dataclass
@@ -93,9 +114,33 @@ class Summary(Messages):
         if len(missed) > _LISTED:
             self.line(("note: ", "bold"), f"and {len(missed) - _LISTED} more such files")
 
-    def counts(self, run: Run) -> None:
-        """Print the number of edits, by rule; of what was to be written and could not be, none."""
+    def failed(self, failure: Failure) -> None:
+        """Print what fails a check, and what to do next."""
+        parts, steps = [], []
+        if failure.due:
+            parts.append(f"{plural(failure.due, 'file')} {_be(failure.due)} due to change")
+            steps.append("write what is due with -w in place of --check")
+        left = []
+        if failure.added:
+            parts.append(f"{plural(failure.added, 'step')} came into a migrated script ({NOT_SCALED.code})")
+            left.append("write each step as it says above")
+        if failure.declined:
+            parts.append(f"{plural(failure.declined, 'step')} {_be(failure.declined)} declined (--strict)")
+            left.append("do by hand what is said above")
+        if left:
+            steps += [*left, "keep a step as it is with `# amp: skip`", f"or list it with {failure.listing}"]
+        self.line(("failed: ", "red"), f"{'; '.join(parts)}. Next: {', '.join(steps)}")
+
+    def counts(self, run: Run, *, fails: bool = False) -> None:
+        """Print the number of edits, by rule; of what was to be written and could not be, none.
+
+        Args:
+            run: what came of all scripts.
+            fails: whether the run fails by something else than what it changes, which is said then.
+        """
         kept = run.updates.keys() - self.unwritten
+        if not kept and fails:
+            return
         if not kept:
             self.line("nothing was written" if run.updates else "nothing to change")
             return
@@ -132,12 +177,16 @@ class Summary(Messages):
             steps.append(f"compare with full precision: {comparison}")
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
-            launch = f"torchrun --nproc-per-node N {scripts[distributed[0].entry]}"
+            launch = f"torchrun --standalone --nproc-per-node N {scripts[distributed[0].entry]}"
             steps.insert(0, f"launch N processes: {launch}")
         if needs_runtime and not trains_here():
             from amp_migrate.installation import runtime_line
 
             steps.append(f"where it trains: {runtime_line()}, or copy the runtime with --vendor")
+        if needs_runtime and (unlisted := lacks_runtime(migrated[0].entry)):
+            from amp_migrate.installation import runtime_requirement
+
+            steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {runtime_requirement()}")
         for step in steps:
             self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):
@@ -192,9 +241,9 @@ class Summary(Messages):
         else:
             self.line(
                 f"{shown(report.entry)}: precision ",
-                self._outcome(report, report.precision),
+                self._outcome(report, report.precision, "precision"),
                 ", distribution ",
-                self._outcome(report, report.distribution),
+                self._outcome(report, report.distribution, "distribution"),
                 f" except for what {OWN_LEFT.code} names"
                 if report.distribution == "completed" and _is_left(report)
                 else "",
@@ -223,11 +272,17 @@ class Summary(Messages):
         for note in report.notes if not is_silent else ():
             if note not in noted:
                 where = place(note.path, note.line, cell=note.cell)
-                self.line(f"  note: {where}: ", (f"{note.code} {note.name}", "cyan"), f": {note.text}")
+                label = f"{note.code} {note.name}"
+                if note.code == NOT_SCALED.code:  # which fails a check
+                    self.line(f"  {where}: ", (label, "yellow"), f": {note.text}")
+                else:
+                    self.line(f"  note: {where}: ", (label, "cyan"), f": {note.text}")
         noted.update(report.notes)
 
-    def _outcome(self, report: Report, outcome: Outcome) -> tuple[str, str]:
+    def _outcome(self, report: Report, outcome: Outcome, unit: Unit) -> tuple[str, str]:
         """The word for what became of a unit, and its style; nothing is migrated that was not written."""
+        if outcome == "declined" and is_skipped(report, unit):
+            return "skipped", "dim"
         if outcome in _DONE and any(change.path.resolve() in self.unwritten for change in report.changes):
             return "not written", "red"
         return outcome, _STYLES[outcome]
@@ -259,6 +314,10 @@ def _kept_precision(report: Report) -> Edit | None:
     if not any('opt_level="O0"' in change.after for change in report.changes):
         return None
     return next((edit for edit in report.edits if edit.message == OWN_PRECISION_STAYS), None)
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _is_left(report: Report) -> bool:

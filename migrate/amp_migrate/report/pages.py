@@ -230,7 +230,7 @@ def page(migration: Migration, evidence: Evidence | None = None) -> Page:
         reach_label=reach_label(evidence.verdict) if evidence else "",
         in_the_way=in_the_way(evidence) if evidence else (),
         checks=worst_first(evidence.checks) if evidence else (),
-        tiles=tuple(_tiles(files, counts, left, evidence, measured, options.opt_level)),
+        tiles=tuple(_tiles(files, evidence, measured, options.opt_level)) + _decided_tiles(run, counts, left),
         scripts=_scripts(run, names),
         files=files,
         rules=tuple((note, counts[code]) for code, note in notes_on(counts).items()),
@@ -382,21 +382,20 @@ def _outcome(run: Run, evidence: Evidence | None) -> tuple[str, Tone, str]:
     return "Not verified", "open", "Nothing was run yet: `amp-migrate verify` compares the script before and after."
 
 
-def _tiles(
-    files: Sequence[FilePart],
-    counts: Counter[str],
-    left: Sequence[Remark],
-    evidence: Evidence | None,
-    measured: Measures | None,
-    level: str,
-) -> list[Tile]:
+def _tiles(files: Sequence[FilePart], evidence: Evidence | None, measured: Measures | None, level: str) -> list[Tile]:
     tiles = measured_tiles(evidence, measured, level) if evidence and measured else []
     hunks = sum(len(file.hunks) for file in files)
     lines = f"+{sum(file.added for file in files)} −{sum(file.removed for file in files)} lines"
     tiles.append(Tile("Changed", plural(len(files), "file"), f"{plural(hunks, 'hunk')}, {lines}"))
-    tiles.append(Tile("Rules", str(len(counts)), plural(counts.total(), "edit")))
-    tiles.append(Tile("Left alone", str(len(left)), "with a reason each" if left else "nothing was refused"))
     return tiles
+
+
+def _decided_tiles(run: Run, counts: Counter[str], left: Sequence[Remark]) -> tuple[Tile, ...]:
+    """What the migration decided; nothing of versions that were given, of whose making nothing is known."""
+    if not run.reports and not run.problems:
+        return ()
+    rules = Tile("Rules", str(len(counts)), plural(counts.total(), "edit"))
+    return rules, Tile("Left alone", str(len(left)), "with a reason each" if left else "nothing was refused")
 
 
 def measured_tiles(evidence: Evidence, measured: Measures, level: str) -> list[Tile]:

@@ -99,7 +99,7 @@ def discover(
 def _unsuitable(path: Path) -> str | None:
     """Say why a named path is neither a Python file nor a notebook, or return None."""
     if not path.exists():
-        return f"no such file or directory{_meant(path)}" if not path.is_symlink() else "is a link to nothing"
+        return f"no such file or directory{meant(path)}" if not path.is_symlink() else "is a link to nothing"
     if path.suffix in (".py", ".pyw", NOTEBOOK):
         return None if path.is_file() else "is not a regular file"
     if not path.suffix and path.is_file():
@@ -110,7 +110,7 @@ def _unsuitable(path: Path) -> str | None:
     return "is not a Python file (.py)"
 
 
-def _meant(path: Path) -> str:
+def meant(path: Path) -> str:
     """Ask whether a file beside a path that does not exist was meant; empty if none has such a name."""
     try:
         names = [item.name for item in path.parent.iterdir() if item.suffix in (".py", NOTEBOOK) or item.is_dir()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,14 +175,30 @@ def since(script: Path, revision: str) -> Versions:
     if path in files and files[path] is None:
         raise UserError(f"--base {revision}: {shown(script)} was not there")
     if not files:
-        raise NothingShownError(f"nothing has changed since {revision}, so there is nothing to compare")
+        raise NothingShownError(
+            f"nothing has changed since {revision}, so there is nothing to compare{_earlier(revision)}"
+        )
     modules = modules_of(path)
+    is_same = files.keys().isdisjoint(modules)
+    if is_same and not any(file.suffix == ".py" for file in files):
+        raise NothingShownError(
+            f"{shown(script)} and what it imports are the same as in {revision}, so there is nothing to compare"
+            f"{_earlier(revision)}"
+        )
+    # A module that is found while the script runs may differ.
+    same = f"{shown(script)} and what it is seen to import are the same as in {revision}{_earlier(revision)}"
     before = [files.get(file) or (b"" if file in files else _read(file)) for file in modules]
-    return Versions(
+    made = Versions(
         original=files,
         uses_apex=b"apex" in before[0],
         **_made_by_hand({file: _read(file) for file in modules}, before),
     )
+    return replace(made, notes=(f"{same}.", *made.notes)) if is_same else made
+
+
+def _earlier(revision: str) -> str:
+    """What to name in place of the last commit, which may hold the migration already."""
+    return "; where the migration is committed already, --base HEAD~1 is the state before" if revision == "HEAD" else ""
 
 
 def _made_by_hand(texts: Mapping[Path, bytes], before: Sequence[bytes]) -> dict[str, Any]:
@@ -217,8 +233,8 @@ def _nothing(report: Report) -> str:
     lines = [f"nothing to verify: {reason} ({shown(report.entry)})", *_declined(report)]
     if report.precision == "already":
         lines.append(
-            "--base REVISION compares with an earlier version of it (HEAD: the last commit), "
-            "--against PATH with another file"
+            "--base REVISION compares with an earlier version of it (HEAD: the last commit; HEAD~1: the one before, "
+            "where the migration is committed), --against PATH with another file"
         )
     return "\n       ".join(lines)
 

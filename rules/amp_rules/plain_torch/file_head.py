@@ -11,6 +11,7 @@ from amp_rules.plain_torch.uses import import_of_runtime
 from amp_rules.source.head import import_place
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.torch.distributed import WORLD_SIZE_READ
 
 _STANDARD = sys.stdlib_module_names
 
@@ -76,7 +77,7 @@ class Helper:
 
 RANK = Constant("RANK", 'int({os}.environ.get("RANK", "0"))')
 LOCAL_RANK = Constant("LOCAL_RANK", 'int({os}.environ.get("LOCAL_RANK", "0"))')
-WORLD_SIZE = Constant("WORLD_SIZE", 'int({os}.environ.get("WORLD_SIZE", "1"))')
+WORLD_SIZE = Constant("WORLD_SIZE", WORLD_SIZE_READ)
 DEVICE_TYPE = Constant("DEVICE_TYPE", '"cuda" if {torch}.cuda.is_available() else "cpu"')
 USE_AMP = Constant("USE_AMP", '%(where)s{os}.environ.get("AMP_OPT_LEVEL", "%(level)s") != "O0"')
 AMP_DTYPE = Constant("AMP_DTYPE", "%(dtype)s")

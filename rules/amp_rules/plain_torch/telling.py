@@ -26,6 +26,8 @@ _SAID = {
     "the runtime's names": "what the new code reads",
     "gets its precision and joins the other ranks": "joins the other ranks, which average its gradients",
 }
+_AT_THE_STEP = re.compile(r"gradients are averaged at the step, because (.*?)(?=; |$)")
+_IN_EACH_PASS = r"they are averaged in each backward pass, although \1: right, and slower than once a step"
 _JOINING = "the processes join before the data is split"
 _SWITCH = "AMP_OPT_LEVEL=O0 turns mixed precision off"
 
@@ -100,6 +102,8 @@ def of_migration(report: Report, changes: Sequence[FileChange], *, distributed: 
             message = edit.message
             for said, true in _SAID.items():
                 message = message.replace(said, true)
+            # What must be averaged there is declined; what is left may be averaged at any time.
+            message = _AT_THE_STEP.sub(_IN_EACH_PASS, message)
             if edit.code in _STARTS and message != _SAID["the runtime's names"]:
                 message = "; ".join(start)
             found.append(replace(edit, message=message))

@@ -25,6 +25,7 @@ from amp_rules.plan import (
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
+from amp_rules.plan.added_since import added, with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
 from amp_rules.plan.apex.stages import uses_apex
 from amp_rules.plan.context import Change, Context
@@ -42,6 +43,7 @@ from amp_rules.plan.report import Edit, FileChange, Note, Outcome, Refusal, Repo
 from amp_rules.plan.selection import Selection, without_step
 from amp_rules.plan.shards.embeddings import has_large, of_whole_tables, tables_not_sharded
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
+from amp_rules.plan.skipped import with_skipped
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled import without_idle_steps
@@ -112,6 +114,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]
+    report = with_skipped(report, modules, selection)
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = npu_notes(modules) if report.changes else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
@@ -157,12 +160,13 @@ def _decided(program: Program, selection: Selection) -> Report:
     if migrated is not None:
         return migrated if options.target == "runtime" else _without_runtime(program, options, migrated)
     if options.target == "runtime":
-        return _decided_now(program, selection)
+        return with_added(_decided_now(program, selection), program)
     # Seventy files, which others do not need.
     from amp_rules.plain_torch.stage import in_plain_torch
 
     alone = Selection.of(replace(options, ddp=False))
-    return in_plain_torch(_decided_now(program, selection), program, options, lambda: _decided_now(program, alone))
+    report = in_plain_torch(_decided_now(program, selection), program, options, lambda: _decided_now(program, alone))
+    return with_added(report, program)
 
 
 def _decided_now(program: Program, selection: Selection) -> Report:
@@ -501,21 +505,14 @@ def _without_runtime(program: Program, options: Options, report: Report) -> Repo
 
 
 def _added_since(program: Program) -> Iterator[Note]:
-    """What to say of backward passes that the scaler has no part in: steps that came after the migration."""
+    """What to say of steps that came after the migration to the runtime."""
     if any(_imports_parts_of_runtime(module) for module in program.flow.modules):
         # Apex's interface scales in ways of its own.
         return
-    for site in program.backwards:
-        # As in `torch.autograd.backward(amp.scaler.scale(losses))`.
-        function = site.loss.func if isinstance(site.loss, ast.Call) else None
-        if not (site.is_scaled or (isinstance(function, ast.Attribute) and function.attr == "scale")):
-            yield notes.note(
-                notes.NOT_SCALED,
-                site.module,
-                site.node,
-                f"`{site.module.text(site.node)}` is not scaled: this step came after the migration; `amp-lint "
-                "--explain AMP103` shows how it is written",
-            )
+    levels = [item.value for _, call in _init_calls(program) for item in call.keywords if item.arg == "opt_level"]
+    if levels and all(isinstance(level, ast.Constant) and level.value == "O0" for level in levels):
+        return  # full precision is meant
+    yield from added(program, "amp.scaler", "amp.autocast()")
 
 
 def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:

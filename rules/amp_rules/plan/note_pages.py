@@ -10,18 +10,28 @@ from amp_rules.plan.rule import Rule
 
 _PAGES = {
     notes.NOT_SCALED: """
-        A step came after the migration, and is not scaled.
+        A step came after the migration, and bypasses the scaler or autocast.
 
         ## What is noted
-        A backward pass of a script that starts the runtime already, whose loss the scaler has no part in.
+        In a script that starts the runtime, or that was migrated with `--target torch` (it reads `AMP_OPT_LEVEL`):
+
+        - a backward pass that the scaler has no part in: `loss.backward()`;
+        - an optimizer that steps around the scaler: `optimizer.step()`;
+        - a forward pass of a trained model that a scaled loss is computed from, with gradients and outside of autocast.
+
+        Not under `with amp.autocast(enabled=False):`, in what `amp.float_function` makes, or in a script that starts
+        the runtime with `opt_level="O0"`: there FP32 is meant. Nor where a branch trains without a scaler in place of
+        the one that has it, or under a context that is not known.
 
         ## Why
-        In fp16 the gradients of this step are not scaled and may become zero; a step of the scaler divides them by a
-        scale that they were not multiplied by.
+        In fp16 the gradients of a loss that is not scaled may become zero, and a step of the scaler divides them by a
+        scale that they were not multiplied by. A plain step takes gradients that are multiplied by it. A forward pass
+        outside of autocast is right, and as slow as before.
 
         ## What to do by hand
-        Write `amp.scaler.scale(loss).backward()` and `amp.scaler.step(optimizer)`, as the page of AMP103 shows; or
-        migrate the file as it was before the first migration.
+        Write `with amp.autocast():` around the computation of the loss, `amp.scaler.scale(loss).backward()` and
+        `amp.scaler.step(optimizer)`, as the page of AMP103 shows (`torch.autocast(...)` and `scaler` in plain PyTorch).
+        Or migrate the file as it was before the first migration. A comment `# amp: skip` at the line keeps it.
         """,
     notes.IN_FULL_PRECISION: """
         A step stays in full precision.

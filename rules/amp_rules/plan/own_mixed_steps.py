@@ -9,6 +9,7 @@ from functools import cached_property
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import Spared, uses
+from amp_rules.roles.autocast_contexts import may_cast
 from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
@@ -38,7 +39,7 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
     steps = _Steps(program, spared)
     own = [site for site in program.backwards if steps.has_own(site)]
     plain = [site for site in program.backwards if site not in own]
-    alone = [site for site in plain if not any(steps.is_instead_of(site, other) for other in own)]
+    alone = [site for site in plain if not any(is_instead_of(program, site, other) for other in own)]
     if not own or not alone:
         return
     places = ", ".join(_place(site, alone[0].module) for site in alone[:_MAX_NAMED])
@@ -108,7 +109,7 @@ class _Steps:
         if node in self._uses:
             return True
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            return any(not self._is_plain(item.context_expr, scope) for item in node.items)
+            return any(may_cast(self._program, item.context_expr, scope) for item in node.items)
         if scope is None or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
         return any(
@@ -116,14 +117,6 @@ class _Steps:
             for value in self._program.flow.values(node, scope)
             if value.kind in ("object", "external")
         )
-
-    def _is_plain(self, context: ast.expr, scope: Scope | None) -> bool:
-        if not isinstance(context, ast.Call) or scope is None:
-            return False
-        names = self._program.callee_names(context, scope)
-        if not names or self._program.flow.callees(context):
-            return False
-        return not any(name.startswith("contextlib.") or "autocast" in name for name in names)
 
     def _is_called_mixed(self, site: Site, depth: int = 0) -> bool:
         """Whether a place is run within a context that may be autocast."""
@@ -138,26 +131,29 @@ class _Steps:
             self._is_called_mixed(calling(caller), depth + 1) for caller in callers
         )
 
-    def is_instead_of(self, one: Site, other: Site) -> bool:
-        """Whether a round runs only one of the two steps, or one program does."""
-        mine, others = self._ways(one), self._ways(other)
-        return any(_is_choice(here, there) or self._are_alike(here[0], there[0]) for here in mine for there in others)
 
-    def _ways(self, site: Site, called: FunctionFacts | None = None, depth: int = 0) -> list[_Way]:
-        """The place, and the calls that lead to it, each with the function that it calls on the way."""
-        found = [(site, called)]
-        info = self._program.function_of(site.body)
-        if info is not None and depth <= _MAX_CALLERS:
-            for caller in self._program.flow.callers(info):
-                found += self._ways(calling(caller), info, depth + 1)
-        return found
+def is_instead_of(program: Program, one: Site, other: Site) -> bool:
+    """Whether a round runs only one of the two steps, or one program does."""
+    mine, others = _ways(program, one), _ways(program, other)
+    return any(_is_choice(here, there) or _are_alike(program, here[0], there[0]) for here in mine for there in others)
 
-    def _are_alike(self, one: Site, other: Site) -> bool:
-        """Methods of one name in different classes: ``Trainer.step`` and ``MixedTrainer.step``."""
-        mine, others = self._program.function_of(one.body), self._program.function_of(other.body)
-        if mine is None or others is None or mine is others or mine.name != others.name:
-            return False
-        return self._program.flow.class_of(mine) is not None
+
+def _ways(program: Program, site: Site, called: FunctionFacts | None = None, depth: int = 0) -> list[_Way]:
+    """The place, and the calls that lead to it, each with the function that it calls on the way."""
+    found = [(site, called)]
+    info = program.function_of(site.body)
+    if info is not None and depth <= _MAX_CALLERS:
+        for caller in program.flow.callers(info):
+            found += _ways(program, calling(caller), info, depth + 1)
+    return found
+
+
+def _are_alike(program: Program, one: Site, other: Site) -> bool:
+    """Methods of one name in different classes: ``Trainer.step`` and ``MixedTrainer.step``."""
+    mine, others = program.function_of(one.body), program.function_of(other.body)
+    if mine is None or others is None or mine is others or mine.name != others.name:
+        return False
+    return program.flow.class_of(mine) is not None
 
 
 def _is_choice(one: _Way, other: _Way) -> bool:

@@ -210,7 +210,10 @@ def _reason(rule: Rule, unit: Unit | None) -> Rule:
 def _refusal(found: _Unwanted, reason: Rule, options: Options) -> Refusal:
     rule = found.change.rule
     needs = f"`{_shown(found.change)}` needs {rule.code} ({rule.name})"
-    if found.skip is not None:
+    if found.skip is not None and not found.skip.codes:
+        message = f"skipped by `{found.skip.text}` ({rule.code} {rule.name})"
+        recipe = ""
+    elif found.skip is not None:
         message = f"{needs}, but `{found.skip.text}` {_where(found.skip, found.change.module)} as it is"
         recipe = (
             "take the comment away, or let it name only what can be left out, as in `# amp: skip[AMP301]`; or rewrite "

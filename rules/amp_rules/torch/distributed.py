@@ -99,6 +99,9 @@ RANK_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI
 LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
 """The same of its rank on its machine."""
 
+WORLD_SIZE_READ = 'int({os}.environ.get("WORLD_SIZE", "1"))'
+"""How a migration to plain PyTorch reads the number of processes; ``{os}`` is the module's name."""
+
 EXCHANGES = frozenset(
     f"torch.distributed.{name}"
     for name in (

@@ -23,7 +23,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import Traces, at, first_rank, lossy_runs, percent, relative, site_numbers
@@ -42,8 +42,8 @@ _FARTHER = 4
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """How far a curve is from another one, where it is farthest.
+class Place:
+    """How far two curves are apart at one backward call.
 
     Attributes:
         size: the relative distance of the smoothed curves.
@@ -51,7 +51,6 @@ class Deviation:
         step: which backward call that is, from 1.
         window: over how many losses the curves are smoothed.
         where: the backward call.
-        start: the largest distance at the beginning of a curve, before a training amplifies rounding.
     """
 
     size: float
@@ -59,7 +58,50 @@ class Deviation:
     step: int
     window: int
     where: str
-    start: float = 0.0
+
+    @property
+    def unexplained(self) -> float:
+        """The part of the distance that scatter does not explain; negative where it explains all."""
+        return self.size - self.scatter
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a curve is from another one.
+
+    Attributes:
+        farthest: where the smoothed curves are farthest apart.
+        unexplained: where the part of it that scatter does not explain is the largest.
+        single: where single losses are farthest apart.
+        start: the largest distance at the beginning of a curve, before a training amplifies rounding.
+    """
+
+    farthest: Place
+    unexplained: Place
+    single: Place
+    start: float
+
+    @property
+    def size(self) -> float:
+        """The largest relative distance of the smoothed curves."""
+        return self.farthest.size
+
+    def leaves(self, tolerance: float) -> bool:
+        """Whether the distance is somewhere larger than the tolerance and scatter together."""
+        return self.unexplained.unexplained > tolerance
+
+    def __str__(self) -> str:
+        far, left, single = self.farthest, self.unexplained, self.single
+        words = f"by {percent(far.size)}, at step {far.step} ({far.where})"
+        if far.window > 1:
+            words += f", smoothed over {plural(far.window, 'step')}"
+        if percent(single.size) != percent(far.size) and single.size > far.size:
+            words += f"; single losses by up to {percent(single.size)}, at step {single.step}"
+        if left.step != far.step and left.unexplained > 0:
+            words += (
+                f". What their scatter does not explain is largest at step {left.step}, {percent(left.unexplained)}"
+            )
+        return words
 
 
 @dataclass(frozen=True)
@@ -135,8 +177,7 @@ def stays_near(near: Near, steps: Sequence[Backward], skipped: int) -> tuple[Ver
     found = deviation(near.steps, steps)
     if found is None:
         return "unproved", "The original's losses are not finite, so there is nothing to compare."
-    over = f"at step {found.step} ({found.where}), smoothed over {plural(found.window, 'step')}"
-    message = f"The losses are farthest from {near.name}'s, by {percent(found.size)}, {over}.{more}"
+    message = f"The losses are farthest from {near.name}'s, {found}.{more}"
     if found.size <= near.tolerance:
         return "proved", message
     message += f" {percent(near.tolerance)} are allowed (--tolerance)."
@@ -174,14 +215,13 @@ def _beside_plain(near: Near, steps: Sequence[Backward], found: Deviation) -> tu
         return "proved", f"But {words}, and the first {alike} losses are the same: from there rounding is amplified."
     if own.size > near.tolerance:
         return "unproved", f"And {words}: half precision alone changes this training, so this cannot be decided."
-    if found.size <= near.tolerance + found.scatter:
-        scatter = percent(found.scatter)
+    scatter = percent(found.unexplained.scatter)
+    if not found.leaves(near.tolerance):
         return "unproved", f"The original's own losses scatter by {scatter}, so more --steps are needed to decide."
-    if found.size <= _FARTHER * own.size:
+    if found.unexplained.size <= _FARTHER * own.size:
         return "unproved", f"And {words}, which is not much less, so more --steps are needed to decide."
-    scatter = f"{percent(found.scatter)} are scatter, and {words}"
     hint = "Look with amp-lint for operations that are not exact enough in half, and keep them in float32."
-    return "disproved", f"{scatter}. {hint}"
+    return "disproved", f"{scatter} are scatter, and {words}. {hint}"
 
 
 def _alike(plain: RankTrace, steps: Sequence[Backward]) -> int:
@@ -229,16 +269,25 @@ def deviation(right: Sequence[Backward], other: Sequence[Backward]) -> Deviation
     """Compare the losses of two runs as far as both got, each backward call of the script by itself.
 
     Returns:
-        Where they are farthest apart, measured by how much of it scatter does not explain; None if no two finite
-        losses can be compared.
+        Where they are farthest apart; None if no two finite losses can be compared.
     """
     count = min(len(right), len(other))
     curves = list(_curves(right[:count], other[:count]))
-    found = [_of_curve(steps, pairs) for steps, pairs in curves if pairs]
-    if not found:
+    places = [_smoothed_places(steps, pairs) for steps, pairs in curves if pairs]
+    if not places:
         return None
-    farthest = max(found, key=lambda item: (item.size - item.scatter, item.size))
-    return replace(farthest, start=max(item.start for item in found))
+    every = [place for curve in places for place in curve]
+    singles = [place for steps, pairs in curves if pairs for place in _places(steps, pairs, 1)]
+    return Deviation(
+        max(every, key=_size),
+        max(every, key=lambda place: (place.unexplained, place.size)),
+        max(singles, key=_size),
+        max(curve[0].size for curve in places),
+    )
+
+
+def _size(place: Place) -> float:
+    return place.size
 
 
 def _curves(
@@ -263,9 +312,13 @@ def _curves(
         yield [(number, found) for number, _, found in both], [(step.loss, found.loss) for _, step, found in both]
 
 
-def _of_curve(steps: list[tuple[int, Backward]], pairs: list[tuple[float, float]]) -> Deviation:
+def _smoothed_places(steps: list[tuple[int, Backward]], pairs: list[tuple[float, float]]) -> list[Place]:
+    return _places(steps, pairs, max(1, min(_WINDOW, len(pairs) // _PARTS)))
+
+
+def _places(steps: list[tuple[int, Backward]], pairs: list[tuple[float, float]], window: int) -> list[Place]:
+    """How far the two losses of one backward call are apart at each of its steps, smoothed over a window."""
     right, other = [first for first, _ in pairs], [second for _, second in pairs]
-    window = max(1, min(_WINDOW, len(pairs) // _PARTS))
     typical = _mean([abs(loss) for loss in right])
     jumps = [(after - before) ** 2 for before, after in itertools.pairwise(right)]
     # Of the mean over a window, by the jumps from one loss to the next, which a trend hardly changes; of two curves.
@@ -276,9 +329,8 @@ def _of_curve(steps: list[tuple[int, Backward]], pairs: list[tuple[float, float]
         apart = abs(found - smooth) / size if size else (0.0 if found == smooth else math.inf)
         number, step = steps[index + window // 2]
         around = scatter / size if size else 0.0
-        places.append(Deviation(apart, around, number, window, at(step)))
-    farthest = max(places, key=lambda item: (item.size - item.scatter, item.size))
-    return replace(farthest, start=places[0].size)
+        places.append(Place(apart, around, number, window, at(step)))
+    return places
 
 
 def _smoothed(losses: Sequence[float], window: int) -> list[float]:

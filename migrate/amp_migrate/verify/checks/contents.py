@@ -56,7 +56,10 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     ]
     wrong = next((number for number, part in enumerate(other) if part), None)
     if wrong is None and any(common):
-        message = f"{plural(sum(map(len, common)), 'sample')} hold on {len(ranks)} ranks what they hold in one process."
+        message = (
+            f"The contents of {plural(sum(map(len, common)), 'sample')} are the same on {len(ranks)} ranks as in one "
+            "process."
+        )
         yield Check(ID, TITLE, "proved", message)
     elif wrong is not None and not all(other):
         # What all ranks have otherwise than one process, they may well have alike.

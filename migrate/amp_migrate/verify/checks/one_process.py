@@ -275,7 +275,7 @@ class _Comparison:
             f"Over {over} the losses differ by {percent(found.size)}, in the first step by {first:.1g} of their size."
         )
         apart = self._early()
-        if found.size > self.tolerance + found.scatter:
+        if found.leaves(self.tolerance):
             allowed = f"{percent(self.tolerance)} are allowed (--tolerance)"
             return "disproved", f"{message} {allowed}.{apart} Look at the optimizer's options and at the schedule."
         if apart:
@@ -284,7 +284,7 @@ class _Comparison:
                 f"{message}{apart} Either the optimizer steps otherwise, or the loss weights the samples.",
             )
         if found.size > self.tolerance:
-            return "unproved", f"{message} They scatter by {percent(found.scatter)}, so this says nothing."
+            return "unproved", f"{message} They scatter by {percent(found.farthest.scatter)}, so this says nothing."
         return "proved", message
 
     def _early(self) -> str:

@@ -135,13 +135,13 @@ class _Comparison:
 
     def summary(self) -> str:
         """What was compared."""
-        counts = f"{plural(self.compared, 'number')} of {plural(len(self.right), 'line')}"
+        lines = f"{plural(len(self.right), 'line')} of output {'holds' if len(self.right) == 1 else 'hold'}"
         left = (
             f"; {plural(self.left_out, 'number')} of steps, or of a rank's own batches, are left out"
             if self.left_out
             else ""
         )
-        return f"{counts.capitalize()} are about all samples, and no other rank prints{left}."
+        return f"{lines} {plural(self.compared, 'number')} about all samples, and no other rank prints{left}."
 
     # ---- lines ---------------------------------------------------------------------------------------------------
 

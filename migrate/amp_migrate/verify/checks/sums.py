@@ -38,7 +38,7 @@ def trains_alike(
     scaled = [replace(step, loss=step.loss * processes) for step, _ in losses]
     found = deviation([other for _, other in losses], scaled)
     tolerance, besides_scatter = allowed
-    if found is None or found.size > tolerance + (found.scatter if besides_scatter else 0.0):
+    if found is None or (found.leaves(tolerance) if besides_scatter else found.size > tolerance):
         return ""
     return (
         "The optimizer's steps do not depend on the size of the gradients: the first ones move the weights as far as "

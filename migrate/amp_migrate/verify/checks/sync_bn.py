@@ -60,7 +60,7 @@ def check(traces: Traces, asked: Asked) -> Iterator[Check]:
         return
     apart = f"On the same samples the losses differ by up to {percent(found.size)} from those of one process"
     if found.size > asked.tolerance and asked.sync_bn:
-        message = f"{alone} {apart}, at step {found.step}. {_WHAT_TO_DO}."
+        message = f"{alone} {apart}, at step {found.farthest.step}. {_WHAT_TO_DO}."
         yield Check(ID, TITLE, "disproved", message)
     else:
         why = "which is not much" if asked.sync_bn else "as was asked for"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import uses_framework
 from amp_rules.checks.common.wrapping import is_ddp
 from amp_rules.lint.check import Check, LintedFile
+from amp_rules.roles.written_processes import is_for_several
 from amp_rules.source.index import FileIndex
 from amp_rules.torch.idioms import NAMED_ACCUMULATION
 
@@ -51,8 +52,9 @@ class AccumulationWithoutNoSync(Check):
     ## When it is silent
 
     When `no_sync` or `require_backward_grad_sync` occurs in the file and is not chosen the wrong way round, when a
-    framework trains, and when the test of the step counts nothing that is called after accumulation, and no literal
-    number.
+    framework trains, where the model is wrapped under `if WORLD_SIZE > 1` as `amp-migrate --target torch` writes it
+    (its averages are right, and its report tells of them), and when the test of the step counts nothing that is called
+    after accumulation, and no literal number.
 
     ## Source
 
@@ -78,7 +80,11 @@ class AccumulationWithoutNoSync(Check):
                 self.report_in(file, chosen, f"{text} steps with its own gradients", severity="error")
         if index.words & _SAYS_SO or uses_framework(module):
             return
-        wraps = [module.dotted(call.func) or "" for call in index.calls if is_ddp(module, call)]
+        made = [call for call in index.calls if is_ddp(module, call)]
+        if made and all(is_for_several(module.module, call) for call in made):
+            # ``amp-migrate --target torch`` wrote it, and says itself that it averages in each small step.
+            return
+        wraps = [module.dotted(call.func) or "" for call in made]
         if not (wraps or file.mode.ddp) or any(name.startswith(("apex.", "amp_runtime.apex.")) for name in wraps):
             # Apex's wrapper has no ``no_sync``, and neither has the runtime's.
             return

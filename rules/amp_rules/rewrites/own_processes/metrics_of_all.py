@@ -5,7 +5,8 @@ After a loop over a loader with a `DistributedSampler`, counts and sums that are
 whole data set, are added up over the processes; means over the batches of one process, where they are given a name or
 given back, become the mean of all. An average meter of the project, as PyTorch's ImageNet example has it, that is made
 anew before the loop and read after it keeps the sum, the count and the average of all. Functions for that are written
-below the imports.
+below the imports, also where the script has the runtime: `amp.reduce_mean` knows the processes that
+`amp.init(ddp=True)` joined, and gives back the number of one process where a script joins its processes itself.
 
 ## Why
 Each process counts its own share. What is printed is then a part of the accuracy; which model is the best, when to stop
