@@ -30,8 +30,8 @@ _TIMES_DEVICES = (
     "multiplies by N, N*N in all: remove the factor"
 )
 _RATE_TIMES_DEVICES = (
-    "is for a batch that N GPUs share, which N processes have together: it stays right, where the batch of each process "
-    "is not multiplied by N as well"
+    "is for a batch that N GPUs share, which N processes have together: it stays right, where the batch of each "
+    "process is not multiplied by N as well"
 )
 
 
