@@ -806,3 +806,35 @@ def test_each_limit_is_a_note_of_its_own_and_the_first_matters_most(tmp_path: Pa
     found = _kept(tmp_path, trained(step, model=model, moved="model.cuda()\nmodel = nn.DataParallel(model)\n"))
     assert len(found) > 2 and not any("; batch norm" in text for text in found)
     assert "several GPUs" in found[0] and any("batch norm" in text for text in found[1:])
+
+
+# ---- exclusive branches ----------------------------------------------------------------------------------------------
+
+TWICE = (
+    HEAD[: HEAD.index("class Net")]
+    + """\
+if len(dataset) > 40:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    torch.save(model.state_dict(), "narrow.pt")
+else:
+    model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+)
+
+
+def test_a_wrapper_of_the_other_branch_is_another_model(tmp_path: Path) -> None:
+    after = distributed(tmp_path, TWICE)
+    assert after.count("model = DistributedDataParallel(model)") == 2
+    assert f'torch.save({_ITSELF}.state_dict(), "narrow.pt")' in after

@@ -222,6 +222,8 @@ def _overwrites(wrapping: _Source, other: _Source) -> bool:
         return False
     if blocks.body_of(module, later) is not blocks.body_of(module, first) or module.start(later) < module.start(first):
         return False
+    if blocks.choice_between(module, first, later) is not None:
+        return False  # in the other branch
     around = [item for item in blocks.enclosing(module, later) if not _is_guard(item)]
     return set(around) <= set(blocks.enclosing(module, first))
 
