@@ -660,8 +660,58 @@ main()
 )
 
 
-def test_a_model_that_its_trainer_moves_after_it_was_wrapped_declines(tmp_path: Path) -> None:
-    assert "after DistributedDataParallel wrapped it" in refused(tmp_path, MOVING.format(moved="pass"))
+def test_a_model_that_its_trainer_moves_is_wrapped_there(tmp_path: Path) -> None:
+    after = distributed(tmp_path, MOVING.format(moved="pass"))
+    moves = 'self.model = model.to("cuda" if torch.cuda.is_available() else "cpu")\n'
+    wraps = "        if WORLD_SIZE > 1:\n            self.model = DistributedDataParallel(self.model)\n"
+    assert moves + wraps in after and "model = nn.Linear(4, 1)\n" in after
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('        self.model = model.to("cuda"', '        self.model = model\n        if True: self.model.to("cuda"'),
+        ("    Trainer(model, optimizer).train()", "    for _ in range(2):\n        Trainer(model, optimizer).train()"),
+        ("    Trainer(model, optimizer).train()", "    if len(dataset):\n        Trainer(model, optimizer).train()"),
+        (
+            "    Trainer(model, optimizer).train()",
+            "    Trainer(model, optimizer)\n    Trainer(model, optimizer).train()",
+        ),
+    ],
+)
+def test_a_model_that_its_trainer_may_move_after_it_was_wrapped_declines(tmp_path: Path, old: str, new: str) -> None:
+    text = MOVING.format(moved="pass")
+    assert old in text
+    assert "after DistributedDataParallel wrapped it" in refused(tmp_path, text.replace(old, new))
+
+
+def test_a_model_that_is_trained_by_another_name_declines(tmp_path: Path) -> None:
+    """What its trainer moves and wraps is not what the steps run."""
+    text = MOVING.format(moved="pass").replace("self.model(x), y", "self.inner(x), y")
+    text = text.replace(
+        "        self.optimizer = optimizer\n", "        self.inner = model\n        self.optimizer = optimizer\n"
+    )
+    assert "made before DistributedDataParallel was put around it" in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("away", ["model.cpu()", 'model.to("cpu")', 'model.to(torch.device("cpu"))'])
+def test_a_model_that_leaves_its_device_between_steps_declines(tmp_path: Path, away: str) -> None:
+    """Its parameters come back without the hooks that average their gradients."""
+    text = MOVING.format(moved='model = model.to("cuda")').replace(
+        "            self.optimizer.step()\n",
+        f'            self.optimizer.step()\n            torch.save(self.{away}.state_dict(), "x.pt")\n'
+        '            self.model.to("cuda")\n',
+    )
+    assert "takes a model from its device between steps" in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "saved", ["best = copy.deepcopy(model)\n    best.cpu()\n", 'torch.save(model.cpu().state_dict(), "x.pt")\n']
+)
+def test_a_model_that_leaves_its_device_at_the_end_is_wrapped(tmp_path: Path, saved: str) -> None:
+    text = "import copy\n" + MOVING.format(moved='model = model.to("cuda")')
+    text = text.replace("optimizer).train()\n", f"optimizer).train()\n    {saved}")
+    assert "model = DistributedDataParallel(model)" in distributed(tmp_path, text)
 
 
 def test_a_model_that_was_on_its_device_before_is_wrapped(tmp_path: Path) -> None:
@@ -781,3 +831,35 @@ for i, (x,) in enumerate(torch.utils.data.DataLoader(data, batch_size=8)):
         said[target] = " ".join(edit.message for edit in edits if edit.code == "AMP108")
     assert "averaged at the step, because" in said["runtime"]
     assert "averaged in each backward pass" in said["torch"] and "at the step" not in said["torch"]
+
+
+# ---- exclusive branches ----------------------------------------------------------------------------------------------
+
+TWICE = (
+    HEAD[: HEAD.index("class Net")]
+    + """\
+if len(dataset) > 40:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    torch.save(model.state_dict(), "narrow.pt")
+else:
+    model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+)
+
+
+def test_a_wrapper_of_the_other_branch_is_another_model(tmp_path: Path) -> None:
+    after = distributed(tmp_path, TWICE)
+    assert after.count("model = DistributedDataParallel(model)") == 2
+    assert f'torch.save({_ITSELF}.state_dict(), "narrow.pt")' in after

@@ -193,7 +193,6 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "globals_functions": {"distribution": "AMP392"},
         "grad_accumulation": {"distribution": "AMP392"},
         "model_method_loss": {"distribution": "AMP392"},
-        "trainer_subclasses": {"distribution": "AMP392"},
         "find_by_name": {"distribution": "AMP392"},
         "multi_loss_retain_graph": {"distribution": "AMP392"},
         "trainer_other_files": {"distribution": "AMP392"},

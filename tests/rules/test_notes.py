@@ -50,6 +50,13 @@ def test_a_note_stands_at_its_line_and_is_told_once(path):
     assert found == expected(path) and found
 
 
+def test_a_rate_keeps_the_number_of_gpus_and_a_batch_does_not():
+    told = [item.text for item in noted(FOLDER / "AMP280" / "times_the_gpus.py").notes if item.code == "AMP280"]
+    rates = [text for text in told if "it stays right" in text]
+    assert [text.partition("`")[2].partition("`")[0] for text in rates] == ["args.lr * num_gpus"]
+    assert sum("remove the factor" in text for text in told) == 2
+
+
 def test_every_code_has_its_cases_and_its_page():
     codes = {rule.code for rule in notes.ALL}
     assert {folder.name for folder in FOLDER.iterdir()} == codes - OF_FILES

@@ -62,25 +62,37 @@ class AveragedPasses:
             return self._decline(item.use, f"`{site.module.text(site.node)}` {reason}", recipe, site)
         delayed = item.use.keyword("delay_allreduce")
         if not (isinstance(delayed, ast.Constant) and delayed.value is True):
+            if item.moved is not None and self._loose(item) is not None:
+                return self._decline_loose(item)
             return _LOOKS if self._left_out else ""
         if self._gradients_by_hand is not None:
             site = self._gradients_by_hand
             reason = f"DistributedDataParallel averages no gradients of `{site.module.text(site.node)}`"
             return self._decline(item.use, reason, "let backward() compute them", site)
-        forwards = [site for site in self._forwards if self._called(site) & item.values]
-        loose = next((site for site in forwards if not self._references.is_wrapped(_callee(site), site.scope)), None)
-        if not forwards:
+        if not self._forwards_of(item):
             return self._decline(item.use, "no training step is seen to call it", "call the model in the training step")
-        if loose is not None:
-            where = f"`{loose.module.text(loose.node)}`"
-            return self._decline(
-                item.use,
-                f"{where} may call the model by a reference that was made before DistributedDataParallel was put "
-                "around it",
-                "put the model into one variable, and call it by that",
-                loose,
-            )
+        if self._loose(item) is not None:
+            return self._decline_loose(item)
         return self._of_passes(item)
+
+    def _forwards_of(self, item: Wrapped) -> list[Site]:
+        return [site for site in self._forwards if self._called(site) & item.values]
+
+    def _loose(self, item: Wrapped) -> Site | None:
+        """A forward pass through what may be the model itself."""
+        found = (site for site in self._forwards_of(item) if not self._references.is_wrapped(_callee(site), site.scope))
+        return next(found, None)
+
+    def _decline_loose(self, item: Wrapped) -> str | None:
+        loose = self._loose(item)
+        assert loose is not None
+        return self._decline(
+            item.use,
+            f"`{loose.module.text(loose.node)}` may call the model by a reference that was made before "
+            "DistributedDataParallel was put around it",
+            "put the model into one variable, and call it by that",
+            loose,
+        )
 
     def _of_passes(self, item: Wrapped) -> str | None:
         """The options of a model that takes part in several passes."""

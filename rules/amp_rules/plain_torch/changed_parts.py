@@ -30,7 +30,7 @@ class ChangedParts:
     def __init__(self, program: Program, item: Wrapped) -> None:
         self._program = program
         self._item = item
-        self._wrapping = Site(item.use.module, item.use.scope, item.use.body, item.use.whole)
+        self._wrapping = item.place
         self._parts = with_parts(program, item.values)
 
     # ---- parameters that it has not seen ---------------------------------------------------------------------------

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from dataclasses import replace
+from functools import cached_property
 
 from amp_rules.plain_torch.averaged_passes import AveragedPasses
 from amp_rules.plain_torch.batch_norm import may_have_batch_norm, names_batch_norm, reasons_against
 from amp_rules.plain_torch.file_head import Helper
 from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.model_reads import ModelReads
+from amp_rules.plain_torch.moved_models import MovedModels, is_variable
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
-from amp_rules.plain_torch.wrapped import Wrapped
+from amp_rules.plain_torch.wrapped import Moved, Wrapped
 from amp_rules.roles.steps import Site
-from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with, first_argument
 
@@ -26,9 +29,6 @@ ON_THE_CPU = "batch norm over all processes on the CPU, where each process has i
 _WIDTH = 110
 """A longer line is broken."""
 
-_MOVES = frozenset({"cuda", "to"})
-"""Methods that put a model on a device: a parameter of another type of device is another tensor to its wrapper."""
-
 _ORDER = -10
 """A model is wrapped before what else comes after the statement that makes it."""
 
@@ -40,7 +40,9 @@ class WrappedModels:
         self._translation = translation
         self._program = translation.program
         uses = [use for use in translation.uses_of("prepare_model") if use.call is not None and use.call.args]
-        self.models = [self._wrapped(use) for use in uses]
+        models = [self._wrapped(use) for use in uses]
+        places = Counter(item.place.node for item in models)
+        self.models = [item if places[item.place.node] == 1 else replace(item, moved=None) for item in models]
         self._options = AveragedPasses(translation, self.models).options
         self.reads = ModelReads(translation, self.models)
         self.reads.rewrite()
@@ -57,16 +59,10 @@ class WrappedModels:
         options = self._options.get(use)
         if options is None:
             return  # declined
-        moved = self._moved_later(found)
-        if moved is not None:
-            self._translation.decline(
-                moved.module,
-                moved.node,
-                f"`{moved.module.text(moved.node)}` moves a model to its device after DistributedDataParallel wrapped "
-                "it: its gradients would not be averaged",
-                f"move the model to its device where it is built, above line {use.line} of {use.module.path.name}",
-                "distribution",
-            )
+        if self._declines_moves(found):
+            return
+        if found.moved is not None:
+            self._wrap_where_moved(found, found.moved, options)
             return
         module = use.module
         if found.variable is None or self._are_many(module):
@@ -79,27 +75,44 @@ class WrappedModels:
             lines = self._lines(use, found.variable, options)
             self._translation.insert(module, use.statement, lines, after=True, order=_ORDER)
 
-    def _moved_later(self, found: Wrapped) -> Site | None:
-        """Where a function that runs after the wrapping puts the model on its device, and nothing did before."""
-        use = found.use
-        if not may_use_gpu(self._program):
-            return None
-        moves = [
-            Site(scope.module, scope, body, call)
-            for call, body, scope in self._program.calls()
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr in _MOVES
-            and self._program.roles.modules(call.func.value, scope) & found.values
-        ]
-        if any(move.body is use.body and move.line <= use.line for move in moves):
-            return None
-        after = [node for node in self._program.nodes_of(use.body) if getattr(node, "lineno", 0) >= use.line]
-        called = self._program.called_from(after)
-        return next((move for move in moves if move.body is not use.body and move.body in called), None)
+    def _declines_moves(self, found: Wrapped) -> bool:
+        """Decline a model that gets to another device after it was wrapped, and say whether it does."""
+        use, translation = found.use, self._translation
+        later = self._moves.later(use, found.values) if found.moved is None else []
+        for moved in later[:1]:
+            translation.decline(
+                moved.module,
+                moved.node,
+                f"`{moved.module.text(moved.node)}` moves a model to its device after DistributedDataParallel wrapped "
+                "it: its gradients would not be averaged",
+                f"move the model to its device where it is built, above line {use.line} of {use.module.path.name}",
+                "distribution",
+            )
+        away = self._moves.away(use, found.values)
+        if away is not None:
+            translation.decline(
+                away.module,
+                away.node,
+                f"`{away.module.text(away.node)}` takes a model from its device between steps: once it is back, "
+                "DistributedDataParallel averages no gradients",
+                "leave the model where it is, and copy what is saved: "
+                "{key: value.cpu() for key, value in model.state_dict().items()}",
+                "distribution",
+            )
+        return bool(later) or away is not None
+
+    def _wrap_where_moved(self, found: Wrapped, moved: Moved, options: str) -> None:
+        """Wrap a model below the statement that moves it to its device."""
+        if found.has_own_line:
+            self._translation.take_out(found.use)
+        else:
+            self._translation.replace(found.use.module, found.use.whole, first_argument)
+        lines = self._lines(moved, moved.variable, options)
+        self._translation.insert(moved.module, moved.statement, lines, after=True, order=_ORDER)
 
     # ---- the text --------------------------------------------------------------------------------------------------
 
-    def _lines(self, use: Use, variable: str, options: str) -> str:
+    def _lines(self, use: Site, variable: str, options: str) -> str:
         """The statements that wrap a variable's model, as a template."""
         return "if {WORLD_SIZE} > 1:\n" + _indented(self._wrapping(variable, options, use))
 
@@ -111,7 +124,7 @@ class WrappedModels:
         text = '"""Average the gradients of a model over all processes."""'
         return Helper("distributed", "def distributed(model):\n" + _indented([text, *body]))
 
-    def _wrapping(self, variable: str, options: str, use: Use | None) -> list[str]:
+    def _wrapping(self, variable: str, options: str, use: Site | None) -> list[str]:
         lines = []
         if self._has_batch_norm and may_use_gpu(self._program):
             lines += [
@@ -126,7 +139,8 @@ class WrappedModels:
                 options = f", device_ids=[{{LOCAL_RANK}}] if next({variable}.parameters()).is_cuda else None{options}"
         line = f"{variable} = {{DDP}}({model}{options})"
         column = 0 if use is None else use.module.start(use.statement)[1]
-        if column + 4 + len(self._translation.code(self.models[0].use.module, line)) <= _WIDTH:
+        module = self.models[0].use.module if use is None else use.module
+        if column + 4 + len(self._translation.code(module, line)) <= _WIDTH:
             return [*lines, line]
         return [*lines, f"{variable} = {{DDP}}(", f"    {model}{options}", ")"]
 
@@ -137,9 +151,14 @@ class WrappedModels:
         variable = None
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is use.call:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if len(targets) == 1 and _is_variable(targets[0]):
+            if len(targets) == 1 and is_variable(targets[0]):
                 variable = ast.unparse(targets[0])
-        return Wrapped(use, frozenset(self._program.roles.modules(use.argument, use.scope)), variable)
+        values = frozenset(self._program.roles.modules(use.argument, use.scope))
+        return Wrapped(use, values, variable, None if self._keeps_names else self._moves.to_wrap_at(use, values))
+
+    @cached_property
+    def _moves(self) -> MovedModels:
+        return MovedModels(self._program)
 
     @property
     def _keeps_names(self) -> bool:
@@ -148,12 +167,6 @@ class WrappedModels:
 
     def _are_many(self, module: Module) -> bool:
         return sum(item.use.module is module for item in self.models) >= _MANY
-
-
-def _is_variable(node: ast.expr) -> bool:
-    if isinstance(node, ast.Subscript):
-        return isinstance(node.slice, ast.Constant) and blocks.path_of(node) is not None
-    return isinstance(node, (ast.Name, ast.Attribute)) and blocks.path_of(node) is not None
 
 
 def _indented(rows: list[str]) -> str:

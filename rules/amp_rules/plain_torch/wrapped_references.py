@@ -40,7 +40,7 @@ class WrappedReferences:
 
     def __init__(self, program: Program, models: list[Wrapped]) -> None:
         self._program = program
-        self._wrapping = {item.use.whole for item in models}
+        self._wrapping = {item.place.node for item in models}
         self._values = {value for item in models for value in item.values}
         self._sources: defaultdict[CellKey, list[_Source]] = defaultdict(list)
         for node, _, scope in program.nodes():
@@ -57,6 +57,13 @@ class WrappedReferences:
                 self._take(node.func.value, given, scope, None)
             elif isinstance(node, ast.Call):
                 self._take_fields(node, scope)
+        for item in models:
+            moved = item.moved
+            if moved is not None and isinstance(moved.statement, ast.Expr):
+                # ``self.model.to(device)``, and the line that wraps it below
+                assert isinstance(moved.node, ast.Call) and isinstance(moved.node.func, ast.Attribute)
+                target = moved.node.func.value
+                self._take(target, moved.node, moved.scope, moved.statement)
 
     def _take_fields(self, call: ast.Call, scope: Scope) -> None:
         """``State(model=model)`` of a data class."""
@@ -215,6 +222,8 @@ def _overwrites(wrapping: _Source, other: _Source) -> bool:
         return False
     if blocks.body_of(module, later) is not blocks.body_of(module, first) or module.start(later) < module.start(first):
         return False
+    if blocks.choice_between(module, first, later) is not None:
+        return False  # in the other branch
     around = [item for item in blocks.enclosing(module, later) if not _is_guard(item)]
     return set(around) <= set(blocks.enclosing(module, first))
 

@@ -9,8 +9,9 @@ from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.functions import DEVICE_COUNTS
+from amp_rules.torch.idioms import NAMED_LEARNING_RATE
 from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_IN_ONE_CALL
 
 _MAX_VARIABLES = 4
@@ -38,6 +39,15 @@ def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
             _is_count(program, lengths, item, scope, devices) or _variable(item, scope) in compared for item in factors
         ):
             yield Site(scope.module, scope, body, node)
+
+
+def is_of_rate(site: Site) -> bool:
+    """Whether a product is a learning rate, by the names of its factors and of what is given it."""
+    holder = site.module.parents[site.node]
+    names = [last_name(node) for node in walk(site.node) if isinstance(node, (ast.Name, ast.Attribute))]
+    names += [holder.arg or ""] if isinstance(holder, ast.keyword) else []
+    names += [last_name(target) for target in holder.targets] if isinstance(holder, ast.Assign) else []
+    return any(map(NAMED_LEARNING_RATE.search, names))
 
 
 def _devices_of(program: Program, call: ast.Call, scope: Scope) -> Iterator[ast.expr]:

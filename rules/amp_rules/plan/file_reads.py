@@ -16,7 +16,7 @@ from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import values_given, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     LOADERS,
@@ -189,8 +189,7 @@ class FileReads:
             return all(isinstance(item, ast.stmt) and self.only_makes_folders(item, depth - 1) for item in bodies)
         if any(isinstance(node, ast.Call) and self._reads_too(node) for node in walk(called)):
             return False
-        name = blocks.path_of(called.func) or ""
-        return name.rpartition(".")[2] in ("mkdir", "makedirs", "print", "info", "warning") or called.func in {
+        return last_name(called.func) in ("mkdir", "makedirs", "print", "info", "warning") or called.func in {
             site.node for site in self._guards.calls
         }
 
@@ -214,7 +213,7 @@ class FileReads:
         """
         assert isinstance(site.node, ast.Call)
         assert isinstance(effect.node, ast.Call)
-        name = (blocks.path_of(site.node.func) or "").rpartition(".")[2]
+        name = last_name(site.node.func)
         if name in _MAKES_FOLDER:
             if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
                 return False

@@ -298,8 +298,10 @@ _PAGES = {
         With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP237 would
         complete, and what was not understood about it. The note begins with that code. A note without a code names an
         error in the script that no rewrite fixes: a process group that is created twice, a forward pass through
-        `DistributedDataParallel` on one process only, a value that one process computes or loads from a checkpoint and
-        the others then use, or a loop that only one process leaves.
+        `DistributedDataParallel` on one process only, a loss of the model inside it (`model.module.loss(x)`), whose
+        gradients nothing averages (AMP914), an evaluation on one process only that sees its share of the data, a value
+        that one process computes or loads from a checkpoint and the others then use, or a loop that only one process
+        leaves.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,
@@ -307,7 +309,8 @@ _PAGES = {
 
         ## What to do by hand
         Write what the page of the code shows, or leave it: `--ignore` with that code removes the note. If the note has
-        no code, let every process compute the value, or send it from rank 0 with `torch.distributed.broadcast`.
+        no code, do what it says; let every process compute a value, or send it from rank 0 with
+        `torch.distributed.broadcast`.
         """,
     notes.APEX_KEPT: """
         A part of Apex stays: its interface, which the runtime has, or an extension, which it has not.

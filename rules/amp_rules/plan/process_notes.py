@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
-from amp_rules.plan.device_counts import times_devices
+from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.rank_averages import Told, averages, is_shown, meters
@@ -25,17 +25,22 @@ _EVALUATIONS = 2
 """Loops that evaluate, told one by one; of more, the last line says how many there are."""
 
 
+_TIMES_DEVICES = (
+    "assumes one process that drives N GPUs with DataParallel; now each of N processes drives one GPU and still "
+    "multiplies by N, N*N in all: remove the factor"
+)
+_RATE_TIMES_DEVICES = (
+    "is for a batch that N GPUs share, which N processes have together: it stays right, where the batch of each "
+    "process is not multiplied by N as well"
+)
+
+
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
     """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
     for site in times_devices(program, processes.whole_lengths):
-        yield notes.note(
-            notes.BATCH_SIZE,
-            site.module,
-            site.node,
-            f"`{site.module.text(site.node)}` assumes one process that drives N GPUs with DataParallel; now each of N "
-            "processes drives one GPU and still multiplies by N, N*N in all: remove the factor",
-        )
+        text = _TIMES_DEVICES if not is_of_rate(site) else _RATE_TIMES_DEVICES
+        yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     if not shares_evaluation:
         yield from _evaluated(program, processes)
 

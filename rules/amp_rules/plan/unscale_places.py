@@ -72,7 +72,7 @@ def unscales(program: Program) -> list[Unscale]:
                 places.plan(found[unscale.statement])
     reasons.decline()
     # Of several accesses before one step only the first needs it.
-    hoisted = [_hoisted(item, list(found.values())) for item in found.values()]
+    hoisted = [_hoisted(program, item, list(found.values())) for item in found.values()]
     hoisted = [_before_branches(program, item, hoisted) for item in hoisted]
     merged = list({item.statement: item for item in hoisted}.values())
     kept = [item for item in merged if not any(_precedes(program, other, item) for other in merged)]
@@ -89,14 +89,19 @@ def _without_what_holds(item: Unscale) -> Unscale:
     return replace(item, optimizers=optimizers)
 
 
-def _hoisted(item: Unscale, others: list[Unscale]) -> Unscale:
-    """Before the condition around an access that may not run, where another access follows that does."""
+def _hoisted(program: Program, item: Unscale, others: list[Unscale]) -> Unscale:
+    """Before the condition around an access that may not run, where another access follows that does.
+
+    What runs a backward pass too leaves scaled gradients, whatever was unscaled before it.
+    """
     for other in others:
         if other is item or other.module is not item.module or other.optimizers != item.optimizers:
             continue
         where = blocks.place(other.module, other.statement)
         for earlier in where.suite[: where.index]:
-            if earlier is not item.statement and item.statement in set(walk(earlier)):
+            if earlier is item.statement or program.runs_backward(earlier):
+                continue
+            if item.statement in set(walk(earlier)):
                 return replace(item, statement=earlier)
     return item
 

@@ -51,9 +51,17 @@ def _is_always(flow: Flow, node: ast.expr, scope: Scope, *, none: bool) -> bool:
         current, inner = pending.pop()
         if isinstance(current, ast.Constant) and (current.value is None or not (none or current.value)):
             continue
-        if current in seen or len(seen) == _MAX_PLACES or not isinstance(current, (ast.Name, ast.Attribute)):
+        if current in seen or len(seen) == _MAX_PLACES:
             return False
         seen.add(current)
+        if isinstance(current, ast.Call):
+            made = _returned(flow, current, inner)
+            if made is None:
+                return False
+            pending += made
+            continue
+        if not isinstance(current, (ast.Name, ast.Attribute)):
+            return False
         given = list(_given(flow, current, inner) if isinstance(current, ast.Name) else _put(flow, current, inner))
         if not given:
             return False
@@ -74,12 +82,7 @@ def _given(flow: Flow, name: ast.Name, scope: Scope) -> Iterator[tuple[ast.expr 
     # Variables of this name in functions further in count too: one more value says no more than that it is not known.
     for node in walk(owner.node):
         if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load):
-            statement = blocks.statement_of(owner.module, node)
-            inner = flow.scopes.get(blocks.body_of(owner.module, node))
-            if inner is not None and isinstance(statement, ast.Assign) and node in statement.targets:
-                yield statement.value, inner
-            else:
-                yield None, owner
+            yield from _assigned(flow, owner.module, node)
 
 
 def _put(flow: Flow, attribute: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr | None, Scope]]:
@@ -90,17 +93,87 @@ def _put(flow: Flow, attribute: ast.Attribute, scope: Scope) -> Iterator[tuple[a
     # What only its name tells of an object is no value.
     if any(value.kind != "attribute" for value in flow.values(attribute, scope)):
         return
+    for value in owners:
+        yield from _of_class(flow, value, attribute.attr)
     for module in flow.modules:
         for node in module.nodes:
             if isinstance(node, ast.Call) and blocks.path_of(node.func) in _SETS_BY_NAME:
                 yield None, scope
             elif isinstance(node, ast.Attribute) and node.attr == attribute.attr and isinstance(node.ctx, ast.Store):
-                statement = blocks.statement_of(module, node)
-                inner = flow.scopes.get(blocks.body_of(module, node))
-                if inner is not None and isinstance(statement, ast.Assign) and node in statement.targets:
-                    yield statement.value, inner
-                else:
-                    yield None, scope
+                yield from _assigned(flow, module, node)
+
+
+def _of_class(flow: Flow, owner: Value, name: str) -> Iterator[tuple[ast.expr | None, Scope]]:
+    """What the classes of an object give an attribute of all their objects: ``scheduler = None``."""
+    for info in owner.ref.mro():
+        definition = info.facts.node
+        module = info.facts.module.module
+        inner = flow.scopes.get(blocks.body_of(module, definition))
+        for node in (part for item in definition.body for part in blocks.walk_own(item)):
+            if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)):
+                continue
+            if definition.decorator_list and inner is not None:
+                yield None, inner  # a field of a data class, which its constructor may be given
+            else:
+                yield from _assigned(flow, module, node)
+
+
+def _assigned(flow: Flow, module: Module, node: ast.expr) -> Iterator[tuple[ast.expr | None, Scope]]:
+    """What the statement around a written variable gives it, and where; None for what is no plain assignment."""
+    statement = blocks.statement_of(module, node)
+    body = blocks.body_of(module, node)
+    inner = flow.scopes.get(body)
+    if inner is None:
+        return  # nothing runs it
+    if isinstance(statement, ast.AnnAssign) and statement.target is node:
+        if statement.value is not None:
+            yield statement.value, inner
+    elif isinstance(statement, ast.Assign) and node in statement.targets:
+        yield statement.value, inner
+    elif isinstance(statement, ast.Assign) and (found := _unpacked(flow, statement, node, inner)) is not None:
+        yield from found
+    else:
+        yield None, inner
+
+
+def _unpacked(
+    flow: Flow, statement: ast.Assign, node: ast.expr, scope: Scope
+) -> list[tuple[ast.expr | None, Scope]] | None:
+    """The elements that a name in a tuple gets: of ``optimizer, scheduler = make(model)``."""
+    target = statement.targets[0]
+    if len(statement.targets) != 1 or not isinstance(target, ast.Tuple) or node not in target.elts:
+        return None
+    if any(isinstance(item, ast.Starred) for item in target.elts):
+        return None
+    values: list[tuple[ast.expr, Scope]] | None = [(statement.value, scope)]
+    if isinstance(statement.value, ast.Call):
+        values = _returned(flow, statement.value, scope)
+    found: list[tuple[ast.expr | None, Scope]] = []
+    for value, inner in values or ():
+        if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
+            return None
+        found.append((value.elts[target.elts.index(node)], inner))
+    return found or None
+
+
+def _returned(flow: Flow, call: ast.Call, scope: Scope) -> list[tuple[ast.expr, Scope]] | None:
+    """What the functions return that a call runs; None where it may run another, or makes an object."""
+    called = flow.values(call.func, scope)
+    callees = flow.callees(call)
+    if not callees or len(callees) != len(called) or any(value.kind not in ("function", "method") for value in called):
+        return None
+    found: list[tuple[ast.expr, Scope]] = []
+    for info in callees:
+        inner = flow.scopes.get(info.node)
+        if (
+            inner is None
+            or info.yields
+            or info.decorator_list
+            or isinstance(info.node, (ast.AsyncFunctionDef, ast.Lambda))
+        ):
+            return None
+        found += [(value, inner) for value in info.returns]
+    return found
 
 
 def _is_bare(owner: Value) -> bool:

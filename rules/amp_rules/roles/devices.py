@@ -16,6 +16,7 @@ from typing import Literal
 from amp_rules.flow.cells import CellKey
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
@@ -104,6 +105,27 @@ class Devices:
             for item in [*node.args[1:2], *(part.value for part in node.keywords if part.arg == "device_ids")]
         )
 
+    def is_of_no_use(self, use: DeviceUse) -> bool:
+        """Whether a device stands in a list of which others alone are taken: the second, beside ``devices[0]``."""
+        listed = use.module.parents.get(use.node)
+        statement = use.module.parents.get(listed) if isinstance(listed, (ast.List, ast.Tuple)) else None
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or statement.value is not listed:
+            return False
+        assert isinstance(listed, (ast.List, ast.Tuple))
+        target = statement.targets[0]
+        is_variable = isinstance(target, (ast.Name, ast.Attribute))
+        key = self.program.flow.key(blocks.reading(target), use.scope) if is_variable else None
+        if key is None:
+            return False
+        taken: set[int] = set()
+        for node, scope in self.loads(key):
+            item = scope.module.parents[node]
+            number = literal(item.slice) if isinstance(item, ast.Subscript) and item.value is node else None
+            if not isinstance(number, int):
+                return False
+            taken.add(number % len(listed.elts))
+        return bool(taken) and use.node not in {listed.elts[number] for number in taken}
+
     @cached_property
     def spread(self) -> list[Site]:
         """Calls that spread a model over all devices that they see."""
@@ -148,8 +170,29 @@ class Devices:
             return "number" if _is_index(node.value) else "plain"
         if self.has_index(node, scope):
             return "text" if self._holds_text(node, scope) else "number"
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+            return self._kind_of_item(node.value, scope)
         is_of_tensor = isinstance(node, ast.Call) and own_name(node.func) == "get_device"
         return "plain" if is_of_tensor else "unknown"
+
+    def _kind_of_item(self, node: ast.expr, scope: Scope) -> Origin:
+        """What the items of a list are: the numbers of GPUs, or those of an option, ``args.gpu_ids[0]``."""
+        origins = self.origins(node, scope)
+        found = {self._kind_of_items(item.expression, item.scope) for item in origins or ()}
+        return found.pop() if len(found) == 1 else "unknown"
+
+    def _kind_of_items(self, made: ast.expr, scope: Scope) -> Origin:
+        if self.is_option(made, scope):
+            return "option"
+        if isinstance(made, ast.Call) and made.args:
+            names = self.program.callee_names(made, scope)
+            if names & {"builtins.list", "builtins.sorted", "builtins.tuple"}:
+                return self._kind_of_items(made.args[0], scope)
+            is_mapped = "builtins.map" in names and isinstance(made.args[0], ast.Name) and made.args[0].id == "int"
+            return "number" if is_mapped or "builtins.range" in names else "unknown"
+        if isinstance(made, ast.ListComp) and isinstance(made.elt, ast.Call):
+            return "number" if "builtins.int" in self.program.callee_names(made.elt, scope) else "unknown"
+        return "unknown"
 
     def _holds_text(self, node: ast.expr, scope: Scope) -> bool:
         return any(isinstance(value.ref, str) for value in self.program.flow.values(node, scope))

@@ -154,6 +154,9 @@ NAMED_LOADING = re.compile(r"load|resume|restore|read|init")
 NAMED_WHOLE_STATE = re.compile(r"^(self|trainer|runner|engine|state)$|extra|others?$|kwargs|_states?$")
 """Arguments that may hold all that belongs into a checkpoint: ``trainer``, ``extra_state`` (fairseq)."""
 
+NAMED_LEARNING_RATE = re.compile(r"(?:^|_)lrs?(?:_|$)|learning_?rate", re.IGNORECASE)
+"""Variables and arguments that hold a learning rate."""
+
 NAMED_STEP_PART = re.compile(r"scaler|sched|opt|(?:^|_| )lr")
 """Names that say what something is in the training step, whether or not they are right: what flows into them tells."""
 

@@ -57,6 +57,7 @@ class Engine:
         self._parameters = [parameter for parameter in self.model.parameters() if table_of(parameter) is None]
         self._trainable = _trainable(self._slots)
         self._placement = self._place()
+        self._accumulator = self._accumulating()
         self._awaited = 0
         self._quiet = self._owed = self._ending = self._learned = False
         self.stale = False
@@ -104,6 +105,17 @@ class Engine:
     def _place(self) -> tuple[torch.device, torch.dtype]:
         return self._parameters[0].device, self._parameters[0].dtype
 
+    def _accumulating(self) -> Any:
+        """What adds up the gradient of the first parameter that trains: DDP's hooks hang on it.
+
+        A model that was moved away and back, to save it from the CPU, has others, of which DDP knows nothing.
+        """
+        if torch.compiler.is_compiling():
+            return self._accumulator
+        with torch._C.DisableTorchFunction():
+            first = next((parameter for parameter in self._parameters if parameter.requires_grad), None)
+            return None if first is None else torch.autograd.graph.get_gradient_edge(first).node
+
     def refresh(self) -> bool:
         """Rebuilds DDP if it is out of date; returns whether it is needed for the coming forward pass."""
         if self.released or not torch.is_grad_enabled():
@@ -117,7 +129,8 @@ class Engine:
         # Modules are replaced anywhere in the model, which no attribute of the wrapper tells. torch sends rank 0's
         # weights and buffers when it is built: those of a new head, too.
         changed = not same_objects(slots, self._slots)
-        if self.stale or changed or trainable != self._trainable or self._place() != self._placement:
+        moved = self._place() != self._placement or self._accumulating() is not self._accumulator
+        if self.stale or changed or moved or trainable != self._trainable:
             self._build()
         return True
 

@@ -228,6 +228,20 @@ def check_modules_that_are_replaced_are_followed() -> None:
         train(model, sgd(model))
 
 
+def check_a_model_that_was_moved_away_and_back_is_averaged() -> None:
+    """``torch.save(model.cpu().state_dict(), path); model.to(device)``: another type stands for another device."""
+    torch.manual_seed(0)
+    for options in ({}, {"find_unused_parameters": True}):
+        model = amp.prepare_model(nn.Linear(4, 1), **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(2, 4) + amp.rank()).sum().backward()
+            optimizer.step()
+            assert_equal_on_ranks(model.parameters())
+            amp.unwrap(model).double().float()
+
+
 def check_copies_are_plain_and_may_be_trained() -> None:
     for delayed in (False, True):
         model = amp.prepare_model(Net(Counting()), delay_allreduce=delayed)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
+from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -31,12 +34,33 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
             f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
         )
         yield second.module, second.node, text
+    yield from _around(own)
     yield from _forwards(own)
+    yield from _evaluations(own)
     yield from known_to_first(own)
     yield from _restored(own)
 
 
 # ---- forward passes ------------------------------------------------------------------------------------------------
+
+
+def _around(own: OwnDdp) -> Iterator[Fault]:
+    """Yield a pass through the model inside its wrapper whose loss is trained on: the first for each wrapper's name."""
+    for module in own.modules if own.wraps else ():
+        told: set[str] = set()
+        for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module)):
+            name = module.text(held)
+            if name not in told:
+                told.add(name)
+                is_whole = isinstance(call.func, ast.Attribute) and call.func.attr == "module"
+                text = f"this bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
+                remedy = f"call `{name}` itself" + ("" if is_whole else ", and let its forward() call the method")
+                yield module, call.func, f"{text}; {remedy}"
+
+
+def _is_wrapped(own: OwnDdp, module: Module, node: ast.expr) -> bool:
+    body = blocks.body_of(module, node)
+    return wrapped_by(own, node, Site(module, own.program.flow.scopes[body], body, node), own.wraps)
 
 
 def _forwards(own: OwnDdp) -> Iterator[Fault]:
@@ -76,6 +100,19 @@ def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
         for info in value.ref.mro()
         for node in walk(info.facts.node)
     )
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def _evaluations(own: OwnDdp) -> Iterator[Fault]:
+    """Yield an evaluation that one process runs alone, on its share of the data."""
+    for use in Metrics(own).of_one_alone():
+        text = (
+            f"only one process evaluates here, and `{use.module.text(use.loader)}` gives it its share by a "
+            "DistributedSampler: the shares of the others are in no metric; give it a loader without that sampler"
+        )
+        yield use.module, use.loader, text
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
@@ -64,7 +65,7 @@ class Metrics:
     @cached_property
     def _shared(self) -> set[Value]:
         """Loaders of which each process has a share."""
-        samplers = {site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS)}
+        samplers = {site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS) if not _gives_all(site.node)}
         found = set()
         for use in [*self._own.data.uses, *self._own.data.evaluated]:
             for value in use.values:
@@ -103,6 +104,18 @@ class Metrics:
             callers = self._own.program.flow.callers(info) if info is not None else []
             if bodies.isdisjoint({loop.body, *(calling(item).body for item in callers)}):
                 yield loop
+
+    def of_one_alone(self) -> Iterator[LoaderUse]:
+        """Yield where one of several processes runs a model over all that such a loader gives it."""
+        for use in self._own.data.evaluated:
+            if use.module not in self._own.modules or not use.values or not use.values <= self._shared:
+                continue
+            loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
+            if loop is None or not self._own.program.runs_model(loop):
+                continue
+            ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at
+            if not ends and self._own.is_of_first_alone(use.module, use.node):
+                yield use
 
     @cached_property
     def _exchanges(self) -> Exchanges:
@@ -188,6 +201,14 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
+
+
+def _gives_all(sampler: ast.AST) -> bool:
+    """Whether a sampler is made for one process: ``num_replicas=1``."""
+    if not isinstance(sampler, ast.Call):
+        return False
+    replicas = keyword(sampler, "num_replicas") or (sampler.args[1] if len(sampler.args) > 1 else None)
+    return literal(replicas) == 1
 
 
 def _divided(node: ast.expr) -> set[str]:

@@ -76,7 +76,7 @@ class OwnDdp:
         return any(self._is_always(site, frozenset()) for site in self.joins)
 
     def _is_always(self, site: Site, seen: frozenset[ast.AST]) -> bool:
-        index = self._facts(site.module).index
+        index = self.facts(site.module).index
         if any(not _is_guard(test) for test, _ in index.branches(site.node)):
             return False
         if any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node)):
@@ -116,7 +116,7 @@ class OwnDdp:
 
     def several_alone(self, module: Module, node: ast.AST) -> bool | None:
         """Whether a place is reached in several processes alone: None where nothing around it says."""
-        for test, holds in self._facts(module).index.branches(node):
+        for test, holds in self.facts(module).index.branches(node):
             said = in_several(test)
             if said is not None:
                 return said is holds
@@ -184,24 +184,24 @@ class OwnDdp:
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""
-        access = access_of(self._facts(module), call)
+        access = access_of(self.facts(module), call)
         return access is not None and access.kind in ("write", "remove")
 
     def is_own_file(self, module: Module, call: ast.Call) -> bool:
         """Whether a call changes a file of its process alone: its rank is in the path."""
-        access = access_of(self._facts(module), call)
+        access = access_of(self.facts(module), call)
         given = self._given_paths(module, call, access)
         if access is not None and given:
             # A helper that is given the path: other calls of it, which nothing runs, say nothing.
             return all(self._is_own(where, access._replace(call=at, path=path)) for where, at, path in given)
         paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
         return any(map(names_rank, paths)) or (
-            access is not None and not is_shared(self._facts(module), access, by_clock=False)
+            access is not None and not is_shared(self.facts(module), access, by_clock=False)
         )
 
     def _is_own(self, module: Module, access: Access) -> bool:
         assert access.path is not None
-        return names_rank(access.path) or not is_shared(self._facts(module), access, by_clock=False)
+        return names_rank(access.path) or not is_shared(self.facts(module), access, by_clock=False)
 
     def _given_paths(
         self, module: Module, call: ast.Call, access: Access | None
@@ -244,10 +244,11 @@ class OwnDdp:
 
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:
-            self._paths[module] = RankPaths(self._facts(module), ddp=True)
+            self._paths[module] = RankPaths(self.facts(module), ddp=True)
         return self._paths[module]
 
-    def _facts(self, module: Module) -> ModuleFacts:
+    def facts(self, module: Module) -> ModuleFacts:
+        """What the text of one file says."""
         known: ModuleFacts | None = module.kept.get("own_ddp_facts")
         if known is None:
             known = module.kept["own_ddp_facts"] = ModuleFacts(module, _Nothing())
@@ -255,7 +256,7 @@ class OwnDdp:
 
     def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
         """The tests that decide within the function whether a place is reached, and how they come out."""
-        return self._facts(module).index.branches(node)
+        return self.facts(module).index.branches(node)
 
     @cached_property
     def norms(self) -> BatchNorms:

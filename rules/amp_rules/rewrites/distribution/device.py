@@ -88,7 +88,7 @@ def reasons(context: Context) -> Iterator[Declined]:
                 recipe,
             )
             return
-        numbers = devices.indices(use.expression, use.scope)
+        numbers = set() if devices.is_of_no_use(use) else devices.indices(use.expression, use.scope)
         if first is not None and numbers and not numbers & first[1]:
             other = first[0].module.text(first[0].node)
             yield declining.decline(
