@@ -104,8 +104,8 @@ class PreparedModel(_Float32Around):
         self.call = call
         self.float_bytes = float_bytes
         self._names = tuple(names)
-        self.register_state_dict_post_hook(_with_own_names)
-        self.register_load_state_dict_pre_hook(_with_names_of_graph)
+        self.register_state_dict_post_hook(_with_own_names)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_with_names_of_graph)  # type: ignore[no-untyped-call]
 
     def train(self, mode: bool = True) -> PreparedModel:
         """Has dropout and batch norm train or evaluate; observers look at values in training alone."""

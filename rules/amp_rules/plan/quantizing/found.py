@@ -123,7 +123,7 @@ class _Search:
         return home
 
     def _place(self, calls: EvaluationCalls, home: Home, models: set[Value]) -> tuple[Place, list[Remark]]:
-        """Where the lines go: behind the training that an evaluation can follow, or else behind that of the variable."""
+        """Where the lines go: behind a training that an evaluation can follow, else in reach of the variable."""
         places = []
         failed: list[tuple[EvaluationCall, NotQuantized]] = []
         for call in calls.found:

@@ -30,8 +30,8 @@ def kept_on_condition(program: Program, place: Place, models: set[Value]) -> lis
         branch = next((item for item in blocks.enclosing(site.module, site.node) if isinstance(item, ast.If)), None)
         if within and branch is not None and branch is not place.trained:
             text = (
-                "the int8 model is made of the model that the last epoch leaves; what is saved here, on a condition, may "
-                "be another: to make it of that one, load it behind the training"
+                "the int8 model is made of the model that the last epoch leaves; what is saved here, on a condition, "
+                "may be another: to make it of that one, load it behind the training"
             )
             return [Remark(site.module, site.node, text)]
     return []

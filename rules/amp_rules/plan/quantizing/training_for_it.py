@@ -15,7 +15,7 @@ from amp_rules.plan.model_variables import Home
 from amp_rules.plan.quantizing.calibrating import Spot, calibration_at
 from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.places import Place
-from amp_rules.plan.quantizing.uses import Uses
+from amp_rules.plan.quantizing.uses import Uses, makes_optimizer
 from amp_rules.plan.quantizing.why_not import NotQuantized, Remark
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.kinds import is_loader_value
@@ -26,6 +26,8 @@ from amp_rules.source.syntax import walk
 
 _MAX_CALLERS = 4
 """Functions between the loop of an epoch and that over the epochs; trainers have two."""
+_ITERATORS = ("iter", "itertools.cycle", "cycle")
+"""What gives the batches of a loader, from where it is."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ class TrainingStart:
     """What is added before the training.
 
     Attributes:
-        home: where the model is prepared, which is the line below.
+        home: where the model is prepared, which is the line below or a later one.
+        statement: what the first line follows.
         calibration: the source of the loader there.
         inputs: the source of a function that makes the model's input of a batch, where one is needed.
         freezing: where the ranges are frozen; None where the last epoch is not known.
     """
 
     home: Home
+    statement: ast.stmt
     calibration: str
     inputs: str | None
     freezing: Freezing | None
@@ -81,13 +85,17 @@ def training_start(
     _check_home(program, home, place)
     if joined_norms:
         _check_norms(program, home, models)
-    Uses(program, home, models).check()
-    known = KnownNames(program, Site(home.module, home.scope, home.body, home.statement))
+    statement = _start(program, home, models)
+    Uses(program, home, statement, models).check()
+    known = KnownNames(program, Site(home.module, home.scope, home.body, statement))
     spot = Spot(home.module, home.body, known, f"where `{home.variable}` is prepared: it is to be made above")
     calibration, inputs = calibration_at(program, spot, loops, models)
     for loop in loops:
-        if not all(map(is_loader_value, loop.use.values)):
-            text = f"`{loop.module.text(loop.use.loader)}` is read once before the training, and may give batches once alone"
+        values = program.flow.values(loop.use.loader, loop.scope)
+        if not all(map(is_loader_value, values)) or _is_iterator(program, values):
+            text = (
+                f"`{loop.module.text(loop.use.loader)}` is read before the training too, and may give its batches once"
+            )
             raise NotQuantized(loop.module, loop.use.loader, text)
     try:
         freezing = _freezing(program, home, models, loops)
@@ -96,8 +104,8 @@ def training_start(
             f"the ranges of int8 are not frozen for the last epoch: {unclear.text}; call "
             "`freeze_observers()` of the unwrapped model before it"
         )
-        return TrainingStart(home, calibration, inputs, None), [Remark(unclear.module, unclear.node, text)]
-    return TrainingStart(home, calibration, inputs, freezing), []
+        return TrainingStart(home, statement, calibration, inputs, None), [Remark(unclear.module, unclear.node, text)]
+    return TrainingStart(home, statement, calibration, inputs, freezing), []
 
 
 def _check_home(program: Program, home: Home, place: Place) -> None:
@@ -110,10 +118,41 @@ def _check_home(program: Program, home: Home, place: Place) -> None:
     if not home.rebinds:
         raise NotQuantized(home.module, home.statement, f"{text} is kept elsewhere too, where another model would stay")
     around = list(blocks.enclosing(home.module, home.statement))
-    if any(isinstance(item, (ast.If, ast.Try)) and not is_main_guard(item) for item in around):
+    if any(isinstance(item, (ast.If, ast.Try)) and not _is_guard(item) for item in around):
         raise NotQuantized(home.module, home.statement, f"{text} is made on a condition")
     if not runs_once(program, home.module, home.statement):
         raise NotQuantized(home.module, home.statement, f"{text} may be made several times")
+
+
+def _start(program: Program, home: Home, models: set[Value]) -> ast.stmt:
+    """What the model is prepared for int8 behind: where it is made, above its optimizer.
+
+    Its home may be further down, where weights are loaded: those of the other model fit this one as well.
+    """
+    where = blocks.place(home.module, home.statement)
+    before: list[ast.stmt] = []
+    for item in where.suite[: where.index + 1]:
+        nodes = blocks.walk_own(item)
+        if any(isinstance(node, ast.Call) and makes_optimizer(program, node, home.scope, models) for node in nodes):
+            told = [one for one in before if home.variable in blocks.reads(one) | blocks.writes(one)]
+            return told[-1] if any(home.variable in blocks.writes(one) for one in before) else home.statement
+        before.append(item)
+    return home.statement
+
+
+def _is_iterator(program: Program, values: set[Value]) -> bool:
+    """Whether a variable holds ``iter(loader)``, which is the loader for all that its value says."""
+    return any(
+        isinstance(node, (ast.Assign, ast.AnnAssign))
+        and isinstance(node.value, ast.Call)
+        and blocks.path_of(node.value.func) in _ITERATORS
+        and bool(values & program.flow.values(node.value, scope))
+        for node, _, scope in program.nodes()
+    )
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and is_main_guard(statement)
 
 
 def _check_norms(program: Program, home: Home, models: set[Value]) -> None:

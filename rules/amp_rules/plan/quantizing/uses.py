@@ -1,4 +1,4 @@
-"""What a script does with a model that becomes an exported graph: it must ask for nothing that a graph does not have."""
+"""What a script does with a model that becomes an exported graph: it must ask for nothing that a graph has not."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class Uses:
 
     Args:
         program: the program.
-        home: where the model is prepared, and becomes a graph.
-        models: what its variable may hold.
+        home: the variable that becomes a graph.
+        start: the statement behind which it does.
+        models: what it may hold.
     """
 
-    def __init__(self, program: Program, home: Home, models: set[Value]) -> None:
+    def __init__(self, program: Program, home: Home, start: ast.stmt, models: set[Value]) -> None:
         self._program = program
         self._home = home
+        self._start = start
         self._models = models
         self._parts = {value for value in with_parts(program, models) - models if has_parameters(value)}
         self._shapes: dict[tuple[int, tuple[str, ...]], ast.Call] = {}
@@ -46,10 +48,14 @@ class Uses:
         """
         for info in self._classes:
             self._check_class(info)
+        self._check_made()
         for node, body, scope in self._program.nodes():
-            if body in self._own or self._is_before(node, body):
+            is_own = body in self._own
+            if is_own or self._is_before(node, body):
                 if isinstance(node, ast.Call):
                     self._check_optimizer(node, scope)
+                if not is_own and (problem := self._kept_before(node, scope)) is not None:
+                    raise NotQuantized(scope.module, node, problem)
             elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 self._check_use(node, scope)
 
@@ -100,16 +106,53 @@ class Uses:
         return body in self._earlier or (body is self._home.body and self._stands_before(node))
 
     def _stands_before(self, node: ast.AST) -> bool:
-        statement = self._home.statement
-        end = (statement.end_lineno or statement.lineno, statement.end_col_offset or 0)
+        end = (self._start.end_lineno or self._start.lineno, self._start.end_col_offset or 0)
         return (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)) <= end
 
+    def _check_made(self) -> None:
+        """It must be made where it is prepared: whoever made it elsewhere goes on with what was made."""
+        for value in self._models:
+            located = self._program.locate(value.site) if isinstance(value.site, ast.Call) else None
+            if located is None or value.site is None or not self._is_before(value.site, located[0]):
+                text = f"`{self._home.variable}` is made in another place, which goes on with what it made there"
+                raise NotQuantized(
+                    self._home.module, self._home.statement, text, "prepare it where it is made, by hand"
+                )
+
+    def _kept_before(self, node: ast.AST, scope: Scope) -> str | None:
+        """Who else would keep the model that the graph is made of, and go on with it."""
+        if not (isinstance(node, (ast.Name, ast.Attribute, ast.Call)) and scope.module.parents.get(node) is not None):
+            return None
+        module, parent = scope.module, scope.module.parents[node]
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            if self._is_model(node, scope) and not self._is_own_variable(node, scope):
+                return f"`{module.text(node)}` keeps the model from before it is prepared for int8"
+            return None
+        if isinstance(parent, ast.keyword):
+            parent = module.parents[parent]
+        if isinstance(parent, (ast.List, ast.Set, ast.Dict)) and self._is_model(node, scope):
+            return f"`{module.text(parent)}` keeps the model from before it is prepared for int8"
+        if isinstance(parent, ast.Call) and parent.func is not node and self._is_model(node, scope):
+            statement = blocks.statement_of(module, parent)
+            is_left = isinstance(statement, ast.Expr) or self._home.variable in blocks.writes(statement)
+            if not is_left and not self._program.flow.callees(parent):
+                return f"`{module.text(parent.func)}` may keep the model from before it is prepared for int8"
+        return None
+
+    def _is_model(self, node: ast.expr, scope: Scope) -> bool:
+        return not self._models.isdisjoint(self._program.flow.values(node, scope))
+
+    def _is_own_variable(self, node: ast.Name | ast.Attribute, scope: Scope) -> bool:
+        """Whether it is the variable that is prepared, or one that ends with a function that made the model."""
+        if self._program.flow.key(blocks.reading(node), scope) == self._home.key:
+            return True
+        is_local = isinstance(node, ast.Name) and scope.owner(node.id) is scope
+        return is_local and isinstance(scope.node, FunctionNode) and scope.node is not self._home.body
+
     def _check_optimizer(self, call: ast.Call, scope: Scope) -> None:
-        made = self._program.flow.values(call, scope)
-        if any(is_optimizer(value) and value.site is call for value in made):
-            if self._program.models_of_optimizer(call) & (self._models | self._parts):
-                text = "the optimizer is made before the model is prepared, and would train the weights of the other"
-                raise NotQuantized(scope.module, call, text, "make it below the model")
+        if makes_optimizer(self._program, call, scope, self._models | self._parts):
+            text = "the optimizer is made before the model is prepared for int8, and would train other weights than its"
+            raise NotQuantized(scope.module, call, text, "make it below the model")
 
     # ---- the uses ------------------------------------------------------------------------------------------------
 
@@ -122,7 +165,7 @@ class Uses:
                 base, scope
             )
             if self._parts & values and not is_asked:
-                text = f"`{module.text(node)}` is a part of the model and used by itself, which an exported one leaves behind"
+                text = f"`{module.text(node)}` is a part of the model, used by itself: an exported one has it no more"
                 raise NotQuantized(module, node, text)
             return
         problem = self._problem(node, scope)
@@ -168,6 +211,14 @@ class Uses:
         if len(self._shapes) > 1:
             return f"{text} gives the model other arguments than another call, and an exported one takes those of one"
         return None
+
+
+def makes_optimizer(program: Program, call: ast.Call, scope: Scope, models: set[Value]) -> bool:
+    """Whether a call makes an optimizer of one of the models."""
+    made = program.flow.values(call, scope)
+    return any(is_optimizer(value) and value.site is call for value in made) and bool(
+        program.models_of_optimizer(call) & models
+    )
 
 
 def _is_told(parents: dict[ast.AST, ast.AST], node: ast.AST) -> bool:

@@ -98,10 +98,10 @@ _FLOAT = {"dynamic": "float32:", "static": "float32:", "qat": "fake-quantized:"}
 def _before(context: Context, start: TrainingStart) -> Iterator[Change]:
     home, words = start.home, context.vocabulary
     made = words.quantized(home.module, home.variable, "qat", start.calibration, start.inputs)
-    # Above the line that prepares it, at the same place.
-    insert = Insert(home.statement, f"{home.variable} = {made}", after=True, order=-1)
+    # Above the line that prepares it, where that is at the same place.
+    insert = Insert(start.statement, f"{home.variable} = {made}", after=True, order=-1)
     message = f"`{home.variable}` trains with the rounding of int8, and its losses are others than before"
-    yield Change(RULE, home.module, home.statement, message, [insert], needs_import=True)
+    yield Change(RULE, home.module, start.statement, message, [insert], needs_import=True)
     last = start.freezing
     if last is not None:
         frozen = Insert(last.statement, f"if {last.condition}:\n    {words.ranges_frozen(last.module, last.model)}")
