@@ -171,7 +171,7 @@ def test_what_an_exported_graph_does_not_have_is_told_and_adds_nothing(tmp_path,
         ("net = Net()\nmodel = net\n", "net", "`net` keeps the model"),
         ("class Box:\n    pass\nbox = Box()\nbox.model = model = Net()\n", "box.model", "`box.model` keeps the model"),
         ("kept = []\nmodel = Net()\nkept += [model]\nmodel = model.to('cpu')\n", "model", "is kept elsewhere too"),
-        ("from swa import Mean\nmodel = Net()\nmean = Mean(model)\nmodel = model.to('cpu')\n", "model", "elsewhere too"),
+        ("from ema import Ema\nmodel = Net()\nema = Ema(model)\nmodel = model.to('cpu')\n", "model", "elsewhere too"),
     ],
 )  # fmt: skip
 def test_what_goes_on_with_the_model_from_before_is_told(tmp_path, head, evaluated, why):

@@ -137,7 +137,8 @@ def _with_own_names(module: Any, state: dict[str, Any], prefix: str, metadata: d
     for name in module._names:
         state[prefix + name] = of_graph.pop(prefix + _GRAPH + name)
     start = len(prefix)
-    metadata[_RANGES] = {key[start:]: value for key, value in of_graph.items()}
+    # Whether they are looked for goes by the mode of the model, and is no part of them.
+    metadata[_RANGES] = {key[start:]: value for key, value in of_graph.items() if not key.endswith("_enabled")}
 
 
 def _with_names_of_graph(module: Any, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any) -> None:

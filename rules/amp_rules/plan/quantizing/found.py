@@ -16,7 +16,7 @@ from amp_rules.plan.quantizing.evaluating import EvaluationCall, EvaluationCalls
 from amp_rules.plan.quantizing.last_epoch import kept_on_condition, saved
 from amp_rules.plan.quantizing.places import Place
 from amp_rules.plan.quantizing.training_for_it import TrainingStart, training_start
-from amp_rules.plan.quantizing.why_not import NotQuantized, Remark
+from amp_rules.plan.quantizing.why_not import Apart, NotQuantized, Remark
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.steps import Program
@@ -101,7 +101,7 @@ class _Search:
         self._check_layers(home, models)
         loops = training_loops(program, DataFlow(program))
         data = {value for loop in loops for value in loop.use.values}
-        place, remarks = self._place(EvaluationCalls(program, models, data), home, models)
+        place, remarks = self._place(EvaluationCalls(program, models, data), home, loops, models)
         start = None
         if self._kind == "qat":
             start, more = training_start(program, home, models, loops, place, joined_norms=self._joined_norms)
@@ -122,7 +122,9 @@ class _Search:
             raise NotQuantized(home.module, home.statement, "the trained model is kept among others, and not by a name")
         return home
 
-    def _place(self, calls: EvaluationCalls, home: Home, models: set[Value]) -> tuple[Place, list[Remark]]:
+    def _place(
+        self, calls: EvaluationCalls, home: Home, loops: list[TrainingLoop], models: set[Value]
+    ) -> tuple[Place, list[Remark]]:
         """Where the lines go: behind a training that an evaluation can follow, else in reach of the variable."""
         places = []
         failed: list[tuple[EvaluationCall, NotQuantized]] = []
@@ -143,10 +145,7 @@ class _Search:
                 "nothing evaluates the model, and what int8 costs would not be seen",
                 "write the evaluation as a function that takes the model and a loader",
             )
-        try:
-            place = Place.of_home(self._program, home, models).checked()
-        except NotQuantized as declined:
-            raise (failed[0][1] if failed else declined) from None
+        place = self._place_alone(home, loops, models, why)
         if failed and failed[0][0].body is not place.body:
             call = failed[0][0]
             text = (
@@ -154,6 +153,21 @@ class _Search:
             )
             why = NotQuantized(call.module, call.call, text, "call it there with the int8 model as well")
         return place, [Remark(why.module, why.node, f"the int8 model is saved and not evaluated: {why.told}")]
+
+    def _place_alone(self, home: Home, loops: list[TrainingLoop], models: set[Value], why: NotQuantized) -> Place:
+        """Where the lines go that evaluate nothing.
+
+        Raises:
+            NotQuantized: there is no such place; ``why`` is what kept an evaluation from it.
+        """
+        declined: list[NotQuantized] = []
+        for place in Place.of_variables(self._program, home, loops, models):
+            try:
+                return place.checked()
+            except NotQuantized as reason:
+                declined.append(reason)
+        # That some body does not train says little.
+        raise next((reason for reason in declined if not isinstance(reason, Apart)), why)
 
     def _models(self, home: Home) -> set[Value]:
         """What the model's variable may hold."""

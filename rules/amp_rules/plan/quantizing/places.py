@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_averaging import runs_once
@@ -11,14 +11,18 @@ from amp_rules.plan.model_variables import Home
 from amp_rules.plan.quantizing.calibrating import Spot
 from amp_rules.plan.quantizing.evaluating import EvaluationCall
 from amp_rules.plan.quantizing.known_names import KnownNames
-from amp_rules.plan.quantizing.why_not import NotQuantized
+from amp_rules.plan.quantizing.why_not import Apart, NotQuantized
+from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.file_effects import file_effects
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.models import RETURNS_RECEIVER
+
+_MAX_CALLERS = 4
+"""Functions through which training is called; trainers have two."""
 
 
 class Place:
@@ -54,10 +58,24 @@ class Place:
         return cls(program, call, call.module.code(call.given), models, call)
 
     @classmethod
-    def of_home(cls, program: Program, home: Home, models: set[Value]) -> Place:
-        """That of the variable through which the model is prepared."""
+    def of_variables(
+        cls, program: Program, home: Home, loops: Sequence[TrainingLoop], models: set[Value]
+    ) -> Iterator[Place]:
+        """Those of variables of the model: of that by which it is prepared, and of those around its training."""
         site = Site(home.module, home.scope, home.body, home.statement)
-        return cls(program, site, home.variable, models, None)
+        yield cls(program, site, home.variable, models, None)
+        for loop in loops:
+            around: list[Site] = [loop]
+            while len(around) <= _MAX_CALLERS:
+                info = program.function_of(around[-1].body)
+                callers = program.flow.callers(info) if info is not None else []
+                if len(callers) != 1:
+                    break
+                around.append(calling(callers[0]))
+            for at in reversed(around):  # the outermost first, where the script may go on with the model
+                path = _path_in(program, at, models)
+                if path is not None and at.body is not home.body:
+                    yield cls(program, at, path, models, None)
 
     @property
     def spot(self) -> Spot:
@@ -142,7 +160,7 @@ class Place:
         ]
         if not found:
             what = "stands" if self.call is None else "is called"
-            raise NotQuantized(
+            raise Apart(
                 module, self.at.node, f"{self._text} {what} apart from the training, whose end is not seen there"
             )
         last = suite[found[-1]]
@@ -217,3 +235,13 @@ class Place:
                     if blocks.path_of(node.value) == path:
                         text = f"`{module.text(node)}` may move the model away from the data of the evaluation"
                         raise NotQuantized(module, node, text, "save a copy, and let the model stay where it is")
+
+
+def _path_in(program: Program, site: Site, models: set[Value]) -> str | None:
+    """A variable of the model that a body reads."""
+    for node in program.nodes_of(site.body):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            values, path = program.flow.values(node, site.scope), blocks.path_of(node)
+            if path is not None and values and values <= models:
+                return path
+    return None

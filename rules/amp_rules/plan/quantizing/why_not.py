@@ -31,6 +31,10 @@ class NotQuantized(Exception):
         return f"{self.text}; {self.recipe}" if self.recipe else self.text
 
 
+class Apart(NotQuantized):
+    """The training does not end where it was looked for."""
+
+
 @dataclass(frozen=True)
 class Remark:
     """What the reader of a script with an int8 model has to know, and where.
