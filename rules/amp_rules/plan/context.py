@@ -14,9 +14,9 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.quantizing.found import Quantized, find
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.plan.rule import Rule
-from amp_rules.plan.selection import wants
 from amp_rules.plan.switch import Switch
 from amp_rules.plan.vocabularies import chosen
+from amp_rules.plan.wanted import wants
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
