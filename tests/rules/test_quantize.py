@@ -148,6 +148,38 @@ def test_a_model_that_cannot_be_evaluated_once_more_is_made_and_saved(tmp_path, 
     assert len(told) == 1 and "is saved and not evaluated" in told[0] and why in told[0], told
 
 
+TRAINER = """
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self):
+        for epoch in range(3):
+            for x, y in self.loader:
+                self.optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+            print(self.validate())
+
+    @torch.no_grad()
+    def validate(self):
+        self.model.eval()
+        return sum((self.model(x).argmax(1) == y).sum().item() for x, y in self.loader)
+
+Trainer(model, loader).fit()
+"""
+
+
+@pytest.mark.parametrize(("kind", "calibration"), [("static", ', "static", calibration=self.loader'), ("dynamic", "")])
+def test_a_model_of_a_trainer_is_made_where_it_is_in_reach(tmp_path, kind, calibration):
+    made, told = after(tmp_path, HEAD.rpartition("optimizer")[0] + TRAINER, kind)
+    assert len(told) == 1 and "`self.validate` evaluates, and is not given its model" in told[0]
+    line = f"        quantized = amp.quantize(self.model{calibration})\n" if calibration else "= amp.quantize(model, "
+    assert line in made, made
+
+
 def test_nothing_is_added_within_a_training_that_may_run_again(tmp_path):
     body = "".join(f"    {line}\n" if line else "\n" for line in EVALUATED.splitlines())
     for head in ("for seed in range(3):\n", "with torch.enable_grad():\n"):

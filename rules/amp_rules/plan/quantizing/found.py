@@ -163,7 +163,10 @@ class _Search:
         declined: list[NotQuantized] = []
         for place in Place.of_variables(self._program, home, loops, models):
             try:
-                return place.checked()
+                checked = place.checked()
+                if self._kind == "static":
+                    calibration_at(self._program, checked.spot, loops, models)  # in reach in another body, perhaps
+                return checked
             except NotQuantized as reason:
                 declined.append(reason)
         # That some body does not train says little.
