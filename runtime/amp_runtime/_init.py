@@ -26,6 +26,7 @@ from amp_runtime._precision import (
     registered,
 )
 from amp_runtime._precision.kept import keeping, remember
+from amp_runtime._quantizing import library
 from amp_runtime._scaling.scaler import scaler
 
 _BACKENDS = ("gloo", "nccl")
@@ -56,6 +57,7 @@ def init(
     combine_grad: bool = False,
     sync_bn: bool = True,
     backend: str | None = None,
+    quantize: str | None = None,
     verbose: bool = False,
 ) -> None:
     """Turns mixed precision on, and joins the other processes.
@@ -134,6 +136,8 @@ def init(
         combine_grad: keep gradients in flat buffers for unscaling and averaging.
         sync_bn: batch norm computes its statistics over all processes.
         backend: ``"gloo"`` or ``"nccl"`` instead of the one that fits the devices.
+        quantize: the kind that the script calls :func:`quantize` with when it has trained: what that needs is asked for
+            now. It has no other effect.
         verbose: on the main process, print one line about what was chosen, and the table of all properties to
             stderr. Never at O0.
 
@@ -141,6 +145,7 @@ def init(
         ValueError: an argument, ``AMP_OPT_LEVEL``, ``AMP_DTYPE``, ``AMP_LOSS_SCALE`` or ``AMP_CHECK`` is not one of the
             allowed values, or contradicts the level; shards are asked for at O3, with ``combine_grad=True`` or without
             master weights; or a custom list names no operation of torch.
+        ImportError: ``quantize`` is given, and torchao cannot be imported.
 
     Source:
         The levels are those of Apex: https://nvidia.github.io/apex/amp.html#opt-levels-and-properties
@@ -152,6 +157,8 @@ def init(
     reread = _is_main_read_again()
     if ddp and reread:
         return
+    if quantize is not None:
+        library.check(quantize)
     chosen = properties.resolve(
         opt_level,
         override=override,

@@ -188,7 +188,7 @@ def unwrap(model: Any) -> Any:
 
 def _set_precision(model: nn.Module) -> None:
     """Gives ``model`` the precision of ``amp.init``; a second time it changes nothing."""
-    if context.opt_level in ("O2", "O3"):
+    if context.opt_level in ("O2", "O3") and not getattr(model, "trains_in_float32", False):
         half_models.make_half(model)
     watch_outputs(model)
     if context.mixed:

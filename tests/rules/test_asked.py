@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Report
-from amp_rules.plan.selection import effective, wants, wants_any
 from amp_rules.plan.skip_comments import skips_in
+from amp_rules.plan.wanted import effective, wants, wants_any
 from amp_rules.rewrites import all_rules
 from amp_rules.source.modules import parse
 from amp_rules.source.text import SourceFile

@@ -79,7 +79,8 @@ def test_a_checkpoint_that_a_caller_writes_later_is_not_put_at_risk(tmp_path):
     body = "".join(f"    {line}\n" if line else "\n" for line in EVALUATED.splitlines())
     called = f"def fit(model, loader, held_out):\n{body}\nfit(model, loader, held_out)\ntorch.save(model, 'net.pt')\n"
     text, why = after(tmp_path, HEAD + called)
-    assert "quantize" not in text and "a checkpoint is written later" in why[0]
+    assert text.index("torch.save(model, 'net.pt')") < text.index("amp.quantize(")
+    assert len(why) == 1 and "saved and not evaluated: `evaluate(model, held_out)` is called elsewhere" in why[0]
 
 
 def test_a_name_of_the_script_is_not_taken(tmp_path):
@@ -104,16 +105,12 @@ def test_the_model_is_calibrated_with_what_the_loop_gives_it(tmp_path, given, in
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (HEAD + LOOP, "no function evaluates the model"),
+        (HEAD + LOOP, "nothing evaluates the model"),
         (HEAD + EVALUATED.replace("model(x)", "model(x + scale)") + "scale = 1\n", "what the model is given"),
-        (HEAD.replace("    model.eval()\n", "") + EVALUATED, "into evaluation mode"),
-        (HEAD + EVALUATED.replace("held_out)", "DataLoader(data))"), "may be another one when it is made again"),
-        (HEAD + EVALUATED + "del held_out\n", "may have no value"),
         (HEAD + "model = torch.compile(model)\n" + EVALUATED, "gives the model another form"),
         (HEAD + EVALUATED + "torch.save(model.cpu().state_dict(), 'net.pt')\n", "may move the model away"),
         (HEAD + "model.double()\n" + EVALUATED, "float64"),
         (HEAD + "model[0].register_forward_hook(print)\n" + EVALUATED, "adds a hook"),
-        (HEAD.replace("return sum", "torch.save(model, 'a'); return sum") + EVALUATED, "writes a file"),
         (HEAD.replace("(4, 8)", "(4, 8).train()").replace("nn.Linear", "Layer") + EVALUATED, "no linear"),
     ],
 )
@@ -121,6 +118,66 @@ def test_what_is_not_understood_is_told_and_adds_nothing(tmp_path, text, why):
     made, told = after(tmp_path, text.replace("import nn\n", "import nn\nfrom layers import Layer\n"))
     assert "quantize" not in made
     assert [why in line for line in told] == [True], told
+    assert "quantize=" not in made
+
+
+INLINE = """    model.eval()
+    right = 0
+    with torch.no_grad():
+        for x, y in held_out:
+            right += (model(x).argmax(1) == y).sum().item()
+    print(right)
+    model.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (HEAD + LOOP + INLINE, "stands in the script itself"),
+        (HEAD.replace("    model.eval()\n", "") + EVALUATED, "into evaluation mode"),
+        (HEAD + EVALUATED.replace("held_out)", "DataLoader(data))"), "may be another one when it is made again"),
+        (HEAD + EVALUATED + "del held_out\n", "may have no value"),
+        (HEAD.replace("return sum", "torch.save(model, 'a'); return sum") + EVALUATED, "writes a file"),
+    ],
+)
+def test_a_model_that_cannot_be_evaluated_once_more_is_made_and_saved(tmp_path, text, why):
+    made, told = after(tmp_path, text)
+    lines = 'quantized = amp.quantize(model, "static", calibration=loader)\namp.save_quantized(quantized, "'
+    assert lines in made and "int8:" not in made
+    assert len(told) == 1 and "is saved and not evaluated" in told[0] and why in told[0], told
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self):
+        for epoch in range(3):
+            for x, y in self.loader:
+                self.optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(self.model(x), y)
+                loss.backward()
+                self.optimizer.step()
+            print(self.validate())
+
+    @torch.no_grad()
+    def validate(self):
+        self.model.eval()
+        return sum((self.model(x).argmax(1) == y).sum().item() for x, y in self.loader)
+
+Trainer(model, loader).fit()
+"""
+
+
+@pytest.mark.parametrize(("kind", "calibration"), [("static", ', "static", calibration=self.loader'), ("dynamic", "")])
+def test_a_model_of_a_trainer_is_made_where_it_is_in_reach(tmp_path, kind, calibration):
+    made, told = after(tmp_path, HEAD.rpartition("optimizer")[0] + TRAINER, kind)
+    assert len(told) == 1 and "`self.validate` evaluates, and is not given its model" in told[0]
+    line = f"        quantized = amp.quantize(self.model{calibration})\n" if calibration else "= amp.quantize(model, "
+    assert line in made, made
 
 
 def test_nothing_is_added_within_a_training_that_may_run_again(tmp_path):

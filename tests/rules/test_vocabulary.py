@@ -118,6 +118,12 @@ class Words(Vocabulary):
     def quantized(self, module, model, kind, calibration, inputs):
         return f"X.quantized({model}, {calibration}, {inputs})"
 
+    def quantized_from_training(self, module, model):
+        return f"X.quantized_from_training({model})"
+
+    def ranges_frozen(self, module, model):
+        return f"X.ranges_frozen({model})"
+
     def quantized_saved(self, module, model, path):
         return f"X.quantized_saved({model}, {path})"
 

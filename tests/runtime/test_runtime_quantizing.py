@@ -198,6 +198,65 @@ def test_qat_trains_freezes_and_converts(tmp_path):
 
 
 @needs_torchao
+def test_a_checkpoint_of_training_for_int8_is_that_of_the_model(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(8, 8)
+            self.other = nn.Linear(8, 8)
+            self.unused = nn.Linear(2, 2)
+            self.other.weight = self.model.weight
+            self.register_buffer("mean", torch.zeros(8))
+            self.register_buffer("scratch", torch.zeros(8), persistent=False)
+
+        def forward(self, x):
+            return self.other(F.relu(self.model(x - self.mean))) + self.scratch
+
+    torch.manual_seed(0)
+    model, x = Tied(), torch.randn(4, 8)
+    first, second = (amp.quantize(model, "qat", calibration=[batch]) for batch in (x, 9 * x))
+    first(3 * x)
+    assert list(first.state_dict()) == list(model.state_dict())
+    torch.save({"model": first.state_dict()}, tmp_path / "net.pt")
+    state = torch.load(tmp_path / "net.pt", weights_only=True)["model"]
+    model.load_state_dict(state)
+    assert not torch.equal(second.eval()(x), first.eval()(x)), "the ranges differ"
+    second.load_state_dict(state)
+    assert torch.equal(second(x), first(x)), "they go with the weights"
+    third = amp.quantize(model, "qat", calibration=[x])
+    third.load_state_dict(dict(state))  # the weights alone
+    assert torch.isfinite(third(x)).all()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        third.load_state_dict({"other.weight": state["other.weight"]})
+
+
+@needs_torchao
+@pytest.mark.parametrize("kind", ["static", "qat"])
+def test_a_model_that_draws_is_compared_by_the_same_numbers(kind):
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x) + 3 * torch.randn_like(x)
+
+    amp.quantize(Noisy(), kind, calibration=[torch.randn(4, 8)])
+
+
+@needs_torchao
+def test_a_model_that_trains_for_int8_stays_float32_at_every_level():
+    prepared = amp.quantize(mlp(), "qat", calibration=[torch.randn(4, 32)])
+    amp.init(opt_level="O2", dtype="bf16", quantize="qat")
+    try:
+        model = amp.prepare_model(prepared)
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+        model(torch.randn(4, 32, dtype=torch.bfloat16)).sum().backward()
+    finally:
+        amp.shutdown()
+
+
+@needs_torchao
 @pytest.mark.slow  # torchao traces its patterns of batch norm for two minutes
 def test_qat_folds_batch_norm(tmp_path):
     check_qat(trained_conv(), images(), tmp_path / "int8.pt")
@@ -355,3 +414,8 @@ def test_without_torchao_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao", None)
     with pytest.raises(ImportError, match="pip install 'torchao"):
         amp.quantize(mlp(), "dynamic")
+    with pytest.raises(ImportError, match="pip install 'torchao"):
+        amp.init(opt_level="O0", quantize="static")  # before anything has trained
+    with pytest.raises(ValueError, match="allowed: 'dynamic', 'static', 'qat'"):
+        amp.init(opt_level="O0", quantize="int4")
+    assert amp.opt_level() == "O0"

@@ -61,8 +61,8 @@ _MIGRATION = (
     click.option(
         "--quantize",
         type=Words(QUANTIZATIONS),
-        help="Also make an int8 model when the training has ended, evaluate it beside the float one, and save it. "
-        "[default: none]",
+        help="Also make an int8 model when the training has ended, evaluate it beside the float one, and save it; with "
+        "qat, the model trains for it. [default: none]",
     ),
     click.option("--fused/--no-fused", default=None, help="Use fused optimizer kernels. [default: yes]"),
     click.option("--dtype", type=Words(DTYPES), help="Half precision type. [default: auto]"),

@@ -43,7 +43,7 @@ def known_codes(options: Options, origin: str) -> Options:
 
 def left_out(options: Options) -> list[str]:
     """What to say of switches that are on, and of which nothing is left."""
-    from amp_rules.plan.selection import APEX, DISTRIBUTION, OLD_TORCH, PRECISION, wants, wants_any
+    from amp_rules.plan.wanted import APEX, DISTRIBUTION, OLD_TORCH, PRECISION, wants, wants_any
 
     found = []
     for on, family, switch in ((options.ddp, DISTRIBUTION, "--ddp"), (options.modernize, OLD_TORCH, "--modernize")):

@@ -1,7 +1,8 @@
 """Decisions: what is migrated whole, what is left alone and why.
 
 ``migration``        from an entry script to a report; ``notebooks`` for theirs
-``options``          what was asked for, ``selection`` which rewrites that means, ``skip_comments`` what stays as it is
+``options``          what was asked for; ``wanted`` and ``selection`` which rewrites that means
+``skip_comments``    what stays as it is
 ``declining``        the reasons for declining, collected; ``refusal_pages`` what is to be done about them
 ``notes``            what a reader has to know besides; ``note_pages`` what may be done about it
 ``precision``        the shared facts of a training step; ``unscale_places`` where gradients are looked at

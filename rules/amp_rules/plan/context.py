@@ -11,14 +11,20 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
+from amp_rules.plan.quantizing.found import Quantized, find
+from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.switch import Switch
 from amp_rules.plan.vocabularies import chosen
+from amp_rules.plan.wanted import wants
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Action
 from amp_rules.text.vocabulary import Vocabulary, Written
+
+QUANTIZE = "AMP119"
+"""The rewrite that makes a model int8, whose lines stand in several places."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,20 @@ class Context:
     def vocabulary(self) -> Vocabulary:
         """Writes what the rewrites wish for."""
         return chosen(self.options)
+
+    @cached_property
+    def quantized(self) -> Quantized | NotQuantized | None:
+        """What ``--quantize`` adds, or why it adds nothing; None where nobody asked."""
+        kind = self.options.quantize
+        if kind is None or not wants(self.options, QUANTIZE, shared=True):
+            return None
+        if self.initialised:
+            return NotQuantized(self.program.entry, None, "`amp.initialize` prepares the model in its own place")
+        joined_norms = self.distribution is not None and self.options.sync_bn
+        try:
+            return find(self.program, kind, self.precision.homes, joined_norms=joined_norms)
+        except NotQuantized as declined:
+            return declined
 
     @property
     def processes(self) -> Distribution:

@@ -141,15 +141,18 @@ _PAGES = {
         to the start: `amp.init(opt_level="O1", override=args.amp)`. `AMP_OPT_LEVEL` chooses the level without any.
         """,
     notes.NOT_QUANTIZED: """
-        The trained model is not made int8, and why.
+        What `--quantize` leaves out, and why.
 
         ## What is noted
-        With `--quantize`: why a script got no int8 model, and at which place. It is migrated all the same.
+        With `--quantize`: why a script got no int8 model, and at which place. It is migrated all the same. Of a script
+        that got one: why it is not evaluated, and which lines do that; that the model which the script saves on a
+        condition, as its best, is not loaded before; and, for `qat`, that it is not known where to freeze the ranges.
 
         ## Why
         The model is quantized when all training has ended, and evaluated with the script's own function before and
-        after. Where that end is not one place, or no function can be called once more with another model and nothing
-        left behind, the lines would fail after hours of training, or tell a number that means nothing.
+        after. Where that end is not one place, the lines would fail after hours of training. Where no function can be
+        called once more with another model and nothing left behind, there is no number to compare. For `qat` the model
+        becomes an exported graph, which has no parts and methods of the script's class.
 
         ## What to do by hand
         Write the evaluation as a function that takes the model and a loader and gives a number, and call it below the

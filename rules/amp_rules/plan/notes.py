@@ -21,7 +21,7 @@ NOT_SCALED = Rule(
     "A step came after the migration, and bypasses the scaler or autocast.",
     "precision",
 )
-NOT_QUANTIZED = Rule("AMP181", "not-quantized", "The trained model is not made int8, and why.", "precision")
+NOT_QUANTIZED = Rule("AMP181", "not-quantized", "What `--quantize` leaves out, and why.", "precision")
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` has no effect.", "precision")
 PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What a migration loses in plain PyTorch.", "precision")
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")

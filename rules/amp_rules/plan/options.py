@@ -16,8 +16,7 @@ HALVED: frozenset[OptLevel] = frozenset({"O2", "O3"})
 """Levels at which models are half, and given their inputs in half."""
 DTYPES: tuple[Dtype, ...] = ("auto", "fp16", "bf16")
 TARGETS: tuple[Target, ...] = ("runtime", "torch")
-QUANTIZATIONS: tuple[Quantization, ...] = ("dynamic", "static")
-"""The kinds that ``--quantize`` adds to scripts; the runtime has training for int8 as well."""
+QUANTIZATIONS: tuple[Quantization, ...] = ("dynamic", "static", "qat")
 APEX_MODES: tuple[ApexMode, ...] = ("auto", "idiom", "compat")
 
 
@@ -44,7 +43,7 @@ class Options:
         shard_eval: with ``ddp``, share evaluations out where that gives what one process would find.
         shard_embeddings: with ``ddp``, share the rows of embedding tables with so many rows or more out over the
             processes; None for none.
-        quantize: make the trained model int8 behind the training, in one of three ways; None for none.
+        quantize: make the trained model int8, in one of three ways; None for none.
     """
 
     opt_level: OptLevel = "O1"

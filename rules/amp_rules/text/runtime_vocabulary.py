@@ -80,6 +80,8 @@ class RuntimeVocabulary(Vocabulary):
             parts.append('parallel="fsdp"' if start.sharded else "ddp=True")
             if not start.sync_bn:
                 parts.append("sync_bn=False")
+        if start.quantize is not None:
+            parts.append(f'quantize="{start.quantize}"')
         return self._start(module, parts, width)
 
     def _start(self, module: Module, parts: list[str], width: int | None) -> str:
@@ -265,6 +267,14 @@ class RuntimeVocabulary(Vocabulary):
         function = self._code(module, "{amp}.quantize")
         code = f"{function}({', '.join(given)})"
         return code if len(code) <= _LOADER_LINE else f"{function}(\n    " + ",\n    ".join(given) + ",\n)"
+
+    def quantized_from_training(self, module: Module, model: str) -> str:
+        """``amp.convert_quantized(model)``."""
+        return self._code(module, "{amp}.convert_quantized") + f"({model})"
+
+    def ranges_frozen(self, module: Module, model: str) -> str:
+        """``amp.unwrap(model).freeze_observers()``."""
+        return self._code(module, "{amp}.unwrap") + f"({model}).freeze_observers()"
 
     def quantized_saved(self, module: Module, model: str, path: str) -> str:
         """``amp.save_quantized(quantized, "model_int8.pt")``."""

@@ -46,6 +46,7 @@ class InitArguments:
         sharded: whether the models are shared out over them.
         override: the source of a level that overrides it and the environment, as in ``args.amp``; it may be None.
         more: further arguments of Apex's ``initialize``, by Apex's names, with the source of each.
+        quantize: how the script makes its model int8 in the end, if it does.
     """
 
     opt_level: str
@@ -56,6 +57,7 @@ class InitArguments:
     sharded: bool = False
     override: str | None = None
     more: tuple[tuple[str, str], ...] = ()
+    quantize: str | None = None
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,14 @@ class Vocabulary(ABC):
     @abstractmethod
     def quantized(self, module: Module, model: str, kind: str, calibration: str | None, inputs: str | None) -> str:
         """An expression: the model in int8, with the ranges of a loader's batches where a kind needs them."""
+
+    @abstractmethod
+    def quantized_from_training(self, module: Module, model: str) -> str:
+        """An expression: the model in int8, of one that was made to train for it."""
+
+    @abstractmethod
+    def ranges_frozen(self, module: Module, model: str) -> str:
+        """A statement after which a model that trains for int8 keeps its ranges."""
 
     @abstractmethod
     def quantized_saved(self, module: Module, model: str, path: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+KINDS = ("dynamic", "static", "qat")
 INSTALL = shlex.join(["pip", "install", "torchao>=0.18"])
 """The line that installs it, as the message tells it."""
 
@@ -27,6 +28,20 @@ def part(name: str) -> Any:
         raise ImportError(
             f"amp.quantize needs torchao, which cannot be imported ({error}); install it with: {INSTALL}"
         ) from error
+
+
+def check(kind: str) -> None:
+    """Raises what ``amp.quantize`` would raise of a kind and of torchao, before anything has trained.
+
+    Raises:
+        ValueError: there is no such kind.
+        ImportError: see :func:`part`.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"amp.quantize got kind={kind!r}; allowed: 'dynamic', 'static', 'qat'")
+    part("quantization")
+    if kind != "dynamic":
+        part("quantization.pt2e")
 
 
 @contextmanager

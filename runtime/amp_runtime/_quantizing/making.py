@@ -18,11 +18,10 @@ from amp_runtime._distributed.group import from_main_process, is_main_process
 from amp_runtime._prepare import unwrap
 from amp_runtime._quantizing import exported
 from amp_runtime._quantizing.calibration import Call, at_least_two, calls_of, together
-from amp_runtime._quantizing.library import part, quietly
+from amp_runtime._quantizing.library import check, part, quietly
 from amp_runtime._quantizing.models import PreparedModel, QuantizedModel, size_of
 from amp_runtime._quantizing.pieces import Piece, batch_of, exportable
 
-KINDS = ("dynamic", "static", "qat")
 _NO_DYNAMIC_KERNEL = "only linear layers have a dynamic int8 kernel"
 _NO_STATIC_KERNEL = "the x86 quantizer has no int8 form of what reads it"
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -88,9 +87,7 @@ def quantize(
 
 def _refuse(model: nn.Module, kind: str, calibration: Iterable[Any] | None) -> None:
     """Raises what ``quantize`` says that it raises at once."""
-    if kind not in KINDS:
-        raise ValueError(f"amp.quantize got kind={kind!r}; allowed: 'dynamic', 'static', 'qat'")
-    part("quantization")
+    check(kind)
     if kind != "dynamic" and calibration is None:
         raise ValueError(f"amp.quantize got kind={kind!r} without calibration; give calibration=loader")
     parameter = next(model.parameters(), None)
@@ -137,7 +134,8 @@ def convert_quantized(model: Any) -> QuantizedModel:
         raise TypeError(
             f"amp.convert_quantized got {type(own).__name__}; give the model that amp.quantize(model, 'qat', ...) made"
         )
-    graph = copy.deepcopy(own.model)
+    with quietly():
+        graph = copy.deepcopy(own.model)
     exported.move(graph, False)
     exported.observe(graph, False)
     _agree([graph])
@@ -209,10 +207,12 @@ def _observed(
     model: nn.Module, calls: list[Call], left: dict[str, str]
 ) -> tuple[nn.Module, list[Piece], dict[str, Any]]:
     """The model with observers that have seen all batches, the parts that were exported, and their graphs."""
+    draws = random_state_with_gpu()
     expected = model(*calls[0][0], **calls[0][1])
     pieces = exportable(model, calls[0], left)
     graphs = {piece.name: exported.prepare(piece.program.module(), training=False) for piece in pieces}
     whole = with_parts(model, graphs)
+    set_random_state_with_gpu(draws)  # a model that draws gives the same for the same numbers alone
     if not _close(whole(*calls[0][0], **calls[0][1]), expected):
         raise RuntimeError("amp.quantize exported a model that computes something else: use 'dynamic'")
     for args, kwargs in calls[1:]:
@@ -222,8 +222,10 @@ def _observed(
 
 def _prepared(model: nn.Module, call: Call) -> PreparedModel:
     before = size_of(model)
+    draws = random_state_with_gpu()
     with torch.no_grad():
         expected = model(*call[0], **call[1])
+    names = list(model.state_dict())
     model.train()
     try:
         program = exported.export(model, call)
@@ -231,13 +233,15 @@ def _prepared(model: nn.Module, call: Call) -> PreparedModel:
         raise RuntimeError(
             f"amp.quantize cannot export the model, which 'qat' needs ({type(error).__name__}: {error}); use 'dynamic'"
         ) from error
-    result = PreparedModel(exported.prepare(program.module(), training=True), call, before)
+    result = PreparedModel(exported.prepare(program.module(), training=True), call, before, names)
     exported.fake(result.model, False)
+    set_random_state_with_gpu(draws)
     with torch.no_grad():
         same = _close(result.eval()(*call[0], **call[1]), expected)
     if not same:
         raise RuntimeError("amp.quantize exported a model that evaluates in another way than it trains: use 'static'")
     exported.fake(result.model, True)
+    _tell_fixed([Piece("", program, call)])
     return result.train()
 
 

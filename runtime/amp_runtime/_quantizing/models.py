@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -84,6 +85,9 @@ class QuantizedModel(_Float32Around):
 class PreparedModel(_Float32Around):
     """A model that trains with its weights and values rounded as int8 will round them; see ``amp.quantize``.
 
+    ``state_dict()`` has the names and weights of the model that it was made from, so its checkpoints are that model's.
+    The ranges go with it as metadata, which ``load_state_dict`` of another such model takes as well.
+
     Attributes:
         call: the arguments with which it was exported.
         float_bytes: of the model that it was made from.
@@ -92,12 +96,16 @@ class PreparedModel(_Float32Around):
         graph: the exported model with fake quantization.
         call: as above.
         float_bytes: as above.
+        names: what the ``state_dict`` of the model has.
     """
 
-    def __init__(self, graph: nn.Module, call: Call, float_bytes: int) -> None:
+    def __init__(self, graph: nn.Module, call: Call, float_bytes: int, names: Iterable[str]) -> None:
         super().__init__(graph)
         self.call = call
         self.float_bytes = float_bytes
+        self._names = tuple(names)
+        self.register_state_dict_post_hook(_with_own_names)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_with_names_of_graph)  # type: ignore[no-untyped-call]
 
     def train(self, mode: bool = True) -> PreparedModel:
         """Has dropout and batch norm train or evaluate; observers look at values in training alone."""
@@ -106,6 +114,9 @@ class PreparedModel(_Float32Around):
         exported.observe(self.model, mode and not self.frozen)
         return self
 
+    trains_in_float32 = True
+    """What ``amp.prepare_model`` asks for: from O2 on the weights stay what rounding starts from."""
+
     frozen = False
     """Whether the ranges stay as they are."""
 
@@ -113,6 +124,35 @@ class PreparedModel(_Float32Around):
         """Keeps the ranges as they are: for the last epochs, so that the weights settle in them."""
         self.frozen = True
         exported.observe(self.model, False)
+
+
+_GRAPH = "model."
+"""What the names of a prepared model's graph begin with."""
+_RANGES = "amp_ranges"
+
+
+def _with_own_names(module: Any, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
+    """Gives a ``state_dict`` the names of the model that was prepared, and puts the ranges into its metadata."""
+    of_graph = {key: state.pop(key) for key in [key for key in state if key.startswith(prefix + _GRAPH)]}
+    for name in module._names:
+        state[prefix + name] = of_graph.pop(prefix + _GRAPH + name)
+    start = len(prefix)
+    # Whether they are looked for goes by the mode of the model, and is no part of them.
+    metadata[_RANGES] = {key[start:]: value for key, value in of_graph.items() if not key.endswith("_enabled")}
+
+
+def _with_names_of_graph(module: Any, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    """Gives what is loaded the names of the graph; ranges that it does not have stay as they are."""
+    names = module._names
+    if any(prefix + name in state for name in names) and not all(prefix + _GRAPH + name in state for name in names):
+        for name in [name for name in names if prefix + name in state]:
+            state[prefix + _GRAPH + name] = state.pop(prefix + name)
+    ranges = metadata.get(_RANGES, {})
+    with_weights = {_GRAPH + name for name in names}
+    # Not its own state_dict: what it has is asked of the graph, under the names there.
+    for key, value in module.model.state_dict(prefix=_GRAPH).items():
+        if key not in with_weights:
+            state.setdefault(prefix + key, ranges.get(key, value))
 
 
 def size_of(model: nn.Module) -> int:

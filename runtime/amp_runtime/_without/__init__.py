@@ -24,6 +24,7 @@ WANTED_BY: dict[str, tuple[str, ...]] = {
     "_precision.masters": ("O2", "O3"),
     "_precision.optimizer_state": ("O2", "O3", "parallel", "shard", "shard_embedding"),
     "_precision.registered": ("register_float_function", "register_half_function", "register_promote_function"),
+    "_quantizing.library": ("convert_quantized", "load_quantized", "quantize", "save_quantized"),
     "_scaling.closures": ("closure",),
     "_scaling.combined": ("combine_grad",),
     "_scaling.overflow": ("GradientOverflowError", "OverflowLocation", "scaler.locate_overflow"),

@@ -10,7 +10,9 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.evaluation.calls import Calls
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS
 
@@ -176,6 +178,39 @@ class EvaluationCalls:
         if isinstance(parent, ast.Attribute) and parent.attr not in (*_MODES, "training"):
             return f"`{module.text(parent)}` is asked of the model, which an int8 one may not have"
         return None
+
+
+def standing_alone(program: Program, models: set[Value]) -> NotQuantized | None:
+    """Why an evaluation that stands in the script itself, or is none of a loader, cannot be called once more."""
+    for call, body, scope in program.calls():
+        if program.is_model_code(body) or not program.called_models(call, scope) & models:
+            continue
+        module = scope.module
+        loop = next((item for item in blocks.enclosing(module, call) if isinstance(item, blocks.LOOPS)), None)
+        is_apart = loop is not None and not program.runs_backward(loop)
+        if not (is_apart and program.without_gradients(module, call, body)) and not _is_set_before(module, call):
+            continue
+        return NotQuantized(
+            module,
+            loop if loop is not None and is_apart else call,
+            "the evaluation stands in the script itself, where it cannot be called once more",
+            "run these lines with the int8 model in place of the float one, or let them be a function of the model",
+        )
+    return None
+
+
+def _is_set_before(module: Module, node: ast.AST) -> bool:
+    """Whether the mode that was set last, in the suites around a node, is that of evaluation."""
+    for suite, index in blocks.suites_around(module, blocks.statement_of(module, node)):
+        for item in reversed(suite[:index]):
+            modes = [part for part in blocks.walk_own(item) if _sets_mode(part)]
+            if modes:
+                return _set_to_evaluation(modes[-1]) is not None
+    return False
+
+
+def _sets_mode(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODES
 
 
 class _Evaluates(Calls):

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.model_variables import Home
 from amp_rules.plan.options import Quantization
-from amp_rules.plan.quantizing.evaluating import EvaluationCall, EvaluationCalls
-from amp_rules.plan.quantizing.inputs import BATCH, NoInput, input_of
-from amp_rules.plan.quantizing.known_names import KnownNames
-from amp_rules.plan.quantizing.why_not import NotQuantized
+from amp_rules.plan.quantizing.calibrating import calibration_at
+from amp_rules.plan.quantizing.evaluating import EvaluationCall, EvaluationCalls, standing_alone
+from amp_rules.plan.quantizing.last_epoch import kept_on_condition, saved
+from amp_rules.plan.quantizing.places import Place
+from amp_rules.plan.quantizing.training_for_it import TrainingStart, training_start
+from amp_rules.plan.quantizing.why_not import Apart, NotQuantized, Remark
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.roles.batches import DataFlow
-from amp_rules.roles.file_effects import file_effects
-from amp_rules.roles.steps import Program, Site
-from amp_rules.source import blocks
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS
-from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.quantizing import (
     HAS_DYNAMIC_FORM,
     HAS_STATIC_FORM,
@@ -37,8 +34,6 @@ from amp_rules.torch.quantizing import (
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _NAMES = ("quantized", "int8_model", "quantized_model")
-_MAX_CALLERS = 4
-"""Functions through which a loader is handed to its loop; trainers have two."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +46,14 @@ class Quantized:
         statement: what it follows.
         model: the source of the trained model.
         name: the new variable.
-        calibration: the source of the loader; None where the kind needs none.
+        calibration: the source of the loader; None where the kind needs none there.
         inputs: the source of a function that makes the model's input of a batch, where one is needed.
         before: the source of the evaluation in float32, where the script has none at that place.
-        after: the source of the evaluation in int8.
+        after: the source of the evaluation in int8; None where nothing can be called once more.
         gives: whether the evaluation gives a result, which is to be shown.
         path: the source of the file's name.
+        start: where the training for int8 begins, for ``"qat"``.
+        remarks: what the reader has to know.
     """
 
     kind: Quantization
@@ -67,64 +64,113 @@ class Quantized:
     calibration: str | None
     inputs: str | None
     before: str | None
-    after: str
+    after: str | None
     gives: bool
     path: str
+    start: TrainingStart | None
+    remarks: tuple[Remark, ...]
 
 
-def find(program: Program, kind: Quantization, homes: Sequence[Home]) -> Quantized:
+def find(program: Program, kind: Quantization, homes: Sequence[Home], *, joined_norms: bool) -> Quantized:
     """Decide on a program whose models have their homes.
+
+    Args:
+        program: the program.
+        kind: what was asked for.
+        homes: where the models are prepared.
+        joined_norms: whether batch norm is to take the batches of all processes.
 
     Raises:
         NotQuantized: something is not understood, or stands in the way.
     """
-    return _Search(program, kind, homes).found()
+    return _Search(program, kind, homes, joined_norms).found()
 
 
 class _Search:
-    def __init__(self, program: Program, kind: Quantization, homes: Sequence[Home]) -> None:
+    def __init__(self, program: Program, kind: Quantization, homes: Sequence[Home], joined_norms: bool) -> None:
         self._program = program
         self._kind = kind
         self._homes = homes
+        self._joined_norms = joined_norms
 
     def found(self) -> Quantized:
         program = self._program
         self._check_own()
-        if not self._homes:
-            raise NotQuantized(program.entry, None, "the trained model was not found")
-        if len(self._homes) > 1:
-            names = list(dict.fromkeys(f"`{home.variable}`" for home in self._homes))
-            which = f", {' and '.join(names[:2])} among them" if len(names) > 1 else f" in turn, each as {names[0]}"
-            raise NotQuantized(program.entry, None, f"several models are trained{which}")
-        home = self._homes[0]
-        if home.in_place or not home.variable.replace(".", "").isidentifier():
-            raise NotQuantized(home.module, home.statement, "the trained model is kept among others, and not by a name")
+        home = self._home()
         models = self._models(home)
         self._check_layers(home, models)
         loops = training_loops(program, DataFlow(program))
         data = {value for loop in loops for value in loop.use.values}
-        calls = EvaluationCalls(program, models, data)
+        place, remarks = self._place(EvaluationCalls(program, models, data), home, loops, models)
+        start = None
+        if self._kind == "qat":
+            start, more = training_start(program, home, models, loops, place, joined_norms=self._joined_norms)
+            remarks += more
+        if not place.loads:
+            remarks += kept_on_condition(program, place, models)
+        return self._written(place, loops, models, start, tuple(remarks))
+
+    def _home(self) -> Home:
+        if not self._homes:
+            raise NotQuantized(self._program.entry, None, "the trained model was not found")
+        if len(self._homes) > 1:
+            names = list(dict.fromkeys(f"`{home.variable}`" for home in self._homes))
+            which = f", {' and '.join(names[:2])} among them" if len(names) > 1 else f" in turn, each as {names[0]}"
+            raise NotQuantized(self._program.entry, None, f"several models are trained{which}")
+        home = self._homes[0]
+        if home.in_place or not home.variable.replace(".", "").isidentifier():
+            raise NotQuantized(home.module, home.statement, "the trained model is kept among others, and not by a name")
+        return home
+
+    def _place(
+        self, calls: EvaluationCalls, home: Home, loops: list[TrainingLoop], models: set[Value]
+    ) -> tuple[Place, list[Remark]]:
+        """Where the lines go: behind a training that an evaluation can follow, else in reach of the variable."""
         places = []
-        reason: NotQuantized | None = None
+        failed: list[tuple[EvaluationCall, NotQuantized]] = []
         for call in calls.found:
             try:
-                places.append(_Place(program, call, models).checked())
+                places.append(Place.of_call(self._program, call, models).checked())
             except NotQuantized as declined:
-                reason = reason or declined
-        if not places:
-            raise (
-                reason
-                or calls.reason()
-                or NotQuantized(
-                    program.entry,
-                    None,
-                    "no function evaluates the model, to be called once more with that in int8",
-                    "write the evaluation as a function that takes the model and a loader",
-                )
+                failed.append((call, declined))
+        if places:
+            # Behind the training rather than in it, and on other data than those of the training.
+            best = max(places, key=lambda item: (item.is_behind, not item.on_training_data, item.at.line))
+            return best, []
+        why = failed[0][1] if failed else calls.reason() or standing_alone(self._program, models)
+        if why is None:
+            raise NotQuantized(
+                self._program.entry,
+                None,
+                "nothing evaluates the model, and what int8 costs would not be seen",
+                "write the evaluation as a function that takes the model and a loader",
             )
-        # Behind the training rather than in it, and on other data than those of the training.
-        best = max(places, key=lambda item: (item.is_behind, not item.call.on_training_data, item.call.line))
-        return self._written(best, loops, models)
+        place = self._place_alone(home, loops, models, why)
+        if failed and failed[0][0].body is not place.body:
+            call = failed[0][0]
+            text = (
+                f"`{call.module.text(call.call)}` is called elsewhere than where the training has ended for its model"
+            )
+            why = NotQuantized(call.module, call.call, text, "call it there with the int8 model as well")
+        return place, [Remark(why.module, why.node, f"the int8 model is saved and not evaluated: {why.told}")]
+
+    def _place_alone(self, home: Home, loops: list[TrainingLoop], models: set[Value], why: NotQuantized) -> Place:
+        """Where the lines go that evaluate nothing.
+
+        Raises:
+            NotQuantized: there is no such place; ``why`` is what kept an evaluation from it.
+        """
+        declined: list[NotQuantized] = []
+        for place in Place.of_variables(self._program, home, loops, models):
+            try:
+                checked = place.checked()
+                if self._kind == "static":
+                    calibration_at(self._program, checked.spot, loops, models)  # in reach in another body, perhaps
+                return checked
+            except NotQuantized as reason:
+                declined.append(reason)
+        # That some body does not train says little.
+        raise next((reason for reason in declined if not isinstance(reason, Apart)), why)
 
     def _models(self, home: Home) -> set[Value]:
         """What the model's variable may hold."""
@@ -174,101 +220,51 @@ class _Search:
 
     # ---- what is written ---------------------------------------------------------------------------------------
 
-    def _written(self, place: _Place, loops: list[TrainingLoop], models: set[Value]) -> Quantized:
+    def _written(
+        self,
+        place: Place,
+        loops: list[TrainingLoop],
+        models: set[Value],
+        start: TrainingStart | None,
+        remarks: tuple[Remark, ...],
+    ) -> Quantized:
         calibration = inputs = None
-        if self._kind != "dynamic":
-            calibration, inputs = self._calibration(place, loops, models)
-        module = place.call.module
+        if self._kind == "static":
+            calibration, inputs = calibration_at(self._program, place.spot, loops, models)
+        module, call = place.module, place.call
         taken = {node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name)}
         name = next((item for item in _NAMES if item not in taken), None)
         if name is None:
             raise NotQuantized(module, place.statement, f"the names {', '.join(_NAMES)} are all taken")
-        model = module.code(place.call.given)
         return Quantized(
             self._kind,
             module,
             place.statement,
-            model,
+            place.model,
             name,
             calibration,
             inputs,
-            None if place.is_behind else place.call.text(model),
-            place.call.text(name),
-            place.call.gives,
-            self._path(place, models, model),
+            None if call is None or place.is_behind else call.text(place.model),
+            None if call is None else call.text(name),
+            call is not None and call.gives,
+            self._path(place, models, place.model),
+            start,
+            remarks,
         )
 
-    def _calibration(self, place: _Place, loops: list[TrainingLoop], models: set[Value]) -> tuple[str, str | None]:
-        reason: NotQuantized | None = None
-        for loop in loops:
-            try:
-                inputs = input_of(self._program, loop, models)
-            except NoInput as unclear:
-                text = "it is not known what the model is given of a batch, to calibrate it with the same"
-                node = unclear.node if unclear.node in loop.module.parents else loop.loop
-                reason = reason or NotQuantized(loop.module, node, text)
-                continue
-            loader = self._loader_at(place, loop.use.loader, loop, 0)
-            if loader is None:
-                text = f"`{loop.module.text(loop.use.loader)}` is not in reach where the training has ended"
-                reason = reason or NotQuantized(loop.module, loop.use.loader, text)
-                continue
-            return loader, None if inputs is None else f"lambda {BATCH}: {inputs}"
-        entry = self._program.entry
-        raise reason or NotQuantized(entry, None, "no loader gives the batches of the training, to calibrate with")
-
-    def _loader_at(self, place: _Place, node: ast.expr, site: Site, depth: int) -> str | None:
-        """The source, at the place, of the loader that a loop iterates."""
-        if depth > _MAX_CALLERS or not isinstance(node, (ast.Name, ast.Attribute)):
-            return None
-        if site.body is place.call.body:
-            return None if place.known.unknown(node) else site.module.code(node)
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if not isinstance(root, ast.Name):
-            return None
-        info = self._program.function_of(site.body)
-        if info is None:
-            return None
-        if root.id in info.parameters:
-            callers = self._program.flow.callers(info)
-            if len(callers) != 1 or any(
-                isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store) and item.id == root.id
-                for item in info.nodes
-            ):
-                return None
-            call = callers[0]
-            given: ast.expr | None = node
-            if root.id == info.receiver:
-                owner = call.call.func.value if isinstance(call.call.func, ast.Attribute) else None
-                if not isinstance(owner, ast.Name) or owner.id != root.id:
-                    return None
-            else:
-                given = info.argument_or_default(call.call, root.id) if node is root else None
-            if given is None:
-                return None
-            body = blocks.body_of(call.scope.module, call.call)
-            return self._loader_at(place, given, Site(call.scope.module, call.scope, body, call.call), depth + 1)
-        is_of_file = site.scope.owner(root.id).node is not site.scope.node and site.module is place.call.module
-        return site.module.code(node) if is_of_file and not place.known.unknown(node) else None
-
-    def _path(self, place: _Place, models: set[Value], model: str) -> str:
+    def _path(self, place: Place, models: set[Value], model: str) -> str:
         """The file, beside the script's own of the model where that is written out."""
-        for site in self._program.calls_to(frozenset({"torch.save"})):
+        for site in saved(self._program, models):
             call = site.node
             assert isinstance(call, ast.Call)
             if len(call.args) < 2:
-                continue
-            if not any(models & self._program.flow.values(part, site.scope) for part in walk(call.args[0])
-                       if isinstance(part, (ast.Name, ast.Attribute))):  # fmt: skip
                 continue
             path = call.args[1]
             if isinstance(path, ast.Constant) and isinstance(path.value, str):
                 return _quoted(_beside(path.value))
             if isinstance(path, ast.Call) and path.args and isinstance(path.args[-1], ast.Constant):
                 names = self._program.callee_names(path, site.scope)
-                if names & {"os.path.join", "posixpath.join"} and site.body is place.call.body:
+                if names & {"os.path.join", "posixpath.join"} and site.body is place.body:
                     if place.known.unknown(path) is None and isinstance(path.args[-1].value, str):
                         folder = ", ".join(site.module.code(item) for item in path.args[:-1])
                         return f"{site.module.code(path.func)}({folder}, {_quoted(_beside(path.args[-1].value))})"
@@ -282,145 +278,3 @@ def _beside(path: str) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-class _Place:
-    """Where the training has ended, in the body in which an evaluation is called.
-
-    Attributes:
-        call: the evaluation.
-        statement: what the new lines follow.
-        is_behind: whether the script evaluates there itself, behind all that changes the model.
-        known: what has a value behind the statement.
-    """
-
-    def __init__(self, program: Program, call: EvaluationCall, models: set[Value]) -> None:
-        self._program = program
-        self._models = models
-        self.call = call
-        self.is_behind = False
-
-    def checked(self) -> _Place:
-        """The place itself.
-
-        Raises:
-            NotQuantized: there is none for this evaluation.
-        """
-        module, call = self.call.module, self.call
-        top = call.body.body if hasattr(call.body, "body") and isinstance(call.body.body, list) else []
-        suite, index = self._end_of_training(top)
-        trained = suite[index]
-        if not runs_once(self._program, module, trained) or self._is_repeated(trained):
-            raise NotQuantized(module, trained, f"`{module.text(call.call)}` stands where the training may run again")
-        inside = self._program.called_from(self._program.nodes_of(call.body)) | {call.body}
-        for site in self._program.backwards:
-            if site.body not in inside:
-                raise NotQuantized(site.module, site.node, "training goes on elsewhere, too")
-        last = self._last(suite, index, self._loads)
-        own = self._own_evaluation(suite)
-        if own is not None and own >= last and own > index:
-            last, self.is_behind = own, True
-        # Should something fail here, all that the training was for is on the disk.
-        written = {effect.call for effect in file_effects(self._program)}
-        last = self._last(suite, last, lambda node: node in written)
-        self._check_saved(suite[: last + 1])
-        self.statement = suite[last]
-        if isinstance(self.statement, (ast.Return, ast.Raise)):
-            raise NotQuantized(module, self.statement, "the training ends with leaving the function")
-        self._check_model(suite[index : last + 1])
-        self.known = KnownNames(self._program, Site(module, call.scope, call.body, self.statement))
-        unknown = self.known.unknown(call.call)
-        if unknown is not None:
-            raise NotQuantized(
-                module, call.call, f"`{module.text(call.call)}` needs `{unknown}`, which may have no value behind the "
-                "training", "evaluate once more behind the training loop, with what is known there",
-            )  # fmt: skip
-        for item in [*call.call.args, *(keyword.value for keyword in call.call.keywords)]:
-            if any(isinstance(part, (ast.Call, ast.Lambda, ast.Await, ast.NamedExpr)) for part in walk(item)):
-                raise NotQuantized(module, item, f"`{module.text(item)}` may be another one when it is made again")
-        return self
-
-    def _end_of_training(self, suite: list[ast.stmt]) -> tuple[list[ast.stmt], int]:
-        module = self.call.module
-        found = [
-            index
-            for index, item in enumerate(suite)
-            if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-            and self._program.runs_backward(item)
-        ]
-        if not found:
-            raise NotQuantized(
-                module, self.call.call, f"`{module.text(self.call.call)}` is called apart from the training, whose "
-                "end is not seen there",
-            )  # fmt: skip
-        last = suite[found[-1]]
-        if isinstance(last, ast.If):
-            branches = [branch for branch in (last.body, last.orelse) if any(map(self._program.runs_backward, branch))]
-            if len(branches) != 1:
-                raise NotQuantized(module, last, "the training is in one of two branches")
-            return self._end_of_training(branches[0])
-        if isinstance(last, (ast.With, ast.AsyncWith)):
-            raise NotQuantized(module, last, f"the training is within `{module.text(last.items[0].context_expr)}`")
-        if isinstance(last, ast.Return):
-            raise NotQuantized(module, last, "the training ends with leaving the function")
-        return suite, found[-1]
-
-    def _is_repeated(self, node: ast.AST) -> bool:
-        """Whether a comprehension or a function without a name may run it several times."""
-        pending: list[tuple[Module, ast.AST]] = [(self.call.module, node)]
-        seen: set[FunctionFacts] = set()
-        while pending:
-            module, item = pending.pop()
-            if any(isinstance(parent, (*COMPREHENSIONS, ast.Lambda)) for parent in module.ancestors(item)):
-                return True
-            info = self._program.function_of(blocks.body_of(module, item))
-            if info is not None and info not in seen:
-                seen.add(info)
-                pending += [(caller.scope.module, caller.call) for caller in self._program.flow.callers(info)]
-        return False
-
-    def _last(self, suite: list[ast.stmt], index: int, direct: Callable[[ast.AST], bool]) -> int:
-        """The last statement behind another that can run what is asked for; that other one if there is none."""
-        runs = self._program.closure(direct)
-        definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        behind = range(index + 1, len(suite))
-        return max([index, *(k for k in behind if not isinstance(suite[k], definitions) and runs(suite[k]))])
-
-    def _loads(self, node: ast.AST) -> bool:
-        """Whether a call loads the model's weights."""
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            return False
-        located = self._program.locate(node) if node.func.attr == "load_state_dict" else None
-        return located is not None and bool(self._models & self._program.flow.values(node.func.value, located[1]))
-
-    def _check_saved(self, statements: list[ast.stmt]) -> None:
-        """No checkpoint may come later: it would be lost with whatever failed before it."""
-        inside = {node for item in statements for node in walk(item)}
-        called = self._program.called_from(inside)
-        for site in self._program.calls_to(frozenset({"torch.save"})):
-            if site.node not in inside and site.body not in called and self._program.runs(site.body):
-                text = "a checkpoint is written later, and would be lost should the model not be quantized"
-                raise NotQuantized(site.module, site.node, text, "save the model where its training ends")
-
-    def _own_evaluation(self, suite: list[ast.stmt]) -> int | None:
-        """The statement of a suite that the evaluation stands in, where it always runs."""
-        statement = blocks.statement_of(self.call.module, self.call.call)
-        if statement in suite and isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)):
-            return suite.index(statement)
-        return None
-
-    def _check_model(self, statements: list[ast.stmt]) -> None:
-        """The variable must hold the one model from the training on."""
-        module = self.call.module
-        path = blocks.path_of(self.call.given)
-        for item in statements:
-            for node in blocks.walk_own(item):
-                if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                    if blocks.path_of(node) == path:
-                        raise NotQuantized(module, node, f"`{path}` is given another model")
-        for item in statements[1:]:
-            for node in blocks.walk_own(item):
-                if isinstance(node, ast.Attribute) and node.attr in RETURNS_RECEIVER - {"train", "eval"}:
-                    if blocks.path_of(node.value) == path:
-                        text = f"`{module.text(node)}` may move the model away from the data of the evaluation"
-                        raise NotQuantized(module, node, text, "save a copy, and let the model stay where it is")

@@ -1,8 +1,9 @@
-"""Why nothing is quantized."""
+"""Why nothing is quantized, and what is to be known where something is."""
 
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from amp_rules.source.modules import Module
 
@@ -23,3 +24,27 @@ class NotQuantized(Exception):
         self.node = node
         self.text = text
         self.recipe = recipe
+
+    @property
+    def told(self) -> str:
+        """The reason and the recipe."""
+        return f"{self.text}; {self.recipe}" if self.recipe else self.text
+
+
+class Apart(NotQuantized):
+    """The training does not end where it was looked for."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the reader of a script with an int8 model has to know, and where.
+
+    Attributes:
+        module: the file.
+        node: the place; None where it is about a whole file.
+        text: the sentence.
+    """
+
+    module: Module
+    node: ast.AST | None
+    text: str

@@ -44,8 +44,8 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
-from amp_rules.plan.selection import wants
 from amp_rules.plan.told_apart import told_apart
+from amp_rules.plan.wanted import wants
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
 from amp_rules.roles.steps import Program, Site

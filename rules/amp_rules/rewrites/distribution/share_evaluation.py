@@ -47,7 +47,7 @@ from amp_rules.plan.evaluation.loops import SharedLoop
 from amp_rules.plan.evaluation.notes import of_evaluations
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
-from amp_rules.plan.selection import wants
+from amp_rules.plan.wanted import wants
 
 RULE = Rule(
     "AMP223",

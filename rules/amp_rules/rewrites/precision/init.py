@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amp_rules.plan import one_start
-from amp_rules.plan.context import Change, Context
+from amp_rules.plan.context import QUANTIZE, Change, Context
 from amp_rules.plan.notes import OWN_PRECISION_STAYS
 from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
@@ -150,6 +150,13 @@ def _statement(module: Module, node: ast.AST) -> ast.stmt:
 
 
 def _settings(context: Context, switch: Switch | None) -> InitArguments:
+    start = _of_level(context, switch)
+    if any(change.rule.code == QUANTIZE for change in context.made):
+        return replace(start, quantize=context.options.quantize)
+    return start
+
+
+def _of_level(context: Context, switch: Switch | None) -> InitArguments:
     options = context.options
     if context.program.calls_to(CONVERTS_BATCH_NORM):
         options = replace(options, sync_bn=False)  # the script does it itself, where it is asked to

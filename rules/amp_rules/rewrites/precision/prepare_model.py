@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from amp_rules.plan import batch_losses, written_buffers
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_variables import Home
+from amp_rules.plan.quantizing.found import Quantized
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program
@@ -60,7 +61,7 @@ def changes(context: Context) -> Iterator[Change]:
             home.module,
             home.statement,
             home.variable,
-            home.inline,
+            None if _becomes_another(context, home) else home.inline,
             home.in_place,
             order,
             home.is_optional,
@@ -95,6 +96,12 @@ def notes(context: Context) -> Iterator[Note]:
     """Yield losses of which averaged gradients are not those of all samples."""
     if context.distribution is not None:
         yield from batch_losses.notes(context.program, context.precision)
+
+
+def _becomes_another(context: Context, home: Home) -> bool:
+    """Whether a line of its own gives the variable another model first, one that trains for int8."""
+    found = context.quantized
+    return isinstance(found, Quantized) and found.start is not None and found.start.home == home
 
 
 def _reloads(program: Program, homes: list[Home]) -> list[tuple[Module, ast.stmt, str]]:

@@ -46,9 +46,9 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.notes import NO_SWITCH, note
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
-from amp_rules.plan.selection import wants
 from amp_rules.plan.start_place import start_place
 from amp_rules.plan.switch import NoSwitch, Switch, find
+from amp_rules.plan.wanted import wants
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.text.actions import Action, Insert

@@ -1,0 +1,1 @@
+"""What stands in for modules of quantization."""
