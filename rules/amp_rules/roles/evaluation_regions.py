@@ -154,10 +154,20 @@ class EvaluationRegions:
                 wanted |= blocks.reads(previous)
                 if self.program.runs_model(previous):
                     first = previous
-                if self._runs_weights(previous):
+                if self._runs_weights(previous) and not self._calls_part(previous, site):
                     # What the model is given comes from elsewhere and keeps the precision it has.
                     break
         return StatementRun(site.module, first, site.statement) if first is not None else None
+
+    def _calls_part(self, statement: ast.stmt, site: Site) -> bool:
+        """Whether a statement calls a part of a model by itself: it casts nothing, so what it is given must be FP32."""
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, (ast.Attribute, ast.Subscript))
+            and self.program.called_models(node, site.scope)
+            and any(map(self.program.is_trained, self.program.roles.modules(node.func.value, site.scope)))
+            for node in blocks.walk_own(statement)
+        )
 
 
 def _calculates(statement: ast.stmt) -> bool:
