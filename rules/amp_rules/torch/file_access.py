@@ -179,6 +179,9 @@ LOADERS = frozenset(
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
 
+WEIGHT_LOADERS = frozenset({"torch.load"})
+"""Of these, what reads the weights that ``torch.save`` has written."""
+
 _WRITES_IMAGES = frozenset(
     {
         "torchvision.utils.save_image", "torchvision.utils.utils.save_image", "torchvision.io.write_png",
