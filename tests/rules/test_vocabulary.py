@@ -139,6 +139,9 @@ class Words(Vocabulary):
     def main_process_first(self, module, first, last):
         return Written((Wrap(first, last, "with X.main_process_first():"),))
 
+    def asked_once_before(self, module, loop, iterable):
+        return Written((Insert(loop, f"X.first({module.text(iterable)})"),))
+
     def barrier(self, module, statement):
         return Written((Insert(statement, "X.barrier()"),))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from amp_rules.plan.cached_data import builds_cache, run_by_constructors
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.file_effects import opens_to_write
@@ -24,7 +25,7 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
 
     A statement that computes with a model as well, as an evaluation does, would keep the other ranks waiting for it.
     """
-    fetches = program.closure(lambda node: _fetches(program, node) or _gets_what_is_missing(program, node))
+    fetches = program.closure(lambda node: _gets(program, node))
     # Preparing a model is a meeting of all ranks: it cannot be done in turns.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
@@ -41,6 +42,30 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
     return [item for item in candidates if blocks.body_of(*item) not in inner]
+
+
+def bodies_in_turns(program: Program, statements: Iterable[tuple[Module, ast.stmt]]) -> set[ast.AST]:
+    """The bodies of functions that statements run; with them those that a library runs to make a data set."""
+    found = program.called_from(nodes_of(statements))
+    pending: list[Iterable[ast.AST]] = [nodes_of(statements), *(program.nodes_of(body) for body in found)]
+    while pending:
+        for node in pending.pop():
+            located = program.locate(node) if isinstance(node, ast.Call) else None
+            if located is None or not isinstance(node, ast.Call):
+                continue
+            for method in run_by_constructors(program, node, located[1]):
+                new = ({method} | program.called_from(program.nodes_of(method))) - found
+                found |= new
+                pending += [program.nodes_of(body) for body in new]
+    return found
+
+
+def _gets(program: Program, node: ast.AST) -> bool:
+    """Whether a node makes files that are missing, which the next process then finds."""
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is None or not isinstance(node, ast.Call):
+        return False
+    return _fetches(program, node) or _gets_what_is_missing(program, node) or builds_cache(program, node, located[1])
 
 
 def _run_for_samples(program: Program) -> set[ast.AST]:
