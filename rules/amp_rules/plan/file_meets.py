@@ -114,7 +114,6 @@ class FileMeets:
             change: the call that writes.
             other: where to.
         """
-        assert isinstance(read.node, ast.Call)
         assert isinstance(change.node, ast.Call)
         if not self._program.callee_names(change.node, change.scope) & SAVES or not self._loads_weights(read):
             return False
@@ -122,6 +121,7 @@ class FileMeets:
 
     def _loads_weights(self, read: Site) -> bool:
         """Whether a model takes what a call reads from a file, at once or by way of a variable of its function."""
+        assert isinstance(read.node, ast.Call)
         if not self._program.callee_names(read.node, read.scope) & WEIGHT_LOADERS:
             return False
         statement = read.statement
