@@ -142,6 +142,9 @@ class Words(Vocabulary):
     def asked_once_before(self, module, loop, iterable):
         return Written((Insert(loop, f"X.first({module.text(iterable)})"),))
 
+    def raised_in_several(self, module, statement):
+        return Written((Insert(statement, "X.raise_again()"),))
+
     def barrier(self, module, statement):
         return Written((Insert(statement, "X.barrier()"),))
 

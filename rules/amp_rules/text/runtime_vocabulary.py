@@ -297,6 +297,10 @@ class RuntimeVocabulary(Vocabulary):
         first = f"next(iter({module.text(iterable)}), None)"
         return Written((Insert(loop, f"if {self.several_processes(module)}:\n    {turns}\n        {first}"),))
 
+    def raised_in_several(self, module: Module, statement: ast.stmt) -> Written:
+        """``if amp.world_size() > 1: raise``."""
+        return Written((Insert(statement, f"if {self.several_processes(module)}:\n    raise"),))
+
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """``amp.barrier()``."""
         return Written((Insert(statement, self._code(module, "{amp}.barrier()")),))

@@ -302,6 +302,10 @@ class Vocabulary(ABC):
         """Above a loop of several processes, ask for the first of what it iterates over, on the main process first."""
 
     @abstractmethod
+    def raised_in_several(self, module: Module, statement: ast.stmt) -> Written:
+        """Before the first statement of a handler, raise the error again where there are several processes."""
+
+    @abstractmethod
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """Let all processes wait for each other before a statement."""
 
