@@ -50,6 +50,11 @@ def test_a_note_stands_at_its_line_and_is_told_once(path):
     assert found == expected(path) and found
 
 
+def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
+    (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
+    assert text.endswith("its average covers only rank 0's share of the data")
+
+
 def test_every_code_has_its_cases_and_its_page():
     codes = {rule.code for rule in notes.ALL}
     assert {folder.name for folder in FOLDER.iterdir()} == codes - OF_FILES
