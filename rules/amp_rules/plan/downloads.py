@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from amp_rules.plan.cached_data import builds_cache, run_by_constructors
 from amp_rules.plan.precision import Precision
@@ -30,14 +30,18 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
     for_samples = _run_for_samples(program)
+
+    def can_take_turns(statement: ast.stmt) -> bool:
+        return not program.runs_backward(statement) and not program.runs_model(statement) and not meets(statement)
+
     found: dict[ast.stmt, Module] = {}
     for node, body, scope in program.nodes():
         if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
             continue
         if not _is_run(program, body) or body in for_samples:
             continue  # who calls it, and whether all processes do, is not known
-        whole = _asked_before(program, scope, node)
-        if not program.runs_backward(whole) and not program.runs_model(whole) and not meets(whole):
+        whole = _asked_before(program, scope, node, can_take_turns)
+        if can_take_turns(whole):
             found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
@@ -80,14 +84,21 @@ def _is_run(program: Program, body: ast.AST) -> bool:
     return info is None or bool(program.flow.callers(info))
 
 
-def _asked_before(program: Program, scope: Scope, statement: ast.stmt) -> ast.stmt:
-    """The statement with what asks for the files before it: a process that comes later finds them, and goes past it."""
-    found = statement
+def _asked_before(
+    program: Program, scope: Scope, statement: ast.stmt, can_take_turns: Callable[[ast.stmt], bool]
+) -> ast.stmt:
+    """The statement with what asks for the files before it: a process that comes later finds them, and goes past it.
+
+    A ``try`` around the training as well asks for no file, unless the statement is what one of its handlers does.
+    """
+    found = child = statement
     for parent in blocks.enclosing(scope.module, statement):
-        if isinstance(parent, ast.Try) or (
-            isinstance(parent, (ast.If, ast.While)) and _looks(program, parent.test, scope)
-        ):
+        if isinstance(parent, ast.Try):
+            if can_take_turns(parent) or child not in parent.body:
+                found = parent
+        elif isinstance(parent, (ast.If, ast.While)) and _looks(program, parent.test, scope):
             found = parent
+        child = parent
     return found
 
 

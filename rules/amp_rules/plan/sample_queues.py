@@ -109,7 +109,8 @@ def _makes_anew(program: Program, suite: list[ast.stmt], owner: ClassInfo, path:
                 return False
             continue
         if isinstance(statement, ast.Assign) and path not in blocks.reads(statement.value):
-            if path in map(blocks.path_of, _targets(statement)) and _is_of(program, statement, owner):
+            whole = [item for item in _targets(statement) if not isinstance(item, ast.Subscript)]
+            if path in map(blocks.path_of, whole) and _is_of(program, statement, owner):
                 return True
         for call in walk(statement):
             for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
