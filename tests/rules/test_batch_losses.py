@@ -79,6 +79,14 @@ def test_sums_over_the_batch_are_noted(tmp_path: Path, loss: str, made: str) -> 
     assert "is a sum over the batch" in text
 
 
+def test_a_sum_that_a_setting_may_choose_is_no_certain_one(tmp_path: Path) -> None:
+    script = SCRIPT.replace("nn.MSELoss({made})", "nn.L1Loss() if smooth else nn.MSELoss(reduction='sum')")
+    entry = tmp_path / "train.py"
+    entry.write_text(script.format(loss="criterion(out, y)").replace("model = Att", "smooth = True\nmodel = Att"))
+    (text,) = [note.text for note in migrate(entry, Options(ddp=True)).notes if note.code == "AMP283"]
+    assert "may be a sum over the batch" in text
+
+
 @pytest.mark.parametrize(
     "loss",
     [

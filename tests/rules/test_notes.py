@@ -57,6 +57,11 @@ def test_a_rate_keeps_the_number_of_gpus_and_a_batch_does_not():
     assert sum("remove the factor" in text for text in told) == 2
 
 
+def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
+    (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
+    assert text.endswith("its average covers only rank 0's share of the data")
+
+
 def test_every_code_has_its_cases_and_its_page():
     codes = {rule.code for rule in notes.ALL}
     assert {folder.name for folder in FOLDER.iterdir()} == codes - OF_FILES

@@ -145,6 +145,12 @@ class Words(Vocabulary):
     def main_process_first(self, module, first, last):
         return Written((Wrap(first, last, "with X.main_process_first():"),))
 
+    def asked_once_before(self, module, loop, iterable):
+        return Written((Insert(loop, f"X.first({module.text(iterable)})"),))
+
+    def raised_in_several(self, module, statement):
+        return Written((Insert(statement, "X.raise_again()"),))
+
     def barrier(self, module, statement):
         return Written((Insert(statement, "X.barrier()"),))
 

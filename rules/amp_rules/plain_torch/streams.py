@@ -147,7 +147,7 @@ class Streams:
         return not is_for_batches and not any(self._translation.uses_of("seed_by_rank"))
 
     def _decline(self, need: str, origin: Origin) -> None:
-        text = origin.module.text(origin.node)
+        text = origin.text
         self._translation.decline(
             origin.module,
             origin.node,

@@ -38,15 +38,22 @@ _MAX_CALLERS = 3
 def notes(program: Program, precision: Precision) -> Iterator[Note]:
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
-    for found, consequence in (
-        (_relates_samples, "compares the samples of a batch: each process compares only those of its own batch"),
-        (_sums_samples, "is a sum over the batch, and gradients are averaged over the processes: each step is as "
-                        "large as with the batch of one process"),
-    ):  # fmt: skip
-        for node, scope in nodes:
-            if found(program, node, scope):
-                yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
-                break
+    for node, scope in nodes:
+        if _relates_samples(program, node, scope):
+            consequence = "compares the samples of a batch: each process compares only those of its own batch"
+            yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
+            break
+    for node, scope in nodes:
+        if _sums_samples(program, node, scope):
+            consequence = (
+                "may be a sum over the batch, and gradients are averaged over the processes: each step would be as "
+                "large as with the batch of one process"
+                if _is_one_of_several(program, node, scope)
+                else "is a sum over the batch, and gradients are averaged over the processes: each step is as large "
+                "as with the batch of one process"
+            )
+            yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
+            break
 
 
 def _short(text: str, most: int = 60) -> str:
@@ -152,6 +159,14 @@ def _sums_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
         return False
     made = [value.site for value in program.flow.values(node.func, scope) if isinstance(value.site, ast.Call)]
     return any(map(_is_summed, [node, *made])) and not _is_divided(program, node, scope)
+
+
+def _is_one_of_several(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a setting may choose another loss, which is not known to be a sum."""
+    if not isinstance(node, ast.Call) or _is_summed(node):
+        return False
+    held = program.flow.values(node.func, scope)
+    return any(not (isinstance(value.site, ast.Call) and _is_summed(value.site)) for value in held)
 
 
 def _is_divided(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -> bool:

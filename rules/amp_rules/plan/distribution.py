@@ -6,7 +6,7 @@ import ast
 from functools import cached_property
 
 from amp_rules.plan.agreement import Agreed, Agreement
-from amp_rules.plan.downloads import downloads
+from amp_rules.plan.downloads import bodies_in_turns, downloads
 from amp_rules.plan.draws import Draws
 from amp_rules.plan.evaluation.loops import Evaluations
 from amp_rules.plan.failing_files import fail_alone
@@ -183,7 +183,7 @@ class Distribution:
         called = [self._call_of(site) for site in self.files.calls]
         guarded = {node for statement in alone for node in blocks.walk_own(statement)}
         guarded |= self.program.called_from(call for call in called if call is not None)
-        return guarded | self.program.called_from(guarded)
+        return guarded | self.program.called_from(guarded) | bodies_in_turns(self.program, self.downloads)
 
     @cached_property
     def evaluations(self) -> Evaluations:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from amp_rules.plan.cached_data import builds_cache, run_by_constructors
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.file_effects import opens_to_write
@@ -24,23 +25,51 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
 
     A statement that computes with a model as well, as an evaluation does, would keep the other ranks waiting for it.
     """
-    fetches = program.closure(lambda node: _fetches(program, node) or _gets_what_is_missing(program, node))
+    fetches = program.closure(lambda node: _gets(program, node))
     # Preparing a model is a meeting of all ranks: it cannot be done in turns.
     homes = {home.statement for home in precision.homes}
     meets = program.closure(lambda node: node in homes)
     for_samples = _run_for_samples(program)
+
+    def can_take_turns(statement: ast.stmt) -> bool:
+        return not program.runs_backward(statement) and not program.runs_model(statement) and not meets(statement)
+
     found: dict[ast.stmt, Module] = {}
     for node, body, scope in program.nodes():
         if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
             continue
         if not _is_run(program, body) or body in for_samples:
             continue  # who calls it, and whether all processes do, is not known
-        whole = _asked_before(program, scope, node)
-        if not program.runs_backward(whole) and not program.runs_model(whole) and not meets(whole):
+        whole = _asked_before(program, scope, node, can_take_turns)
+        if can_take_turns(whole):
             found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
     return [item for item in candidates if blocks.body_of(*item) not in inner]
+
+
+def bodies_in_turns(program: Program, statements: Iterable[tuple[Module, ast.stmt]]) -> set[ast.AST]:
+    """The bodies of functions that statements run; with them those that a library runs to make a data set."""
+    found = program.called_from(nodes_of(statements))
+    pending: list[Iterable[ast.AST]] = [nodes_of(statements), *(program.nodes_of(body) for body in found)]
+    while pending:
+        for node in pending.pop():
+            located = program.locate(node) if isinstance(node, ast.Call) else None
+            if located is None or not isinstance(node, ast.Call):
+                continue
+            for method in run_by_constructors(program, node, located[1]):
+                new = ({method} | program.called_from(program.nodes_of(method))) - found
+                found |= new
+                pending += [program.nodes_of(body) for body in new]
+    return found
+
+
+def _gets(program: Program, node: ast.AST) -> bool:
+    """Whether a node makes files that are missing, which the next process then finds."""
+    located = program.locate(node) if isinstance(node, ast.Call) else None
+    if located is None or not isinstance(node, ast.Call):
+        return False
+    return _fetches(program, node) or _gets_what_is_missing(program, node) or builds_cache(program, node, located[1])
 
 
 def _run_for_samples(program: Program) -> set[ast.AST]:
@@ -55,14 +84,21 @@ def _is_run(program: Program, body: ast.AST) -> bool:
     return info is None or bool(program.flow.callers(info))
 
 
-def _asked_before(program: Program, scope: Scope, statement: ast.stmt) -> ast.stmt:
-    """The statement with what asks for the files before it: a process that comes later finds them, and goes past it."""
-    found = statement
+def _asked_before(
+    program: Program, scope: Scope, statement: ast.stmt, can_take_turns: Callable[[ast.stmt], bool]
+) -> ast.stmt:
+    """The statement with what asks for the files before it: a process that comes later finds them, and goes past it.
+
+    A ``try`` around the training as well asks for no file, unless the statement is what one of its handlers does.
+    """
+    found = child = statement
     for parent in blocks.enclosing(scope.module, statement):
-        if isinstance(parent, ast.Try) or (
-            isinstance(parent, (ast.If, ast.While)) and _looks(program, parent.test, scope)
-        ):
+        if isinstance(parent, ast.Try):
+            if can_take_turns(parent) or child not in parent.body:
+                found = parent
+        elif isinstance(parent, (ast.If, ast.While)) and _looks(program, parent.test, scope):
             found = parent
+        child = parent
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.downloads import nodes_of
+from amp_rules.plan.downloads import bodies_in_turns, nodes_of
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
@@ -86,7 +86,7 @@ class _Decision:
         self._skippable = Skippable(program, meets)
         # Under ``main_process_first`` each process in turn needs all that it does.
         in_turns = nodes_of(downloads)
-        self._in_turns = program.called_from(in_turns)
+        self._in_turns = bodies_in_turns(program, downloads)
         self._scopes: dict[ast.stmt, Scope] = {}
         self._guards = FileGuards(in_turns=frozenset(in_turns))
 
@@ -95,7 +95,7 @@ class _Decision:
         found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
         found.effects.extend(self._folders_of_this_moment())
         found.effects.extend(self._folders_made_anew(found.effects))
-        opened = {effect.call for effect in found.effects if effect.keeps_open}
+        opened = {effect.call for effect in found.effects if effect.keeps_open and not effect.if_alone}
         for effect in found.effects:
             if effect.statement in found.statements or any(
                 parent in found.statements for parent in blocks.enclosing(effect.module, effect.call)
@@ -160,10 +160,12 @@ class _Decision:
         if any(value.site in opened for path in effect.call.args for value in self._values(path, effect.scope)):
             return True  # what it writes to does nothing on the other processes
         life = self._life(effect) if effect.keeps_open else [statement]
+        if not life and effect.if_alone:
+            return True
         if not life or not (isinstance(statement, ast.Expr) or effect.keeps_open):
             return False
         if isinstance(life[0], ast.With) or not self._skippable.alone(effect.module, effect.scope, life):
-            return False
+            return effect.if_alone  # who needs what a command gives needs it on each process
         self._add(effect, life)
         return True
 

@@ -7,18 +7,20 @@ import re
 from collections.abc import Collection, Iterable
 
 from amp_rules.roles.file_effects import FileEffect, mode_of
-from amp_rules.roles.file_paths import NOW, OWN, Paths
+from amp_rules.roles.file_paths import NOW, OWN, Paths, taken_as_it_is
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, share_piece
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import children
+from amp_rules.source.syntax import children, values_given, walk
+from amp_rules.torch.checkpoints import SAVES
 from amp_rules.torch.file_access import (
     LOADERS,
     MOVES,
     OPENERS,
     READING_METHODS,
+    WEIGHT_LOADERS,
     WRITERS_OF_ANYTHING,
     WRITERS_OF_READERS,
 )
@@ -96,6 +98,71 @@ class FileMeets:
         known = WRITERS_OF_READERS.keys() & self._program.callee_names(read, scope)
         fitting = WRITERS_OF_ANYTHING.union(*(WRITERS_OF_READERS[name] for name in known))
         return not known or not fitting.isdisjoint(names or {own})
+
+    def is_handed_on(self, path: ast.expr, scope: Scope, other: ast.expr, where: Scope) -> bool:
+        """Whether two paths of which nothing is known are one variable, or made from one, under other names."""
+        unknown = self._is_unknown(path, scope) and self._is_unknown(other, where)
+        return unknown and not self._cells(path, scope, _DEPTH).isdisjoint(self._cells(other, where, _DEPTH))
+
+    def may_be_kept(self, read: Site, path: ast.expr, at: Scope, change: Site, other: ast.expr) -> bool:
+        """Whether weights that are read may be those that the training keeps: of one of the paths nothing is known.
+
+        Args:
+            read: the call that reads.
+            path: the expression of what it reads, as the one who calls its function gives it.
+            at: the scope of that.
+            change: the call that writes.
+            other: where to.
+        """
+        assert isinstance(change.node, ast.Call)
+        if not self._program.callee_names(change.node, change.scope) & SAVES or not self._loads_weights(read):
+            return False
+        return self._is_unknown(path, at) or self._is_unknown(other, change.scope)
+
+    def _loads_weights(self, read: Site) -> bool:
+        """Whether a model takes what a call reads from a file, at once or by way of a variable of its function."""
+        assert isinstance(read.node, ast.Call)
+        if not self._program.callee_names(read.node, read.scope) & WEIGHT_LOADERS:
+            return False
+        statement = read.statement
+        names = blocks.writes(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else set()
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "load_state_dict"
+            and any(
+                part is read.node or (isinstance(part, (ast.Name, ast.Attribute)) and blocks.path_of(part) in names)
+                for given in values_given(node)
+                for part in walk(given)
+            )
+            for node in self._program.nodes_of(read.body)
+        )
+
+    def _is_unknown(self, path: ast.expr, scope: Scope) -> bool:
+        """Whether a path may be any."""
+        return any(not re.search(r"\w", text) for text in self._paths.of(path, scope))
+
+    def _cells(self, node: ast.expr, scope: Scope, depth: int) -> set[object]:
+        """What holds the whole of a path: variables, attributes by the classes that they are of, an expression."""
+        given = taken_as_it_is(self._program, node, scope)
+        if given is not node:
+            return self._cells(given, scope, depth)
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return {(ast.unparse(node), scope.node)}
+        found: set[object] = set()
+        key = self._program.flow.key(node, scope)
+        if key is not None:
+            found.add(key)
+        if isinstance(node, ast.Attribute):
+            found |= {(holder, node.attr) for holder in self._cells(node.value, scope, depth)}
+            text = blocks.path_of(node) or ""
+            if text and not text.startswith("self."):
+                found.add(text)  # one object of settings goes by one name
+        for value, at in self._paths.assigned(node, scope) if depth else ():
+            # Other classes of the file may have an attribute of that name.
+            if isinstance(node, ast.Name) or self._program.flow.key(node, at) in (key, None):
+                found |= self._cells(value, at, depth - 1)
+        return found
 
     # ---- variables -------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class FileOrder:
                 self._decline_data_set(site, path)
                 continue
             for given, own in self._asked.from_callers(site, path, HELPERS):
-                effects = list(self._written(given, own))
+                effects = list(self._written(given, own, read=site))
                 if not effects and given is not site:
                     # The helper may write the file before it reads it: a cache that it builds where there is none.
                     given, effects = site, list(self._written(site, path, within=site.body))
@@ -154,14 +154,17 @@ class FileOrder:
 
     # ---- which of the writes ---------------------------------------------------------------------------------
 
-    def _written(self, site: Site, path: ast.expr, within: ast.AST | None = None) -> Iterator[FileEffect]:
+    def _written(
+        self, site: Site, path: ast.expr, within: ast.AST | None = None, read: Site | None = None
+    ) -> Iterator[FileEffect]:
         """Calls that may have written, moved or removed the file before it is read, of those that a body runs."""
         for effect in self._effects:
             if within is not None and within not in self._ways(effect):
                 continue
-            if any(self._asked.may_be_same(site, path, effect, other) for other in effect.paths) and self._follows(
-                site, effect
-            ):
+            is_same = any(self._asked.may_be_same(site, path, effect, other) for other in effect.paths)
+            if not is_same and (read is None or not self._asked.may_be_kept(read, site, path, effect)):
+                continue
+            if self._follows(site, effect):
                 yield effect
 
     def _follows(self, site: Site, effect: Site) -> bool:

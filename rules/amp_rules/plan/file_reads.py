@@ -223,6 +223,8 @@ class FileReads:
             return False
         if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
             return True
+        if self._meets.is_handed_on(path, site.scope, other, effect.scope):
+            return True
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
@@ -232,6 +234,12 @@ class FileReads:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
+
+    def may_be_kept(self, read: Site, given: Site, path: ast.expr, effect: FileEffect) -> bool:
+        """Whether a call reads weights, from where the site says, that may be those which the training keeps."""
+        return any(
+            self._meets.may_be_kept(read, path, given.scope, effect, other) for other in self._path_written(effect)
+        )
 
     def is_left(self, site: Site) -> bool:
         """Whether the main process alone comes to a call, or the processes come one after the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -14,16 +15,23 @@ from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.skipped_layers import why_skipped
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
-from amp_rules.source.syntax import walk
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _ALL_PARTS = frozenset({"children", "modules", "named_children", "named_modules", "_modules", "__dict__", "getattr"})
+_GONE_OVER_TO_SET_UP = frozenset({"modules", "named_modules"})
+_SETS_UP = frozenset(
+    {"weight", "bias", "in_features", "out_features", "apply", "parameters", "named_parameters", "modules",
+     "named_modules", "requires_grad_", "reset_parameters", "init_weights"}
+)  # fmt: skip
+"""What a constructor takes of a layer to set what it begins with."""
 
 
 def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> str:
@@ -231,22 +239,59 @@ class _LeftOut:
     # ---- around the forward pass ---------------------------------------------------------------------------
 
     def _never_called(self) -> str:
-        """A part that a model keeps and nothing of the program uses."""
-        read = {
-            node.attr
-            for module in self.program.flow.modules
-            for node in module.nodes
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-        }
+        """A part that a model keeps and no forward pass uses."""
         for owner in self._classes:
-            words = {node.attr for node in walk(owner.facts.node) if isinstance(node, ast.Attribute)}
-            words |= {node.id for node in walk(owner.facts.node) if isinstance(node, ast.Name)}
-            if words & _ALL_PARTS or not self.program.is_trained(Value("instance", owner)):
+            if self._goes_over_all(owner) or not self.program.is_trained(Value("instance", owner)):
                 continue
+            if owner.find_method("forward") is None and any(
+                not base.startswith("torch.nn.") for base in owner.external_bases()
+            ):
+                continue  # a forward pass of a library, which uses what it knows by name
             for (holder, name), cell in self.program.flow.cells.items():
-                if holder is owner.facts.node and name not in read and any(map(has_parameters, cell.values)):
+                if holder is not owner.facts.node or not any(map(has_parameters, cell.values)):
+                    continue
+                if not any(self._uses_attribute(*read, owner) for read in self._reads.get(str(name), ())):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
         return ""
+
+    @cached_property
+    def _reads(self) -> dict[str, list[tuple[Module, ast.Attribute]]]:
+        """Where attributes are read, by their names."""
+        found: defaultdict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
+        for module in self.program.flow.modules:
+            for node in module.nodes:
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    found[node.attr].append((module, node))
+        return found
+
+    def _goes_over_all(self, owner: ClassInfo) -> bool:
+        """Whether a class takes its parts without their names; what sets their weights at first does not count."""
+        for info in owner.facts.methods.values():
+            words = _ALL_PARTS - _GONE_OVER_TO_SET_UP if self._only_builds(info) else _ALL_PARTS
+            if any(own_name(node) in words for node in walk(info.node)):
+                return True
+        return False
+
+    def _only_builds(self, info: FunctionFacts) -> bool:
+        """Whether a method makes the model, or runs for that alone: what it goes over takes no part in a step."""
+        callers = self.program.flow.callers(info)
+        return info.name == "__init__" or (
+            bool(callers) and all(getattr(calling(item).body, "name", "") == "__init__" for item in callers)
+        )
+
+    def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
+        """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's."""
+        body = blocks.body_of(module, node)
+        scope = self.program.flow.scopes.get(body)
+        if scope is None:
+            return True
+        held = self.program.flow.values(node.value, scope)
+        if held and not any(_is_related(value, owner) for value in held):
+            return False
+        info = self.program.function_of(body)
+        builds = info is not None and info.cls is not None and self._only_builds(info)
+        parent = module.parents[node]
+        return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
 
     def _not_read(self) -> str:
         """A model of a package that cannot be read: which of its parameters a forward pass uses is not known."""
@@ -267,6 +312,11 @@ class _LeftOut:
             if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
                 return f"{at(scope.module, node)} asks for the model's own class"
         return ""
+
+
+def _is_related(value: Value, owner: ClassInfo) -> bool:
+    """Whether an object may be one of a class: of it, of a base or of a class that derives from it."""
+    return value.kind != "instance" or owner in value.ref.mro() or value.ref in owner.mro()
 
 
 def _is_only_named(parent: ast.AST | None) -> bool:

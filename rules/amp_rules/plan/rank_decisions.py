@@ -138,7 +138,7 @@ _CONSEQUENCE = {
 
 
 def _because(origin: Origin, sink: Sink) -> str:
-    return f"{_WHY[origin.kind]} (`{origin.module.text(origin.node)}`, {_place(origin.line, origin.module, sink)})"
+    return f"{_WHY[origin.kind]} (`{origin.text}`, {_place(origin.line, origin.module, sink)})"
 
 
 def _place(line: int, module: Module, sink: Sink) -> str:

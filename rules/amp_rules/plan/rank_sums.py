@@ -270,7 +270,7 @@ class RankSums:
         """What a sum is divided by, where that may count what all processes see, or what one does."""
         use, where = self._use(place, node)
         if use == "other" and isinstance(where, ast.BinOp) and _divides(where) and node in set(walk(where.left)):
-            return where.right
+            return None if _counts_rounds(place, where.right) else where.right
         return None
 
     @staticmethod
@@ -280,6 +280,19 @@ class RankSums:
 
 def _divides(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv))
+
+
+def _counts_rounds(place: Counted, divisor: ast.expr) -> bool:
+    """Whether a number is that of the rounds, as the bar counts them over which a loop iterates: ``bar.n + 1``."""
+    if not isinstance(place.node, (ast.For, ast.AsyncFor)):
+        return False
+    over = {path for part in walk(place.node.iter) if (path := blocks.path_of(part)) is not None}
+    read = [part for part in walk(divisor) if isinstance(part, (ast.Name, ast.Attribute))]
+    counts = [part for part in read if isinstance(part, ast.Attribute) and part.attr == "n"]
+    held = {part for item in counts for part in walk(item.value)}
+    return bool(counts) and all(
+        item in held or (item in counts and blocks.path_of(item.value) in over) for item in read
+    )
 
 
 def _name_of(call: ast.Call) -> str:

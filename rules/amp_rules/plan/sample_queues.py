@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.sample_tables import SampleTable, is_written
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.steps import Program
@@ -59,6 +60,8 @@ def sample_queues(program: Program, data: TrainingData) -> Iterator[SampleTable]
             for statement, table in _writes(program, code):
                 if statement in found or is_gathered(code) or not _is_read(program, codes, code, table):
                     continue
+                if not code.is_loop and _is_reset(program, loop.node.body, code, table):
+                    continue
                 found.add(statement)
                 yield SampleTable(code.scope.module, code.scope, code.body, statement, blocks.path_of(table) or "")
 
@@ -89,6 +92,42 @@ def _is_made(code: _Code, path: str, write: ast.stmt) -> bool:
         and any(not isinstance(item, ast.Subscript) and blocks.path_of(item) == path for item in _targets(node))
         for node in code.nodes
     )
+
+
+def _is_reset(program: Program, suite: list[ast.stmt], code: _Code, table: ast.expr) -> bool:
+    """Whether each round of a loop makes an object's attribute anew, by a method that it calls: ``model.reset()``."""
+    info, path = program.function_of(code.body), blocks.path_of(table)
+    owner = program.flow.class_of(info) if info is not None else None
+    return owner is not None and path is not None and _makes_anew(program, suite, owner, path, set())
+
+
+def _makes_anew(program: Program, suite: list[ast.stmt], owner: ClassInfo, path: str, seen: set[ast.AST]) -> bool:
+    """Whether each run of a suite assigns something else to an attribute, here or in a function that it calls."""
+    for statement in suite:
+        if not isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)):
+            if any(isinstance(node, (ast.Return, ast.Continue, ast.Break)) for node in walk(statement)):
+                return False
+            continue
+        if isinstance(statement, ast.Assign) and path not in blocks.reads(statement.value):
+            whole = [item for item in _targets(statement) if not isinstance(item, ast.Subscript)]
+            if path in map(blocks.path_of, whole) and _is_of(program, statement, owner):
+                return True
+        for call in walk(statement):
+            for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
+                if info.node in seen or not isinstance(info.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    continue
+                seen.add(info.node)
+                if _makes_anew(program, info.node.body, owner, path, seen):
+                    return True
+    return False
+
+
+def _is_of(program: Program, statement: ast.stmt, owner: ClassInfo) -> bool:
+    """Whether a method of a class, of its bases or of those that derive from it has a statement."""
+    located = program.locate(statement)
+    info = program.function_of(located[0]) if located is not None else None
+    other = program.flow.class_of(info) if info is not None else None
+    return other is not None and (other in owner.mro() or owner in other.mro())
 
 
 def _targets(node: ast.Assign) -> Iterator[ast.expr]:

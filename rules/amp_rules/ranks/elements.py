@@ -183,7 +183,7 @@ class Elements:
     def rebound(self, statement: ast.stmt, variable: str, value: RankValue, frame: Frame) -> RankValue:
         """A variable's loader, shared out before a statement."""
         ref = self._memory.made(Ref(statement, SHARED))
-        origin = self._world.origin(Kind.BATCH, frame.scope.module, statement)
+        origin = self._world.origin(Kind.BATCH, frame.scope.module, statement, variable)
         calls = [other.site for other in value.refs]
         self._memory.write(ref, ELEMENTS, self._batch(calls, origin, self._sizes(value, origin), frame))
         return RankValue(value.content, value.size, value.refs | {ref})

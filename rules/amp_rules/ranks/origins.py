@@ -30,11 +30,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Origin:
-    """A place that gives each rank another value."""
+    """A place that gives each rank another value.
+
+    Attributes:
+        kind: how.
+        module: the file.
+        node: the place.
+        name: the variable that gets it there, where the place itself does not say so.
+    """
 
     kind: Kind
     module: Module
     node: ast.AST
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        """What gives another value, as the script has it."""
+        return self.name or self.module.text(self.node)
 
     @property
     def line(self) -> int:

@@ -105,12 +105,12 @@ class World:
         """What names may hold."""
         return self.program.flow
 
-    def origin(self, kind: Kind, module: Module, node: ast.AST) -> Origins:
+    def origin(self, kind: Kind, module: Module, node: ast.AST, name: str = "") -> Origins:
         """An origin at a place, alone."""
         key = (kind, node)
         known = self._origins.get(key)
         if known is None:
-            known = self._origins[key] = Origin(kind, module, node)
+            known = self._origins[key] = Origin(kind, module, node, name)
         return frozenset((known,))
 
     def round_of(self, context: int, node: ast.AST) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
+from amp_rules.roles.commands import writes_files
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.stores import changes_store
@@ -19,6 +20,7 @@ from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     CHANGING_METHODS,
+    COMMANDS,
     COPIES,
     ENDS_OF_COMMANDS,
     FILE_ERRORS,
@@ -51,6 +53,7 @@ class FileEffect(Site):
         removes: whether it takes away what was there.
         reads_too: whether what it opens can also be read from.
         fills_folder: whether it makes a folder with files in it.
+        if_alone: whether it is left to one process only where nothing else needs what it gives.
     """
 
     call: ast.Call
@@ -59,6 +62,7 @@ class FileEffect(Site):
     removes: bool = False
     reads_too: bool = False
     fills_folder: bool = False
+    if_alone: bool = False
 
 
 def file_effects(program: Program) -> list[FileEffect]:
@@ -145,7 +149,9 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return None
     if names & CHANGERS:
         if names & WHEN_ALONE and not _is_alone(module, call):
-            return None
+            if not (names & COMMANDS and _is_kept(module, call) and writes_files(program, call, scope)):
+                return None
+            return FileEffect(module, scope, body, call, call, given_paths(call, 2), keeps_open=True, if_alone=True)
         given = given_paths(call, 2)
         fills = bool(names & FILLS_FOLDERS)
         return FileEffect(module, scope, body, call, call, given, removes=bool(names & REMOVERS), fills_folder=fills)
@@ -161,6 +167,12 @@ def _is_alone(module: Module, call: ast.Call) -> bool:
         waited = module.parents[parent]
         return isinstance(waited, ast.Call) and isinstance(module.parents[waited], ast.Expr)
     return isinstance(parent, ast.Expr)
+
+
+def _is_kept(module: Module, call: ast.Call) -> bool:
+    """Whether what a command gives is a variable, which may only be waited for."""
+    parent = module.parents[call]
+    return isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name)
 
 
 def _copies_what_is_written(

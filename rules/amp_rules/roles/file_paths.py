@@ -267,6 +267,13 @@ def _tidy(text: str) -> str:
     return text
 
 
+def taken_as_it_is(program: Program, node: ast.expr, scope: Scope) -> ast.expr:
+    """The path that a call gives back in another form, as ``Path(path)`` and ``str(path)`` do; else the expression."""
+    while isinstance(node, ast.Call) and len(node.args) == 1 and program.callee_names(node, scope) & _SAME:
+        node = node.args[0]
+    return node
+
+
 def may_be_same(one: str, other: str) -> bool:
     """Whether two texts can name one file, or the second a folder of the first.
 

@@ -301,6 +301,16 @@ class RuntimeVocabulary(Vocabulary):
         """``with amp.main_process_first():``."""
         return Written((Wrap(first, last, self._code(module, "with {amp}.main_process_first():")),))
 
+    def asked_once_before(self, module: Module, loop: ast.stmt, iterable: ast.expr) -> Written:
+        """``next(iter(splitter.split(data)), None)`` under ``with amp.main_process_first():``."""
+        turns = self._code(module, "with {amp}.main_process_first():")
+        first = f"next(iter({module.text(iterable)}), None)"
+        return Written((Insert(loop, f"if {self.several_processes(module)}:\n    {turns}\n        {first}"),))
+
+    def raised_in_several(self, module: Module, statement: ast.stmt) -> Written:
+        """``if amp.world_size() > 1: raise``."""
+        return Written((Insert(statement, f"if {self.several_processes(module)}:\n    raise"),))
+
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """``amp.barrier()``."""
         return Written((Insert(statement, self._code(module, "{amp}.barrier()")),))

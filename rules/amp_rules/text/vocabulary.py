@@ -308,6 +308,14 @@ class Vocabulary(ABC):
         """Run statements on the main process before the others run them."""
 
     @abstractmethod
+    def asked_once_before(self, module: Module, loop: ast.stmt, iterable: ast.expr) -> Written:
+        """Above a loop of several processes, ask for the first of what it iterates over, on the main process first."""
+
+    @abstractmethod
+    def raised_in_several(self, module: Module, statement: ast.stmt) -> Written:
+        """Before the first statement of a handler, raise the error again where there are several processes."""
+
+    @abstractmethod
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """Let all processes wait for each other before a statement."""
 

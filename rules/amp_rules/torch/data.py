@@ -39,6 +39,41 @@ FETCHERS = frozenset(
 )
 """Calls that download."""
 
+FETCHING_FAMILIES = ("sklearn.datasets.fetch_", "nltk.download", "gensim.downloader.load", "torchtext.vocab.")
+"""How the names of further calls begin that download where a file is missing, without a word that says so."""
+
+CACHED_DATASETS = (
+    "torch_geometric.datasets.", "ogb.nodeproppred.", "ogb.graphproppred.", "ogb.linkproppred.", "ogb.lsc.",
+    "dgl.data.", "torchtext.datasets.",
+)  # fmt: skip
+"""Packages whose data sets download and work up their files where they are not there."""
+
+CACHED_BASES = frozenset(
+    {
+        "torch_geometric.data.Dataset", "torch_geometric.data.InMemoryDataset", "torch_geometric.data.OnDiskDataset",
+        "torch_geometric.data.dataset.Dataset", "torch_geometric.data.in_memory_dataset.InMemoryDataset",
+        "dgl.data.DGLDataset", "dgl.data.DGLBuiltinDataset",
+    }
+)  # fmt: skip
+"""Classes whose objects do so by methods of the script's own class."""
+
+CACHED_BASES_RUN = ("download", "process", "save")
+"""Those methods."""
+
+CACHE_KEYWORDS = frozenset({"io_path", "split_path", "cache_dir", "cache_path", "cache_root", "processed_dir"})
+"""Arguments of libraries' functions that name a folder in which they keep what they have made of data."""
+
+LAZY_SPLITTERS = ("torcheeg.model_selection.",)
+"""Packages of classes that write a split of data when its folds are first asked for, one after the other."""
+
+TAKES_TURNS_ITSELF = frozenset(
+    {
+        "transformers", "datasets", "huggingface_hub", "diffusers", "tokenizers", "evaluate", "peft", "accelerate",
+        "joblib", "functools", "torch", "jax", "torch_xla",
+    }
+)  # fmt: skip
+"""Packages that lock what they keep, or keep something else than data under such a name."""
+
 LOADER_PARTS = frozenset({"dataset", "sampler"})
 """Attributes of a loader that are as long as its data."""
 

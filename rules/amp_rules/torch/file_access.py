@@ -50,6 +50,18 @@ COMMANDS = frozenset(
 )  # fmt: skip
 """Calls that run a command, of which nothing says what files it makes."""
 
+WRITING_PROGRAMS = frozenset(
+    {
+        "ffmpeg", "avconv", "convert", "magick", "montage", "sox", "gifski", "mencoder", "zip", "unzip", "tar", "gzip",
+        "gunzip", "bzip2", "xz", "7z", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "touch", "rsync", "scp", "gsutil",
+        "dvc", "pdflatex",
+    }
+)  # fmt: skip
+"""Programs that make, move or remove files."""
+
+SPLITS_COMMANDS = frozenset({"shlex.split", "builtins.str", "builtins.list"})
+"""What gives a command as a list of its words."""
+
 WHEN_ALONE = frozenset({*COMMANDS, "yaml.dump", "yaml.safe_dump", "toml.dump"})
 """Those whose results say that they were called for something else: a command's output, a text."""
 
@@ -178,6 +190,9 @@ LOADERS = frozenset(
     }
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
+
+WEIGHT_LOADERS = frozenset({"torch.load"})
+"""Of these, what reads the weights that ``torch.save`` has written."""
 
 _WRITES_IMAGES = frozenset(
     {

@@ -213,7 +213,7 @@ class Evaluations:
         if site.node in self._guarded or site.body in self._guarded:
             raise Unclear(site.node, "the main process alone runs it")
         for origin in self._ranks.control_origins(site.node) | self._ranks.control_origins(site.statement):
-            raise Unclear(site.node, f"whether it runs depends on `{origin.module.text(origin.node)}` of one process")
+            raise Unclear(site.node, f"whether it runs depends on `{origin.text}` of one process")
         info = self._program.function_of(site.body)
         if isinstance(site.body, ast.Lambda):
             raise Unclear(site.node, "it is not known when it runs")

@@ -6,6 +6,10 @@ or in the test. So does one that decides by way of other variables, functions, c
 reads from its own clock goes through `amp.from_main_process(...)`. So does a test between two epochs, where no mean
 can be taken on the way from the batches to it: `if not is_best:`, where a method returned `is_best` among others.
 
+A handler that goes on where a step has failed, for want of memory for one, raises the error again where there are
+several processes: `if amp.world_size() > 1: raise`. One that fails alone would leave out a step that the others wait
+for.
+
 ## Why
 Each process sees its own batches. Where one skips a step that another takes, or stops earlier, the others
 wait for it for ever. The mean is the number of all batches together, and NaN where it is NaN on one of them.
@@ -40,6 +44,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.remedies import written
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.sinks import Need
+from amp_rules.plan.swallowed_failures import swallowed_failures
 
 RULE = Rule("AMP211", "same-decision", "All processes decide alike over training.", "distribution")
 
@@ -51,3 +56,7 @@ def changes(context: Context) -> Iterator[Change]:
             whose = "the main process's" if item.is_taken else "the mean over the processes"
             message = f"`{item.text}` is {whose}, so that all decide alike"
             yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))
+    for module, handler in swallowed_failures(context.program):
+        message = "where one process leaves out a step that has failed, the others would wait for it for ever"
+        again = context.vocabulary.raised_in_several(module, handler.body[0])
+        yield Change.written(RULE, module, handler, message, again)

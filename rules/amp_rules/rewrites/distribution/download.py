@@ -2,7 +2,9 @@
 
 ## What it does
 Statements that may download a data set run under `with amp.main_process_first():`, together with a condition around
-them that asks for the files: the others find them, and would not come by.
+them that asks for the files: the others find them, and would not come by. So do those that make a data set which is
+worked up on its first use and kept in a folder: data sets of `torch_geometric`, `dgl` and `ogb`, the script's own
+classes that derive from theirs, and calls of libraries that are given a folder for it, `cache_dir=` or `io_path=`.
 
 ## Why
 Processes that download to one folder at the same time break each other's files; those that come later find
@@ -30,6 +32,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.cached_data import folds_of_training
 from amp_rules.plan.context import Change, Context, adjacent
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -58,3 +61,7 @@ def changes(context: Context) -> Iterator[Change]:
     for module, first, last in [*adjacent(others), *((module, item, item) for module, item in alone)]:
         written = context.vocabulary.main_process_first(module, first, last)
         yield Change.written(RULE, module, first, "the main process downloads first", written)
+    for site, loop in folds_of_training(context.program):
+        assert isinstance(site.node, ast.Call)
+        written = context.vocabulary.asked_once_before(site.module, loop, site.node)
+        yield Change.written(RULE, site.module, loop, "the main process writes the split first", written)

@@ -1,0 +1,53 @@
+"""What a command does that a script runs, as far as its words are known."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import PurePosixPath
+
+from amp_rules.roles.file_paths import Paths
+from amp_rules.roles.steps import Program
+from amp_rules.source.index import keyword
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.file_access import SPLITS_COMMANDS, WRITING_PROGRAMS
+
+_ONE_AFTER_THE_OTHER = re.compile(r"&&|\|\||[;|\n]")
+_NAMES_BEHIND_NAMES = 4
+
+
+def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call runs a command of which the words say that it makes, moves or removes files."""
+    given = call.args[0] if call.args else keyword(call, "args")
+    if given is None:
+        return False
+    paths = Paths(program)
+    return any(
+        _names_a_writer(text)
+        for part, where in _beginnings(program, paths, given, scope, _NAMES_BEHIND_NAMES)
+        for text in paths.of(part, where)
+    )
+
+
+def _beginnings(
+    program: Program, paths: Paths, node: ast.expr, scope: Scope, depth: int
+) -> list[tuple[ast.expr, Scope]]:
+    """The texts that a command begins with: the whole of it, or the first of its words."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [(node.elts[0], scope)] if node.elts else []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, (ast.List, ast.Tuple)):
+        return _beginnings(program, paths, node.left, scope, depth)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
+            return _beginnings(program, paths, node.func.value, scope, depth)
+        if node.args and program.callee_names(node, scope) & SPLITS_COMMANDS:
+            return _beginnings(program, paths, node.args[0], scope, depth)
+    if isinstance(node, (ast.Name, ast.Attribute)) and depth:
+        behind = paths.assigned(node, scope)
+        return [item for value, at in behind for item in _beginnings(program, paths, value, at, depth - 1)]
+    return [(node, scope)]
+
+
+def _names_a_writer(text: str) -> bool:
+    words = [part.split() for part in _ONE_AFTER_THE_OTHER.split(text)]
+    return any(PurePosixPath(part[0]).name in WRITING_PROGRAMS for part in words if part)
