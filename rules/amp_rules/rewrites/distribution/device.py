@@ -5,9 +5,9 @@ A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_dev
 `amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
 is used to where it is written: a variable or a constant of the file is changed there; a number, a parameter's default
 and an option of the command line, which its user may set, where they are used. Where the script reads the text
-itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"` does,
-the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay: `amp.init` sets the
-current device.
+itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
+does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
+`amp.init` sets the current device.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
