@@ -74,6 +74,8 @@ class CallEvaluator:
                 if value.kind == "function":
                     self._reached.reach(value.ref)
         given = Invocation(node, arguments, keywords, scope, overlay)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "__getattribute__" and len(arguments) == 1:
+            return self._asked_by_name(node.func.value, given)
         if any(target.kind == "external" and target.ref in RUNS_COMMANDS for target in targets):
             self._run_commands(given)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "__init__" and is_super(node.func.value):
@@ -85,6 +87,13 @@ class CallEvaluator:
             if not _lacks_arguments(target, node):
                 found |= self.apply(target, given)
         return found
+
+    def _asked_by_name(self, owner: ast.expr, given: Invocation) -> set[Value]:
+        """``module.__getattribute__(name)``, which is ``getattr(module, name)``."""
+        asked = ast.Call(given.node.func, [owner, *given.node.args], [])
+        owners = self._evaluation.expressions.evaluate(owner, given.scope, given.overlay)
+        arguments = [owners, *given.arguments]
+        return self._libraries.apply("builtins.getattr", Invocation(asked, arguments, {}, given.scope, given.overlay))
 
     def _run_commands(self, given: Invocation) -> None:
         """Reach what the command line may choose; without an argument that is every function of the file."""

@@ -16,6 +16,7 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, Value
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
+from amp_rules.torch.containers import SETS
 from amp_rules.torch.optimizers import OPTIMIZERS
 
 _MAX_DEPTH = 40
@@ -195,7 +196,12 @@ class ExpressionEvaluator:
         return values
 
     def _bin_op(self, node: ast.BinOp, scope: Scope, overlay: Overlay | None) -> set[Value]:
-        values = self.evaluate(node.left, scope, overlay) | self.evaluate(node.right, scope, overlay)
+        left = self.evaluate(node.left, scope, overlay)
+        values = left | self.evaluate(node.right, scope, overlay)
+        if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Call):
+            # ``set(net.parameters()) - set(net.head.parameters())``
+            made = self.evaluate(node.left.func, scope, overlay)
+            return left if any(value.kind == "external" and value.ref in SETS for value in made) else set()
         return {value for value in values if value.kind in _CONCATENATED} if isinstance(node.op, ast.Add) else set()
 
     def _starred(self, node: ast.Starred, scope: Scope, overlay: Overlay | None) -> set[Value]:

@@ -13,7 +13,7 @@ from amp_rules.flow.reflection import Reflection
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
 from amp_rules.roles.kinds import is_chain, is_module
-from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, NAMESPACES
+from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, KEEP_EACH_ONCE, NAMESPACES
 from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, GIVES_FUNCTIONS, RETURNS_FIRST_ARGUMENT
@@ -61,6 +61,8 @@ class Libraries:
             return given.first or given.keywords.get("module", set()) or given.keywords.get("iterable", set())
         if name in COPIES_FIRST_ARGUMENT:
             return {value.at(given.node) if value.kind in ("object", "instance") else value for value in given.first}
+        if name in KEEP_EACH_ONCE and (kept := self._parameters(given)):
+            return kept
         if name in CONFIG_LOADERS:
             return {Value("sequence", Form.LOADED, given.node)}
         if name in PARAMETERS_OF_OPTIMIZER:
@@ -124,6 +126,12 @@ class Libraries:
             kept = {value for value in values if value.kind == "parameters"}
             self._store.write_element(made, Mark.ANY, self._containers.elements(values) | kept)
         return {made}
+
+    def _parameters(self, given: Invocation) -> set[Value]:
+        """The parameters that a set is made of, in a list or as they are."""
+        lists = {value for value in given.first if value.kind == "sequence"}
+        found = given.first | self._containers.elements(lists)
+        return {value for value in found if value.kind == "parameters"}
 
     def _dict(self, given: Invocation) -> set[Value]:
         pairs = {value for value in given.first if _is_of_pairs(value)}

@@ -41,6 +41,8 @@ class UnknownModels:
         self._graph = graph
         self._expressions = expressions
         self._called: set[CellKey] = set()
+        self._run: set[CellKey] = set()
+        """Those of which ``forward`` is called by its name, as of nothing but a module."""
         self._handed_to: dict[CellKey, set[CellKey]] = {}
         self._scopes: dict[ast.Dict, Scope] = {}
 
@@ -62,7 +64,7 @@ class UnknownModels:
         for key, maker in [item for node, scope in assigned for item in self._made(node, scope)]:
             held = self._following(key)
             is_asked = any(self._expressions.uses.get(item, set()) & _ASKED for item in held)
-            if is_asked and held & self._called and self._is_open(key):
+            if (held & self._run or (is_asked and held & self._called)) and self._is_open(key):
                 self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
 
     # ---- what the program does with variables ----------------------------------------------------------------
@@ -71,6 +73,9 @@ class UnknownModels:
         key = self._key(call.func, scope)
         if key is not None:
             self._called.add(key)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" and call.args:
+            run = self._key(call.func.value, scope)
+            self._run |= {run} if run is not None else set()
         for info in self._graph.callees(call):
             for name, argument in info.bound(call):
                 items = [(name, argument, scope)] if name is not None else self._items(argument, scope)

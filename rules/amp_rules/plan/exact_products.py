@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from amp_rules.checks.common.arithmetic import factors, squared, terms
@@ -104,6 +104,10 @@ class _Products(Check):
         self.found: dict[Span, HalfPlace[Need]] = {}
         self.scores: set[Span] = set()
         self._module = module
+        self._run: dict[int, tuple[Value, Frame]] = {}
+        """The half products of each run of a function, by identity."""
+        self._whole: set[int] = set()
+        """Those that a matrix of a decomposition was multiplied in, by identity."""
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Look at one operation."""
@@ -146,12 +150,24 @@ class _Products(Check):
         given = [item.through(_SHAPING) for item in tensors]
         if len(given) != 2:
             return
+        self._run[id(op)] = op, frame
         # What the author converted to half is not needed exactly.
         exact = [item for item, whole in zip(given, tensors, strict=True) if not whole.low]
-        if any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
-            self._note("matrix", op, frame)
+        kept = [item for item in self._in_this_run(tensors, frame) if id(item) in self._whole]
+        if kept or any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
+            self._keep_whole(op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
+
+    def _keep_whole(self, op: Value, frame: Frame) -> None:
+        """``a @ b @ inverse``: what is rounded before or after is multiplied by what is large in the inverse."""
+        self._whole.add(id(op))
+        self._need("matrix", [*self._in_this_run(operands(op), frame, deeper=True), op], frame)
+
+    def _in_this_run(self, tensors: Iterable[Value], frame: Frame, *, deeper: bool = False) -> list[Value]:
+        """The products of the same run of a function that some tensors are made of."""
+        found = [item for tensor in tensors for item in _products_behind(tensor, _ARITHMETIC, deeper=deeper)]
+        return [item for item in found if id(item) in self._run and self._run[id(item)][1] is frame]
 
     def _distance(self, op: Value, frame: Frame) -> None:
         """``a ** 2 + b ** 2 - 2 * a @ b``, in one sum or in several steps."""

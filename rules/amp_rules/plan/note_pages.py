@@ -43,6 +43,9 @@ _PAGES = {
         optimizer trains models that no other one does, and its backward pass runs within the closure. Or one whose
         closure sets the gradients itself, by `torch.autograd.grad`, as a search for the input of a flow does.
 
+        Features that a frozen network gives a training step by a method other than `forward`, without gradients:
+        `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
+
         ## Why
         Autocast lowers float32 and leaves float64 alone. At O1 nothing of such a model runs in half.
 
@@ -50,9 +53,10 @@ _PAGES = {
         has no part in the scaled losses either, so it is right as it is, in full precision.
 
         ## What to do by hand
-        Take float64 out before the migration, if the model trains as well in float32. For a step with a closure,
-        nothing. With several processes each of them does the same; where it would be given other data in each, they are
-        declined (AMP293).
+        Take float64 out before the migration, if the model trains as well in float32. Where features take much of the
+        time, put their call under `amp.autocast()` and make them float32 behind it. For a step with a closure, nothing.
+        With several processes each of them does the same; where it would be given other data in each, they are declined
+        (AMP293).
         """,
     notes.OVERFLOWN_HISTOGRAM: """
         A histogram of gradients fails after an overflow.

@@ -13,6 +13,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan import declining
 from amp_rules.plan.batch_norms import normalising_beside
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.kinds import is_module
@@ -72,6 +73,7 @@ def _writers(program: Program, precision: Precision) -> list[Value]:
         and any(_writes(owner, method) for method in owner.facts.methods.values() if method.node in called)
     }
     found = {value for owner in writing for value in instances[owner]}
+    found -= with_parts(program, program.trained) if found else set()
     parts = {value for value in found if _is_part(program, value)}
     return sorted(found - parts, key=lambda value: getattr(value.site, "lineno", 0))
 
@@ -100,7 +102,7 @@ def _is_part(program: Program, value: Value) -> bool:
     if located is not None and program.is_model_code(located[0]):
         return True
     return any(
-        value in cell.values
+        value in cell.values or value in program.flow.elements(cell.values)
         for (holder, _), cell in program.flow.cells.items()
         if isinstance(holder, ast.ClassDef) and is_module(Value("instance", program.flow.classes[holder]))
     )

@@ -272,11 +272,22 @@ class Devices:
         if isinstance(node, ast.Name):
             if scope.owner(node.id) is scope.top and scope.module in self._with_settings:
                 return None
-            given = self._given(node.id, scope.owner(node.id))
-            if given is None:
-                return None
-            found += given
+            if not self._is_made_above(node, scope, found):
+                given = self._given(node.id, scope.owner(node.id))
+                if given is None:
+                    return None
+                found += given
         return found or None
+
+    def _is_made_above(self, node: ast.Name, scope: Scope, assigned: list[tuple[ast.expr, Scope]]) -> bool:
+        """Whether a function has made a device of a parameter before the place: what callers give is not used there."""
+        body = blocks.body_of(scope.module, node)
+        if body is not scope.owner(node.id).node or isinstance(body, ast.Lambda):
+            return False
+        above = blocks.statements_above(scope.module, blocks.statement_of(scope.module, node), body)
+        return any(node.id in blocks.certainly_bound(item) for item in above) and all(
+            self.kind(value, where) == "plain" for value, where in assigned
+        )
 
     def _given(self, name: str, owner: Scope) -> list[tuple[ast.expr, Scope]] | None:
         """What the callers give for a parameter; nothing if the name is none."""
@@ -319,6 +330,19 @@ class Devices:
                     otherwise.add(key)
         return _Assignments(plain, otherwise)
 
+    @cached_property
+    def spelled_out(self) -> set[ast.AST]:
+        """The origins of what is compared with a text of its own, such as ``"gpu"``, or looked up by it.
+
+        The device of a rank, ``cuda:1``, is another text, and some of these words are no devices at all.
+        """
+        found: set[ast.AST] = set()
+        for node, _, scope in self.program.nodes():
+            for item in _asked_exactly(node):
+                if isinstance(item, (ast.Name, ast.Attribute)):
+                    found.update(origin.node for origin in self.origins(item, scope) or ())
+        return found
+
     def loads(self, key: CellKey) -> Iterator[tuple[ast.expr, Scope]]:
         """Every place that reads a variable."""
         for node, _, scope in self.program.nodes():
@@ -350,6 +374,32 @@ def _bound(node: ast.AST) -> Iterator[ast.expr]:
             targets.extend(target.elts)
         elif isinstance(target, (ast.Name, ast.Attribute)):
             yield target
+
+
+def _asked_exactly(node: ast.AST) -> Iterator[ast.expr]:
+    """What must be one of some words: each rank's device is still ``cpu`` where that is asked for."""
+    if isinstance(node, ast.Compare) and all(isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops):
+        operands = [node.left, *node.comparators]
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            if _is_several(node.comparators[0]):  # `"cuda" in device` looks for a part of it
+                yield node.left
+        elif any(_is_word(item) for item in operands):
+            yield from operands
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
+        yield node.slice
+    elif isinstance(node, ast.Match):
+        yield node.subject
+
+
+def _is_several(node: ast.expr) -> bool:
+    """A list of words, not all of them ``cpu``; of a list in a variable it is not known."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return any(map(_is_word, node.elts))
+    return isinstance(node, ast.Dict)
+
+
+def _is_word(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "cpu"
 
 
 def _computes(function: str) -> bool:

@@ -10,7 +10,7 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import children, walk
 from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
 
 _MAX_DEPTH = 6
@@ -34,6 +34,30 @@ class Sets:
             for taken in self._taken(node, site):
                 if self.is_set(taken, site) and not self._of_numbers(taken, site):
                     yield Site(scope.module, scope, body, taken)
+
+    def parameters_in(self, node: ast.expr, site: Site, seen: Seen = frozenset()) -> Iterator[Site]:
+        """Yield the sets of parameters that an expression takes in their order, variables included.
+
+        What is only asked whether it holds something has no order.
+        """
+        if node in seen or len(seen) > _MAX_DEPTH:
+            return
+        if self.is_set(node, site) and self._holds_parameters(node, site):
+            yield Site(site.module, site.scope, site.body, node)
+            return
+        if isinstance(node, ast.Compare):
+            return
+        for value, where in self._assigned_to(node, site):
+            yield from self.parameters_in(value, where, seen | {node})
+        for part in children(node):
+            if isinstance(part, (ast.comprehension, ast.keyword)):
+                part = part.iter if isinstance(part, ast.comprehension) else part.value
+            if isinstance(part, ast.expr):
+                yield from self.parameters_in(part, site, seen)
+
+    def _holds_parameters(self, node: ast.expr, site: Site) -> bool:
+        values = self.program.flow.values(node, site.scope)
+        return any(value.kind == "parameters" for value in [*values, *self.program.flow.elements(values)])
 
     def is_set(self, node: ast.expr, site: Site, seen: Seen = frozenset()) -> bool:
         """Whether the expression is a set, for all that is known."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import children, walk
+from amp_rules.source.syntax import children, last_name, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -100,6 +100,20 @@ def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[a
         if parent is None or isinstance(parent, LOOPS):
             return
         inner = parent
+
+
+def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:
+    """The statements that have run when one is reached, within its body: those above it in the suites around it."""
+    current = statement
+    while True:
+        where = place(module, current)
+        yield from where.suite[: where.index]
+        if where.parent is body or not isinstance(where.parent, (ast.stmt, ast.ExceptHandler)):
+            return
+        parent = where.parent if isinstance(where.parent, ast.stmt) else statement_of(module, where.parent)
+        if isinstance(parent, (ast.With, ast.For)):
+            yield ast.copy_location(ast.With(getattr(parent, "items", []), [ast.Pass()]), parent)
+        current = parent
 
 
 def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | None:
@@ -259,6 +273,23 @@ def writes(node: ast.AST) -> set[str]:
             if path is not None:
                 found.add(path)
     return found
+
+
+def certainly_bound(statement: ast.stmt) -> set[str]:
+    """Names that a statement binds whatever happens."""
+    if isinstance(statement, ast.If):
+        if not statement.orelse:
+            return set()
+        body, orelse = (
+            {name for item in suite for name in certainly_bound(item)} for suite in (statement.body, statement.orelse)
+        )
+        return body & orelse
+    if isinstance(statement, (ast.For, ast.While, ast.Try)):
+        return set()
+    if isinstance(statement, ast.With):
+        names = {name for item in statement.body for name in certainly_bound(item)}
+        return names | {last_name(item.optional_vars) for item in statement.items if item.optional_vars is not None}
+    return writes(statement)
 
 
 def writes_target(loop: ast.For | ast.AsyncFor) -> set[str]:

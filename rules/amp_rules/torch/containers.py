@@ -69,6 +69,9 @@ TAKES_CONFIGURATION = "hydra.main"
 SETS = frozenset({"builtins.set", "builtins.frozenset"})
 """Classes whose objects give their elements in the order of their hashes."""
 
+KEEP_EACH_ONCE = SETS | {"builtins.dict.fromkeys"}
+"""What gives the elements of its argument, each once."""
+
 SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
 """Methods of a set that give another."""
 

@@ -23,7 +23,7 @@ def is_bound(owner: Scope, name: str, module: Module, node: ast.AST) -> bool:
         return True
     statement = blocks.statement_of(module, node)
     inside = blocks.body_of(module, statement) is owner.node
-    for above in statements_above(module, statement, owner.node) if inside else _own_suite(owner.node):
+    for above in blocks.statements_above(module, statement, owner.node) if inside else _own_suite(owner.node):
         if isinstance(above, (ast.Import, ast.ImportFrom)):
             if any((item.asname or item.name.partition(".")[0]) == name for item in above.names):
                 return True
@@ -32,23 +32,9 @@ def is_bound(owner: Scope, name: str, module: Module, node: ast.AST) -> bool:
                 return True
         elif isinstance(above, ast.Global):
             continue
-        elif name in _certainly_bound(above):
+        elif name in blocks.certainly_bound(above):
             return True
     return False
-
-
-def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:
-    """The statements that have run when one is reached, within its body: those above it in the suites around it."""
-    current = statement
-    while True:
-        where = blocks.place(module, current)
-        yield from where.suite[: where.index]
-        if where.parent is body or not isinstance(where.parent, (ast.stmt, ast.ExceptHandler)):
-            return
-        parent = where.parent if isinstance(where.parent, ast.stmt) else blocks.statement_of(module, where.parent)
-        if isinstance(parent, (ast.With, ast.For)):
-            yield ast.copy_location(ast.With(getattr(parent, "items", []), [ast.Pass()]), parent)
-        current = parent
 
 
 def _own_suite(body: ast.AST) -> Iterator[ast.stmt]:
@@ -57,20 +43,3 @@ def _own_suite(body: ast.AST) -> Iterator[ast.stmt]:
         yield item
         if isinstance(item, ast.If) and isinstance(item.test, ast.Compare) and last_name(item.test.left) == "__name__":
             yield from item.body
-
-
-def _certainly_bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds whatever happens."""
-    if isinstance(statement, ast.If):
-        if not statement.orelse:
-            return set()
-        body, orelse = (
-            {name for item in suite for name in _certainly_bound(item)} for suite in (statement.body, statement.orelse)
-        )
-        return body & orelse
-    if isinstance(statement, (ast.For, ast.While, ast.Try)):
-        return set()
-    if isinstance(statement, ast.With):
-        names = {name for item in statement.body for name in _certainly_bound(item)}
-        return names | {last_name(item.optional_vars) for item in statement.items if item.optional_vars is not None}
-    return blocks.writes(statement)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-from amp_rules.plan.own_ddp.bound import statements_above
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
@@ -47,7 +46,9 @@ class _Ways:
         if any("initialized" in text for text, _ in tests):
             return None
         body = blocks.body_of(module, node)
-        above = sorted(statements_above(module, blocks.statement_of(module, node), body), key=lambda item: item.lineno)
+        above = sorted(
+            blocks.statements_above(module, blocks.statement_of(module, node), body), key=lambda item: item.lineno
+        )
         # The entry's guard and ``with`` are listed without what they hold, which the suites around a place have.
         found = self._after(module, above, tests, None, _MAX_CALLS)
         info = self._own.program.function_of(body)

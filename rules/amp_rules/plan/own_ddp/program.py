@@ -15,7 +15,6 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
-from amp_rules.plan.own_ddp.bound import statements_above
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -99,7 +98,7 @@ class OwnDdp:
     def _is_joined_at(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         body = blocks.body_of(module, node)
         statement = blocks.statement_of(module, node)
-        if any(self._joins_in(item) for item in statements_above(module, statement, body)):
+        if any(self._joins_in(item) for item in blocks.statements_above(module, statement, body)):
             return True
         info = self.program.function_of(body)
         if info is None or body in seen or len(seen) > _MAX_CALLERS:

@@ -5,8 +5,9 @@ A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_dev
 `amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
 is used to where it is written: a variable or a constant of the file is changed there; a number, a parameter's default
 and an option of the command line, which its user may set, where they are used. Where the script reads the text
-itself, as `device.startswith("cuda")` does, it stays a text. Plain `"cuda"` and `.cuda()` stay: `amp.init` sets the
-current device.
+itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
+does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
+`amp.init` sets the current device.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -168,7 +169,9 @@ def _of_use(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
         yield _Place(use)
         return
     for origin, kind in zip(origins, kinds, strict=True):
-        if kind == "text":
+        if kind == "text" and origin.node in devices.spelled_out:
+            yield _Place(use)
+        elif kind == "text":
             is_followed = origin.node is not use.node
             yield _Place(origin, is_followed and _is_read_as_text(devices, origin))
 

@@ -16,7 +16,8 @@ stays what it was; in several processes it is a sorted one.
     classes = list(amp.same_order(set(labels)))
 
 ## When it declines
-Never. Sets of numbers and of modules are left alone, and so is what is sorted or only counted.
+When an optimizer is given a set of parameters (AMP293): no other order is theirs in all processes, and gradients are
+averaged and states kept by it. Sets of numbers and of modules are left alone, and so is what is sorted or only counted.
 
 ## Leaving it out
 No: labels, vocabularies and features would differ between the processes.
@@ -30,11 +31,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan import declining
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.declining import Declined
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sets import Sets
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.syntax import values_given
 
 RULE = Rule("AMP216", "same-set-order", "All processes take the elements of a set in one order.", "distribution")
 
@@ -51,6 +55,27 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{site.module.text(site.node)}` is a different number in each process"
         written = context.vocabulary.same_hash(site.module, site.node.func)
         yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def reasons(context: Context) -> Iterator[Declined]:
+    """Yield the sets of parameters that an optimizer is given."""
+    program = context.program
+    sets = Sets(program)
+    made = {value.site for step in program.steps for value in program.flow.values(step.optimizer, step.scope)}
+    for call in sorted((item for item in made if isinstance(item, ast.Call)), key=lambda item: item.lineno):
+        located = program.locate(call)
+        if located is None:
+            continue
+        site = Site(located[1].module, located[1], located[0], call)
+        for found in (item for given in values_given(call) for item in sets.parameters_in(given, site)):
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                found.module,
+                found.node,
+                f"`{found.module.text(found.node)}` has its parameters in another order in each process, and by their "
+                "order the optimizer's gradients are averaged and its state is loaded",
+                "keep each parameter once in the order of the model: `list(dict.fromkeys(parameters))`",
+            )
 
 
 def _hashes(program: Program) -> list[Site]:

@@ -5,7 +5,9 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 `amp.float_function(torch.matmul)(x, x.t())`. These are products of a matrix with itself (Gram matrices, covariances),
 squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
 (`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
-summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, and products whose mean is the loss.
+summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, and products whose mean is the loss. A
+product with an inverse, `a @ b @ inverse @ c`, is kept whole, and so is what its result is multiplied with in the same
+function.
 
 ## Why
 Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of

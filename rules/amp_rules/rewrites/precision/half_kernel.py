@@ -7,7 +7,7 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
-steps, with what they integrate.
+steps, with what they integrate; also those of a copy of the package that the project keeps.
 
 A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
 `@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
@@ -47,6 +47,7 @@ from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
     FIXED_STEPS,
@@ -85,7 +86,9 @@ def changes(context: Context) -> Iterator[Change]:
             message = (
                 f"`{site.module.text(site.node)}` runs in FP32: it goes on until an error is smaller than half can tell"
             )
-            yield from in_float32(context, RULE, site, message)
+            assert isinstance(site.node, ast.Call)
+            written = context.vocabulary.in_float32(site.module, site.node.func)
+            yield Change.written(RULE, site.module, site.node, message, written)
     for call, body, scope in context.program.calls():
         name = _in_own_kernels(context.program, call, body, scope)
         if name is not None:
@@ -105,10 +108,28 @@ def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scop
 def _goes_on_until_exact(program: Program, site: Site) -> bool:
     """``odeint(field, x, t, method="dopri5")``, which chooses its steps by their errors."""
     call = site.node
-    if not isinstance(call, ast.Call) or not program.callee_names(call, site.scope) & SOLVERS:
+    if not isinstance(call, ast.Call) or not _calls_solver(program, call, site):
         return False
     method = next((item.value for item in call.keywords if item.arg in ("method", "solver")), None)
     return not (isinstance(method, ast.Constant) and method.value in FIXED_STEPS)
+
+
+def _calls_solver(program: Program, call: ast.Call, site: Site) -> bool:
+    """Whether a call is of a solver of a package, or of one in the copy of that package that a project keeps."""
+    if program.callee_names(call, site.scope) & SOLVERS:
+        return True
+    around = _folders(program, site.module)
+    for info in program.flow.callees(call):
+        inside = _folders(program, info.module.module) - around  # the copy calls its own solvers in its own ways
+        if any(path[0] in inside and path[-1] == info.name for path in (name.split(".") for name in SOLVERS)):
+            return True
+    return False
+
+
+def _folders(program: Program, module: Module) -> set[str]:
+    """The names of the project's folders that a file lies in."""
+    root = program.project.root
+    return set(module.path.relative_to(root).parts[:-1]) if module.path.is_relative_to(root) else set()
 
 
 def _reads_bits(program: Program, site: Site) -> bool:

@@ -1,0 +1,50 @@
+"""Features that a frozen network gives the training step by a method of its own: they are computed in FP32, as before.
+
+No prepared model casts back what such a method gives, and without gradients nothing tells where it goes besides.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from amp_rules.plan.notes import IN_FULL_PRECISION, note
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.report import Note
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+_FORWARD = frozenset({"forward", "__call__"})
+
+
+def notes(program: Program, precision: Precision) -> Iterator[Note]:
+    """Yield one for each such call whose result a loss of the same function is computed from."""
+    covered = {node for run in precision.runs for item in run.statements() for node in walk(item)}
+    read: defaultdict[ast.AST, set[str]] = defaultdict(set)
+    for run in precision.training:
+        body = blocks.body_of(run.module, run.first)
+        read[body] |= {path for item in run.statements() for path in blocks.reads(item)}
+    for call, body, scope in program.calls():
+        if body not in read or call in covered or not _gives_features(program, call, scope):
+            continue
+        statement = blocks.statement_of(scope.module, call)
+        if isinstance(statement, ast.Assign) and blocks.touches(blocks.writes(statement), read[body]):
+            text = (
+                f"`{scope.module.text(call)}` runs in full precision: it computes without gradients, by a method, "
+                "and nothing casts back what a method gives; where its time matters, put it under autocast and make "
+                "its result float32 again"
+            )
+            yield note(IN_FULL_PRECISION, scope.module, call, text)
+
+
+def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call is of a method of a model that no optimizer trains as a whole, without gradients."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr in _FORWARD or not program.is_without_gradients(call):
+        return False
+    models = program.roles.modules(func.value, scope)
+    trained = {value.ref for value in program.trained}
+    return bool(models) and not any(model.ref in trained for model in models) and program.runs_model(call)
