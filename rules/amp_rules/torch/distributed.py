@@ -99,6 +99,12 @@ RANK_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI
 LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
 """The same of its rank on its machine."""
 
+LAUNCHER_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"})
+"""Variables by which torchrun tells a process where all meet, how many there are, and which of them it is."""
+
+VARIABLES_OF_OTHERS = ("SLURM_", "OMPI_", "PMI_", "MPI_")
+"""What the variables of launchers begin with that leave the meeting place to the script."""
+
 EXCHANGES = frozenset(
     f"torch.distributed.{name}"
     for name in (
