@@ -54,6 +54,9 @@ ASKS_GROUP = frozenset(
 ASKS_RANK = frozenset(f"torch.distributed.{name}" for name in ("get_rank", "is_available", "is_initialized"))
 """What only asks whether there is a group, and for the rank in it: ranks may do other things then, and none waits."""
 
+GETS_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distributed_c10d.get_rank"})
+"""What gives a process its rank."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")
@@ -114,6 +117,13 @@ EXCHANGES = frozenset(
     )
 )  # fmt: skip
 """What gives numbers of one process to others."""
+
+BARRIERS = frozenset({"torch.distributed.barrier", "torch.distributed.monitored_barrier"})
+"""In which processes wait for each other, and give nothing."""
+
+SUMS = frozenset({"torch.distributed.ReduceOp.SUM"})
+AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
+"""What an exchange makes of the numbers of all."""
 
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""

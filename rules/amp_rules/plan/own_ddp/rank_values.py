@@ -13,13 +13,19 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.torch.distributed import JOINS, LOCAL_RANK_VARIABLES, OPTION_OF_LAUNCHERS, PROCESSES, RANK_VARIABLES
+from amp_rules.torch.distributed import (
+    GETS_RANK,
+    JOINS,
+    LOCAL_RANK_VARIABLES,
+    OPTION_OF_LAUNCHERS,
+    PROCESSES,
+    RANK_VARIABLES,
+)
 
 _MAX_DEPTH = 5
 """Names, helpers and callers between a rank and where it is asked for; scripts have two or three."""
 
 _READS = frozenset({"os.environ.get", "os.getenv"})
-_GET_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distributed_c10d.get_rank"})
 _LOCAL_RANK = frozenset({"torch.distributed.get_node_local_rank"})
 
 
@@ -76,7 +82,7 @@ class RankValues:
 
     def _call(self, node: ast.Call, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         names = self._program.callee_names(node, scope)
-        if names & _GET_RANK and not node.args:
+        if names & GETS_RANK and not node.args:
             found.ranks.append(False)
         elif names & _LOCAL_RANK:
             found.ranks.append(True)

@@ -145,7 +145,7 @@ def _reads_environment(own: OwnDdp, node: ast.AST) -> bool:
         if isinstance(item, ast.Call):
             if variable_read(own.program, item, located[1]) is not None:
                 return True
-        elif is_environment(own.program, item, located[1]):
+        elif isinstance(item, ast.expr) and is_environment(own.program, item, located[1]):
             return True
     return False
 
