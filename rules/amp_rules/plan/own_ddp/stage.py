@@ -131,7 +131,7 @@ def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
         if not rewrite.rule.last:
             yield from rewrite.changes(own)
     for module in modules:
-        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
+        if any(name.strip("-") in module.source.text for name in OPTION_OF_LAUNCHERS):
             file = ApexFile(module, own.options)
             for rewrite_of_file in rewrites.of_apex("own processes"):
                 yield from rewrite_of_file.changes(file)
