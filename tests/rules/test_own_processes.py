@@ -342,7 +342,7 @@ def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))
     assert (report.distribution, [note.code for note in report.notes]) == ("already", ["AMP288"])
-    assert report.refusals[0].recipe.startswith("notes AMP288 name what is missing;")
+    assert report.refusals[0].recipe.startswith("notes AMP288 name what was found missing;")
 
 
 def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):

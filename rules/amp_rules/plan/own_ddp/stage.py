@@ -72,7 +72,7 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
     """A refusal that does not say that nothing lacks, where notes name what does."""
     if refusal.code != declining.OWN_DISTRIBUTION.code or refusal.recipe != own_processes.COMPLETE:
         return refusal
-    left = "notes AMP288 name what is missing; the rest stays as it is"
+    left = "notes AMP288 name what was found missing; the rest stays as it is"
     return replace(refusal, recipe=left)
 
 
