@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import declining
@@ -24,6 +25,12 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
         if call not in distribution.exchanges:
             continue
         is_alone = distribution.reached.is_alone(Site(scope.module, scope, body, call))
+        # An error is that of one process.
+        is_alone = is_alone or any(
+            isinstance(item, ast.ExceptHandler)
+            for module, place in guards.ways(scope.module, call)
+            for item in module.ancestors(place)
+        )
         if is_alone or any(map(asks, guards.tests(scope.module, call))):
             yield declining.decline(
                 declining.OWN_DISTRIBUTION,

@@ -50,15 +50,22 @@ class GroupGuards:
         """Whether no run without a process group comes to a place, by tests in its function or on all ways there."""
         return self._stand_before(module, node, 0)
 
-    def tests(self, module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> Iterator[ast.expr]:
+    def tests(self, module: Module, node: ast.AST) -> Iterator[ast.expr]:
         """Yield the tests that decide on the ways to a place, in its function and in callers."""
+        for where, place in self.ways(module, node):
+            yield from (test for test, _ in self._index(where).branches(place))
+
+    def ways(
+        self, module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()
+    ) -> Iterator[tuple[Module, ast.AST]]:
+        """Yield a place, and the calls by which a run comes to it."""
         located = self._program.locate(node)
         if located is None or located[0] in seen or len(seen) > _MAX_DEPTH:
             return
-        yield from (test for test, _ in self._index(module).branches(node))
+        yield module, node
         info = self._program.function_of(located[0])
         for item in self._program.flow.callers(info) if info is not None else ():
-            yield from self.tests(item.scope.module, item.call, seen | {located[0]})
+            yield from self.ways(item.scope.module, item.call, seen | {located[0]})
 
     def _index(self, module: Module) -> FileIndex:
         if module not in self._indexes:

@@ -251,8 +251,8 @@ _PAGES = {
         processes with `multiprocessing`, or share a model's memory between them. An import without a use does not
         count. Three more cases are declined: code that uses a process group which nothing creates, processes whose
         gradients nothing averages, and scripts of one process that start other processes beside the training. Code that
-        only asks whether there is a group, and for its rank, as a logger does, is not declined. Nor are helpers that ask
-        for a group first, and then wait, average what carries no gradient, or add up counts with their totals.
+        only asks whether there is a group, and for its rank, as a logger does, is not declined. Nor are helpers that
+        ask for a group first, and then wait, average what carries no gradient, or add up counts with their totals.
 
         ## Why
         With two ways of starting processes and averaging gradients in one script, gradients are averaged twice, or the
