@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from amp_migrate.launch.launches import Launch, launches
-from amp_rules.plan.report import Edit, FileChange, Report
+from amp_rules.plan.report import Edit, FileChange, Note, Report
 from amp_rules.source.spans import Position, Span
 from cli_standin import TRAIN
 from hypothesis import given, settings
@@ -328,6 +329,14 @@ def test_a_script_with_processes_of_its_own_counts_where_torchrun_can_take_over(
     assert lines("AMP409") == [2, 3]
     assert lines("AMP101") == [3]
     assert lines("AMP409", distribution="not requested") == []
+
+
+def test_a_script_that_meets_at_a_port_of_its_own_has_no_line_that_waits_for_it(project):
+    (project / "run.sh").write_text(f"{DIST} --nproc_per_node=2 train.py\n")
+    entry = report(project / "train.py", "completed", codes=("AMP409",))
+    assert len(launches([entry]).found) == 1
+    left = Note(entry.entry, entry.edits[0].span, "AMP288", "own-processes-left", "AMP238: `url` names a port")
+    assert launches([replace(entry, notes=(left,))]).found == []
 
 
 # ---- in the summary ----------------------------------------------------------------------------------------

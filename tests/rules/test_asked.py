@@ -131,7 +131,7 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
 # without words here is tried on every fixture, which takes longer.
 WORDS = {
     "AMP115": [b"add_argument"],
-    **{f"AMP23{number}": [b"init_process_group"] for number in range(8)},
+    **{f"AMP23{number}": [b"init_process_group"] for number in range(9)},
     "AMP206": [b"tqdm", b"trange"],
     "AMP210": [b"SummaryWriter", b"isdom", b"Logger", b"wandb"],
     "AMP301": [b"torch.optim", b"import optim", b"Adam", b"SGD"],

@@ -31,6 +31,8 @@ _HIDDEN = frozenset({".github", ".gitlab", ".circleci", ".vscode", ".buildkite"}
 # Which commands can be replaced: any, or those of torch.distributed.launch, by how it tells each process its rank.
 _Launchers = Literal["any", "option", "environment"]
 _LOCAL_RANK = "AMP409"
+# Where the script meets at a port of its own, processes that torchrun starts would wait for each other.
+_ADDRESS = "AMP238"
 
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("shell", re.compile(r".*\.(?:sh|bash|zsh|ksh|slurm|sbatch|sub|pbs|job)")),
@@ -98,6 +100,8 @@ def launches(reports: Iterable[Report]) -> Launches:
     for report in reports:
         if report.distribution == "migrated":
             scripts[report.entry.resolve()] = "any"
+        elif any(note.text.startswith(_ADDRESS) for note in report.notes):
+            continue
         elif report.distribution in ("already", "completed") and report.changes:
             has_rank = any(edit.code == _LOCAL_RANK for edit in report.edits)
             scripts[report.entry.resolve()] = "option" if has_rank else "environment"

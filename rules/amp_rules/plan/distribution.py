@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
+from amp_rules.plan import own_processes
 from amp_rules.plan.agreement import Agreed, Agreement
 from amp_rules.plan.downloads import bodies_in_turns, downloads
 from amp_rules.plan.draws import Draws
@@ -13,6 +14,7 @@ from amp_rules.plan.failing_files import fail_alone
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.gradient_averaging import Averaging, averaging, averaging_of_shards
+from amp_rules.plan.guarded_exchanges import meeting
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.moved_inputs import inputs_are_moved
 from amp_rules.plan.precision import Precision
@@ -139,11 +141,17 @@ class Distribution:
         return averaging(self.program, self.precision)
 
     @cached_property
+    def exchanges(self) -> frozenset[ast.AST]:
+        """Calls of the script's own in which the processes meet once there are several."""
+        return meeting(own_processes.guarded_uses(self.program))
+
+    @cached_property
     def _put_together(self) -> frozenset[ast.AST]:
-        """Calls in which all processes give their shards of a state, or rows of tables."""
+        """Calls in which all processes give their shards of a state, or rows of tables, or meet of their own."""
         if self.table_sharding is not None:
-            return self.table_sharding.meets
-        return frozenset(site.node for site in self.sharding.states) if self.sharding is not None else frozenset()
+            return self.table_sharding.meets | self.exchanges
+        states = self.sharding.states if self.sharding is not None else ()
+        return self.exchanges.union(site.node for site in states)
 
     @cached_property
     def reached(self) -> ReachedByAll:
@@ -188,10 +196,10 @@ class Distribution:
     @cached_property
     def evaluations(self) -> Evaluations:
         """Which evaluations the processes can share."""
-        meeting: set[ast.AST] = {item.node for item in self.agreed.reductions} | set(self.agreed.alike)
-        meeting |= self.folders.told | {site.node for site in self.questions.told}
+        met: set[ast.AST] = {item.node for item in self.agreed.reductions} | set(self.agreed.alike)
+        met |= self.folders.told | {site.node for site in self.questions.told} | self.exchanges
         flagged = [loop for loop in self.loops if loop.evaluates]
-        return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, self._left_out, meeting)
+        return Evaluations(self.program, self.data.evaluated, flagged, self.agreed.ranks, self._left_out, met)
 
     @staticmethod
     def _call_of(site: Site) -> ast.AST | None:

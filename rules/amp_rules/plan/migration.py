@@ -14,6 +14,7 @@ from amp_rules.plan import (
     carried_state,
     declining,
     draft_check,
+    exchanges_alone,
     loose_parameters,
     models_from_outside,
     notes,
@@ -365,6 +366,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
         reached, ranks, keeps = distribution.reached, distribution.ranks, distribution.keeps_names
         reasons.extend(distribution.table_sharding.reasons(reached, ranks, keeps_names=keeps))
     reasons.extend(rewrites.all_refused(Context(program, options, precision, distribution)))
+    reasons.extend(exchanges_alone.reasons(distribution))
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
     reasons.extend(weights_of_forward.reasons(program))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.group_guards import GroupGuards
+from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.program import is_own
 from amp_rules.plan.worker_functions import training_workers, workers
 from amp_rules.roles.steps import Program
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -26,12 +29,13 @@ from amp_rules.torch.distributed import (
     OWN_DISTRIBUTION,
     PROCESSES,
 )
+from amp_rules.torch.frameworks import JOINS_PROCESSES
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
 """What is used within a group of processes, and joins none."""
 
-COMPLETE = "AMP230 to AMP237 find nothing to add; it stays as it is"
+COMPLETE = "AMP230 to AMP238 find nothing to add; it stays as it is"
 """What is said of processes that were looked at, where nothing is told to be left as it is."""
 
 _NOT_LOOKED_AT = "these processes were not checked for missing parts; they stay as they are"
@@ -46,8 +50,14 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
         program: the program.
         is_understood: whether its training step is: what is taken out is written anew only then.
     """
+    behind = guarded_uses(program)
     found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
-    if found is not None:
+    if behind:
+        fault = against(program, behind)
+        if fault is not None:
+            use, message, recipe = fault
+            yield declining.decline(declining.OWN_DISTRIBUTION, use.module, use.node, message, recipe)
+    elif found is not None:
         module, node, name = found
         message = f"the script already sets up distributed training (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
@@ -70,6 +80,33 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
+
+
+def guarded_uses(program: Program) -> list[Use]:
+    """Where a program that creates no process group uses one, if each of these places asks for it first.
+
+    Returns:
+        The places; none where some place does not ask, where a group may be created in a way that was not followed, and
+        where nothing but the rank is asked for.
+    """
+    if not any(name.startswith("torch.distributed") for name in program.flow.imported):
+        if not any(module.source.text.count("torch.distributed") for module in program.flow.modules):
+            return []
+    idle = uncalled(program)
+    found = [
+        Use(module, node, name)
+        for module, node, name in uses(program, OWN_DISTRIBUTION)
+        if blocks.body_of(module, node) not in idle and not _is_idle(program, node, module)
+    ]
+    names = {use.name for use in found}
+    if names <= ASKS_RANK or names & JOINS or first_use(program, JOINS_PROCESSES):
+        return []
+    mentions = _mentioned(program, idle)
+    if any(word in mention for word in JOINING_WORDS for mention in mentions):
+        return []
+    guards = GroupGuards(program)
+    asking = [use for use in found if use.name not in ASKS_RANK]
+    return found if all(guards.stand_before(use.module, use.node) for use in asking) else []
 
 
 def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
@@ -148,10 +185,12 @@ def _is_idle(program: Program, node: ast.AST, module: Module) -> bool:
     return info.name not in _mentioned(program)
 
 
-def _mentioned(program: Program) -> set[str]:
+def _mentioned(program: Program, left_out: Collection[ast.AST] = ()) -> set[str]:
     """The names and texts in what the program runs, by which a function could be reached."""
     found: set[str] = set()
-    for other, _, scope in program.nodes():
+    for other, body, scope in program.nodes():
+        if body in left_out:
+            continue
         if isinstance(other, ast.Attribute):
             if not program.names(other, scope):  # a library's own: ``dist.all_reduce``
                 found.add(other.attr)

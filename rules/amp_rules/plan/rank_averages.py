@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.training_loops import SHOWING, Counted, added_to, variable
+from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
@@ -46,7 +48,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
             if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
                 continue
-            if (place.body, path) in summed:
+            if (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
             shown = [
                 node
@@ -115,6 +117,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             is_told = _is_number(node.args[0]) or ((of or is_loss) and _is_of_batch(node.args[0]))
+            if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
+                continue
             if is_told or (of and of <= classes and len(node.args) > 1):
                 yield Told(
                     Site(loop.module, loop.scope, loop.body, node),
@@ -122,6 +126,31 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _is_of_all(processes: Distribution, node: ast.AST, place: Counted | TrainingLoop) -> bool:
+    """Whether a number is made of what the script itself averages over the processes."""
+    if not processes.exchanges:
+        return False
+    meets = processes.program.closure(lambda item: item in processes.exchanges)
+    made = [
+        value
+        for item in walk(node)
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load)
+        for value in assigned(processes.program, item, place.scope)
+    ]
+    return any(map(meets, [node, *made]))
+
+
+def _exchange(processes: Distribution, classes: set[object]) -> bool:
+    """Whether methods of some classes of the script put their numbers together over the processes."""
+    return bool(processes.exchanges) and any(
+        node in processes.exchanges
+        for info in classes
+        if isinstance(info, ClassInfo)
+        for owner in info.mro()
+        for node in ast.walk(owner.facts.node)
+    )
 
 
 def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Literal["alone", "divided"] | None:

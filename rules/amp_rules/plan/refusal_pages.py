@@ -251,14 +251,15 @@ _PAGES = {
         processes with `multiprocessing`, or share a model's memory between them. An import without a use does not
         count. Three more cases are declined: code that uses a process group which nothing creates, processes whose
         gradients nothing averages, and scripts of one process that start other processes beside the training. Code that
-        only asks whether there is a group, and for its rank, as a logger does, is not declined.
+        only asks whether there is a group, and for its rank, as a logger does, is not declined. Nor are helpers that
+        ask for a group first, and then wait, average what carries no gradient, or add up counts with their totals.
 
         ## Why
         With two ways of starting processes and averaging gradients in one script, gradients are averaged twice, or the
         processes hang. Each rank would start its own copy of a process that the script starts for its data or its log.
 
         ## What to do by hand
-        If the script uses `torch.distributed`, AMP230 to AMP237 add what is missing. The reason says whether they found
+        If the script uses `torch.distributed`, AMP230 to AMP238 add what is missing. The reason says whether they found
         nothing to add, or that notes (AMP288) name what is left. Other kinds of processes are not checked. The
         precision is migrated in any case. If the script's own set-up is complete, keep it. To use the runtime's
         instead, first remove the set-up and all that uses it (`model.module`, ranks, samplers), so that the script

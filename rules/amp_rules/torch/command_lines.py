@@ -8,6 +8,12 @@ PARSERS = frozenset({"argparse.ArgumentParser"})
 Source: https://docs.python.org/3/library/argparse.html
 """
 
+CLASSES_OF_OPTIONS = frozenset({"dataclasses.dataclass", "tap.Tap", "tap.tap.Tap"})
+"""Bases and decorators of classes whose fields are options, with their defaults.
+
+Source: https://github.com/swansonk14/typed-argument-parser
+"""
+
 GROUPS = frozenset(
     {"argparse.ArgumentParser.add_argument_group", "argparse.ArgumentParser.add_mutually_exclusive_group"}
 )

@@ -54,6 +54,9 @@ ASKS_GROUP = frozenset(
 ASKS_RANK = frozenset(f"torch.distributed.{name}" for name in ("get_rank", "is_available", "is_initialized"))
 """What only asks whether there is a group, and for the rank in it: ranks may do other things then, and none waits."""
 
+GETS_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distributed_c10d.get_rank"})
+"""What gives a process its rank."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")
@@ -102,6 +105,13 @@ LOCAL_RANK_VARIABLES = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORL
 WORLD_SIZE_READ = 'int({os}.environ.get("WORLD_SIZE", "1"))'
 """How a migration to plain PyTorch reads the number of processes; ``{os}`` is the module's name."""
 
+
+LAUNCHER_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"})
+"""Variables by which torchrun tells a process where all meet, how many there are, and which of them it is."""
+
+VARIABLES_OF_OTHERS = ("SLURM_", "OMPI_", "PMI_", "MPI_")
+"""What the variables of launchers begin with that leave the meeting place to the script."""
+
 EXCHANGES = frozenset(
     f"torch.distributed.{name}"
     for name in (
@@ -111,6 +121,13 @@ EXCHANGES = frozenset(
     )
 )  # fmt: skip
 """What gives numbers of one process to others."""
+
+BARRIERS = frozenset({"torch.distributed.barrier", "torch.distributed.monitored_barrier"})
+"""In which processes wait for each other, and give nothing."""
+
+SUMS = frozenset({"torch.distributed.ReduceOp.SUM"})
+AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
+"""What an exchange makes of the numbers of all."""
 
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""

@@ -119,6 +119,11 @@ JOINS_PROCESSES = (
 )
 """Prefixes of names whose use means that a framework joins the processes; other parts of the last two read files."""
 
+STEP_ENGINES = frozenset(
+    {"ignite.engine.Engine", "ignite.engine.engine.Engine", "ignite.engine.deterministic.DeterministicEngine"}
+)
+"""Loops that are made with the script's step function, and call it with the batches of what their ``run`` is given."""
+
 WITHOUT_STEP = (
     "accelerate.infer_auto_device_map",
     "accelerate.init_empty_weights",

@@ -29,6 +29,9 @@ NAMED_WRAPPER = re.compile(r"accelerat|fabric|deepspeed|engine$|strategy|trainer
 NAMED_JOIN = re.compile(r"^(init|setup|initialize)_?(torch_)?(dist|ddp|process_group)", re.IGNORECASE)
 """Functions of projects that join a process group: ``init_distributed_mode`` (torchvision), ``setup_ddp``."""
 
+NAMED_LAUNCHER = re.compile(r"slurm|\bo?mpi|launcher", re.IGNORECASE)
+"""Tests that ask what starts the processes: ``args.launcher == "slurm"``."""
+
 NAMED_RANK = re.compile(
     r"rank|(is|on)_?(main|master|primary|chief|root|leader|writer)|(main|master|chief)_?(proc|node|only)"
     r"|world_?size|distributed|process_(zero|index|id)|proc_id|node_id|^ddp$|local_zero|coordinator"

@@ -13,13 +13,19 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.torch.distributed import JOINS, LOCAL_RANK_VARIABLES, OPTION_OF_LAUNCHERS, PROCESSES, RANK_VARIABLES
+from amp_rules.torch.distributed import (
+    GETS_RANK,
+    JOINS,
+    LOCAL_RANK_VARIABLES,
+    OPTION_OF_LAUNCHERS,
+    PROCESSES,
+    RANK_VARIABLES,
+)
 
 _MAX_DEPTH = 5
 """Names, helpers and callers between a rank and where it is asked for; scripts have two or three."""
 
 _READS = frozenset({"os.environ.get", "os.getenv"})
-_GET_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distributed_c10d.get_rank"})
 _LOCAL_RANK = frozenset({"torch.distributed.get_node_local_rank"})
 
 
@@ -66,7 +72,7 @@ class RankValues:
             self._add(node.body, scope, found, seen, depth + 1)
             self._add(node.orelse, scope, found, seen, depth + 1)
         elif isinstance(node, ast.Subscript):
-            self._variable(node.slice if self._is_environment(node.value, scope) else None, found)
+            self._variable(variable_read(self._program, node, scope), found)
         elif isinstance(node, ast.Call):
             self._call(node, scope, found, seen, depth)
         elif isinstance(node, (ast.Name, ast.Attribute)):
@@ -76,12 +82,12 @@ class RankValues:
 
     def _call(self, node: ast.Call, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         names = self._program.callee_names(node, scope)
-        if names & _GET_RANK and not node.args:
+        if names & GETS_RANK and not node.args:
             found.ranks.append(False)
         elif names & _LOCAL_RANK:
             found.ranks.append(True)
-        elif names & _READS or (isinstance(node.func, ast.Attribute) and self._reads(node.func, scope)):
-            self._variable(node.args[0] if node.args else None, found)
+        elif reads_environment(self._program, node, scope):
+            self._variable(variable_read(self._program, node, scope), found)
             if len(node.args) > 1:
                 value = literal(node.args[1])
                 number = int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
@@ -99,16 +105,8 @@ class RankValues:
                     inner = self._program.flow.scopes[info.node]
                     self._add(item, inner, found, seen | {info.node}, depth + 1)
 
-    def _reads(self, function: ast.Attribute, scope: Scope) -> bool:
-        return function.attr == "get" and self._is_environment(function.value, scope)
-
-    def _is_environment(self, node: ast.expr, scope: Scope) -> bool:
-        simple = isinstance(node, (ast.Name, ast.Attribute))
-        return simple and "os.environ" in self._program.names(node, scope)
-
     @staticmethod
-    def _variable(node: ast.expr | None, found: _Found) -> None:
-        name = literal(node)
+    def _variable(name: str | None, found: _Found) -> None:
         if name in RANK_VARIABLES or name in LOCAL_RANK_VARIABLES:
             found.ranks.append(name in LOCAL_RANK_VARIABLES)
         else:
@@ -203,6 +201,37 @@ class RankValues:
                         known = found.setdefault(name.lstrip("-").replace("-", "_"), set())
                         known |= _numbers_in(default)
         return found
+
+
+def is_environment(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is ``os.environ``."""
+    return isinstance(node, (ast.Name, ast.Attribute)) and "os.environ" in program.names(node, scope)
+
+
+def reads_environment(program: Program, node: ast.Call, scope: Scope) -> bool:
+    """Whether a call reads a variable: ``os.environ.get(name)``, ``os.getenv(name)``."""
+    if program.callee_names(node, scope) & _READS:
+        return True
+    function = node.func
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr == "get"
+        and is_environment(program, function.value, scope)
+    )
+
+
+def variable_read(program: Program, node: ast.AST, scope: Scope) -> str | None:
+    """The name of the variable of the environment that an expression reads; None where it is no plain text."""
+    name: object = None
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and is_environment(program, node.value, scope)
+    ):
+        name = literal(node.slice)
+    elif isinstance(node, ast.Call) and node.args and reads_environment(program, node, scope):
+        name = literal(node.args[0])
+    return name if isinstance(name, str) else None
 
 
 _SPAWNS = frozenset(name for name in PROCESSES if name.endswith(("spawn", "start_processes")))

@@ -72,7 +72,7 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
     """A refusal that does not say that nothing lacks, where notes name what does."""
     if refusal.code != declining.OWN_DISTRIBUTION.code or refusal.recipe != own_processes.COMPLETE:
         return refusal
-    left = "notes AMP288 name what is missing; the rest stays as it is"
+    left = "notes AMP288 name what was found missing; the rest stays as it is"
     return replace(refusal, recipe=left)
 
 
@@ -131,7 +131,7 @@ def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
         if not rewrite.rule.last:
             yield from rewrite.changes(own)
     for module in modules:
-        if any(name in module.source.text for name in OPTION_OF_LAUNCHERS):
+        if any(name.strip("-") in module.source.text for name in OPTION_OF_LAUNCHERS):
             file = ApexFile(module, own.options)
             for rewrite_of_file in rewrites.of_apex("own processes"):
                 yield from rewrite_of_file.changes(file)

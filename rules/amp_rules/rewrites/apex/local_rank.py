@@ -3,7 +3,7 @@
 ## What it does
 The default of the option, given through `parser.add_argument` or another name for it, becomes the environment's
 `LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
-is accepted too.
+is accepted too. So does the default of a field `local_rank` of a dataclass or a `Tap`, from which parsers are made.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -39,6 +39,7 @@ from amp_rules.source.head import import_place
 from amp_rules.source.resolver import imported_names
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
+from amp_rules.torch.command_lines import CLASSES_OF_OPTIONS
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
 
 RULE = Rule(
@@ -55,6 +56,7 @@ RULE = Rule(
 _WIDTH = 110
 _NAMES = OPTION_OF_LAUNCHERS
 _METHOD = "add_argument"
+_FIELD = "local_rank"
 
 
 def changes(file: ApexFile) -> Iterator[Change]:
@@ -64,10 +66,30 @@ def changes(file: ApexFile) -> Iterator[Change]:
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
         yield Change(RULE, file.module, call, message, list(_actions(file, call)))
-    if found and not _imports_os(file):
+    fields = list(_fields(file))
+    for default in fields:
+        code = f'int(os.environ.get("LOCAL_RANK", {file.source(default)}))'
+        message = "torchrun sets LOCAL_RANK and fills no field"
+        yield Change(RULE, file.module, default, message, [Replace(default, substitute(code))])
+    if (found or fields) and not _imports_os(file):
         where, after = _place_of_import(file)
         edit = Insert(where, "import os", after=after)
         yield Change(RULE, file.module, where, "for os.environ", [edit])
+
+
+def _fields(file: ApexFile) -> Iterator[ast.expr]:
+    """Yield the defaults of ``local_rank: int = 0`` in classes from which command lines are parsed."""
+    for owner in file.module.nodes:
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        makers = [*owner.bases, *(item.func if isinstance(item, ast.Call) else item for item in owner.decorator_list)]
+        if not any(file.names.dotted(item) in CLASSES_OF_OPTIONS for item in makers):
+            continue
+        for item in owner.body:
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id == _FIELD:
+                default = _default(item.value) if isinstance(item.value, ast.Call) else item.value
+                if default is not None and _is_number(default):
+                    yield default
 
 
 def _aliases(file: ApexFile) -> frozenset[str]:

@@ -51,6 +51,7 @@ from amp_rules.roles.environments import unseeded_environment
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.torch.frameworks import STEP_ENGINES
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
 _SHARING = "AMP223"
@@ -150,6 +151,18 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
                 "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
             )
             continue
+        caller = _calls_back(program, site)
+        if caller is not None:
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                site.module,
+                site.node,
+                f"the batches of `{site.module.text(site.loss)}` come through `{caller}`, whose loop is not followed: "
+                "it is not known which loader feeds it",
+                "give its `run` the loader as `amp.prepare_loader(...)`, wrap the model, and let one rank write "
+                "checkpoints and logs, by hand",
+            )
+            continue
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,
@@ -158,6 +171,21 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
             "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
             "`amp.world_size()`",
         )
+
+
+def _calls_back(program: Program, site: Site) -> str | None:
+    """The call that hands a step's function to a library, which alone calls it: ``Engine(step)``."""
+    info = program.function_of(site.body)
+    if info is None or program.flow.callers(info):
+        return None
+    for call, _, scope in program.calls():
+        if not program.callee_names(call, scope) & STEP_ENGINES:
+            continue
+        for given in [*call.args, *(item.value for item in call.keywords)]:
+            values = program.flow.values(given, scope) if isinstance(given, (ast.Name, ast.Attribute)) else set()
+            if any(value.kind == "function" and value.ref is info for value in values):
+                return scope.module.text(call)
+    return None
 
 
 def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:

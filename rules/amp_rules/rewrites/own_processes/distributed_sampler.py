@@ -55,6 +55,7 @@ from amp_rules.torch.idioms import NAMED_SHARE
 
 RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
 
+_STREAM = "each process iterates its own"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _INITIALISED = "torch.distributed.is_initialized"
 _NAMES = ("train_sampler", "sampler", "distributed_sampler")
@@ -77,7 +78,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             if reason is None:
                 yield _change(own, site)
             elif reason:
-                own.leave(RULE, site.module, site.node, f"every process goes through all of the data: {reason}")
+                text = reason if _STREAM in reason else f"every process goes through all of the data: {reason}"
+                own.leave(RULE, site.module, site.node, text)
     for site in whole_on_each(own):
         text = f"every process goes through all of the data: `{site.module.text(site.node)}` is not a loader of torch"
         own.leave(RULE, site.module, site.node, f"{text}, and nothing there splits it")
@@ -117,6 +119,9 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if dataset is None or not isinstance(dataset, (ast.Name, ast.Attribute)) or blocks.path_of(dataset) is None:
         return "its data set has no name"
     values = own.program.flow.values(dataset, site.scope)
+    if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
+        if not any(map(_is_indexed, values)):
+            return f"{_STREAM} `{site.module.text(dataset)}`, which repeats the data unless it draws at random"
     if not values or not all(_is_indexed(value) for value in values):
         return f"`{site.module.text(dataset)}` is not known to give samples by their index"
     if any(_shares(own, value) for value in values):

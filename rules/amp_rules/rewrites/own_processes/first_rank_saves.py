@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.checks.common.rank_paths import Reach, in_several
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
@@ -77,6 +77,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     _leave_calls(own, guards, is_left)
     _leave_logs(own)
     _leave_unknown(own)
+    _leave_loose_tests(own)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
@@ -176,6 +177,36 @@ def _leave_unknown(own: OwnDdp) -> None:
         if not any(map(names_rank, call.args)) and own.reach(module, call) is Reach.EVERY:
             text = module.text(call)
             own.leave(RULE, module, call, f"every process runs `{text}`, which is not known and may write a file")
+
+
+def _leave_loose_tests(own: OwnDdp) -> None:
+    """Note ``if not best or loss < best and rank == 0:``, which lets every process write where its first part holds."""
+    for call, _, scope in own.program.calls():
+        module = scope.module
+        if module not in own.modules or not own.saves(module, call) or own.is_own_file(module, call):
+            continue
+        for test, holds in own.branches(module, call):
+            if holds and (part := _open_part(test)) is not None:
+                text = (
+                    f"every process runs `{module.text(call)}` where `{module.text(part)}`: the test asks for the rank"
+                )
+                own.leave(RULE, module, call, f"{text} only behind `or`")
+                break
+
+
+def _open_part(test: ast.expr) -> ast.expr | None:
+    """The part of a test beside ``or`` that asks for no rank, where the other part asks more of the same variable."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
+        return None
+    loose, strict = test.values
+    if not (isinstance(strict, ast.BoolOp) and isinstance(strict.op, ast.And) and names_rank(strict)):
+        return None
+    if names_rank(loose) or in_several(loose) is not None:
+        return None
+    others = [item for item in strict.values if not names_rank(item)]
+    if any(ast.unparse(loose) == f"not {ast.unparse(item)}" for item in others):
+        return None  # ``not distributed or (distributed and rank == 0)``
+    return loose if any(blocks.reads(item) & blocks.reads(loose) for item in others) else None
 
 
 def _lifted(found: dict[ast.stmt, Module]) -> list[tuple[Module, ast.stmt]]:
