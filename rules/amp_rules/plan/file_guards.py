@@ -119,14 +119,32 @@ class _Decision:
         """Folders that are named after the time: the others would be empty, and stay."""
         if self._program.calls_to(frozenset({"os.chdir"})):
             return []  # each process may go into its own
-        found = []
+        found: list[FileEffect] = []
+        others: list[FileEffect] = []
         for call, body, scope in self._program.calls():
             if self._program.callee_names(call, scope) & WRITERS:
                 continue  # one logs anyway
             folder = folder_made(self._program, call, scope)
-            if folder is not None and self._paths.is_of_this_moment(folder, scope):
-                found.append(FileEffect(scope.module, scope, body, call, call, (folder,)))
+            if folder is not None:
+                of_this_moment = self._paths.is_of_this_moment(folder, scope)
+                made = FileEffect(scope.module, scope, body, call, call, (folder,))
+                (found if of_this_moment else others).append(made)
+        # What stands within such a folder is made by the process that makes the folder.
+        while within := [item for item in others if self._is_within(item, found)]:
+            found += within
+            others = [item for item in others if item not in within]
         return [item for item in found if self._is_shared(item)]
+
+    def _is_within(self, made: FileEffect, others: list[FileEffect]) -> bool:
+        """Whether the path of a folder is made from the variable that names another: ``inner = outer / "logs"``."""
+        outer = {blocks.path_of(path) for item in others if item.body is made.body for path in item.paths} - {None}
+        given = [
+            value
+            for path in made.paths
+            if isinstance(path, (ast.Name, ast.Attribute))
+            for value, _ in self._paths.assigned(path, made.scope)
+        ]
+        return any(not blocks.reads(value).isdisjoint(outer) for value in [*made.paths, *given])
 
     def _folders_made_anew(self, effects: list[FileEffect]) -> list[FileEffect]:
         """Folders that are emptied, or made under another name, where they are there already, by the whole ``try``."""

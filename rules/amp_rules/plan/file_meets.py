@@ -38,6 +38,8 @@ class FileMeets:
     def __init__(self, program: Program, paths: Paths) -> None:
         self._program = program
         self._paths = paths
+        # Callers of callers come to the same few variables by many ways.
+        self._holding: dict[tuple[ast.expr, Scope, int], frozenset[object]] = {}
         self._variables: dict[tuple[ast.expr, Scope], frozenset[tuple[str, object]]] = {}
 
     def have_to_do(
@@ -142,8 +144,15 @@ class FileMeets:
         """Whether a path may be any."""
         return any(not re.search(r"\w", text) for text in self._paths.of(path, scope))
 
-    def _cells(self, node: ast.expr, scope: Scope, depth: int) -> set[object]:
+    def _cells(self, node: ast.expr, scope: Scope, depth: int) -> frozenset[object]:
         """What holds the whole of a path: variables, attributes by the classes that they are of, an expression."""
+        key = node, scope, depth
+        known = self._holding.get(key)
+        if known is None:
+            known = self._holding[key] = frozenset(self._found_cells(node, scope, depth))
+        return known
+
+    def _found_cells(self, node: ast.expr, scope: Scope, depth: int) -> Iterable[object]:
         given = taken_as_it_is(self._program, node, scope)
         if given is not node:
             return self._cells(given, scope, depth)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
 from amp_rules.plan.changing import Changing
-from amp_rules.plan.model_parts import has_parameters
+from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.outputs_in_loss import Outputs, at
 from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
@@ -241,7 +241,7 @@ class _LeftOut:
     def _never_called(self) -> str:
         """A part that a model keeps and no forward pass uses."""
         for owner in self._classes:
-            if self._goes_over_all(owner) or not self.program.is_trained(Value("instance", owner)):
+            if self._goes_over_all(owner) or owner not in self._trained:
                 continue
             if owner.find_method("forward") is None and any(
                 not base.startswith("torch.nn.") for base in owner.external_bases()
@@ -253,6 +253,14 @@ class _LeftOut:
                 if not any(self._uses_attribute(*read, owner) for read in self._reads.get(str(name), ())):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
         return ""
+
+    @cached_property
+    def _trained(self) -> set[ClassInfo]:
+        """The classes of trained models and of their parts, and what these derive from."""
+        whole = [Value("instance", owner) for owner in self._classes]
+        roots = self.program.trained | {value for value in whole if self.program.is_trained(value)}
+        parts = with_parts(self.program, roots)
+        return {info for value in parts if value.kind == "instance" for info in value.ref.mro()}
 
     @cached_property
     def _reads(self) -> dict[str, list[tuple[Module, ast.Attribute]]]:

@@ -121,7 +121,7 @@ class Homes:
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._home(turn, value)
         found = sorted(
-            (self._inside_parallel(home) for home in homes.values()),
+            (one for home in homes.values() for one in _where_bound(self._inside_parallel(home))),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
         )
         # What a factory makes in one of several ways is one model, in one variable.
@@ -814,6 +814,24 @@ class Homes:
             if all(any(other and other[0] is suite[0] for other in chain) for chain in chains):
                 return suite
         return chains[0][-1]
+
+
+def _where_bound(home: Home) -> list[Home]:
+    """The home; or one at each assignment, where other branches make no model: ``if a: x = A()`` and no ``else``."""
+    where = blocks.place(home.module, home.statement)
+    bound = (name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item))
+    if home.in_place or home.before or not isinstance(home.statement, ast.If) or not home.variable.isidentifier():
+        return [home]
+    given = arguments_of(home.body) if _is_function(home.body) else ()
+    if home.variable in {*bound, *(argument.arg for argument in given)}:
+        return [home]
+    made = [
+        node
+        for node in blocks.walk_own(home.statement)
+        if isinstance(node, ast.Assign) and home.variable in {blocks.path_of(target) for target in node.targets}
+    ]
+    singles = [node for node in made if len(node.targets) == 1 and node.lineno == node.end_lineno]
+    return [replace(home, statement=node, inline=node.value if node in singles else None) for node in made] or [home]
 
 
 def _only_unwraps(item: _Candidate) -> bool:

@@ -253,6 +253,9 @@ class Devices:
             if current in seen:
                 continue
             seen.add(current)
+            if isinstance(current, ast.Call) and (returned := self._returned(current)):
+                pending.extend(returned)
+                continue
             if not isinstance(current, (ast.Name, ast.Attribute)) or self.is_option(current, where):
                 body = blocks.body_of(where.module, current)
                 found[current] = DeviceUse(where.module, where, body, current)
@@ -262,6 +265,13 @@ class Devices:
                 return None
             pending.extend(before)
         return list(found.values())
+
+    def _returned(self, call: ast.Call) -> list[tuple[ast.expr, Scope]]:
+        """What the functions of the project that a call runs return: ``self.get_device()``."""
+        callees = self.program.flow.callees(call)
+        if any(info.yields or info.name == "__init__" or not info.returns for info in callees):
+            return []
+        return [(value, self.program.flow.scopes[info.node]) for info in callees for value in info.returns]
 
     def _behind(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]] | None:
         """What a variable is assigned, or a parameter is given; None where that is not all plain."""

@@ -16,7 +16,7 @@ instead.
     parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 
 ## When it declines
-When the default is no number.
+When the default is no number, or the script gives the parser options that it writes out itself.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
@@ -37,6 +37,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
 from amp_rules.source.resolver import imported_names
+from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.command_lines import CLASSES_OF_OPTIONS
@@ -62,7 +63,8 @@ _FIELD = "local_rank"
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
     aliases = _aliases(file)
-    found = [node for node in file.module.parents if isinstance(node, ast.Call) and _is_option(node, aliases)]
+    calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
+    found = [] if _gives_its_own(calls) else [node for node in calls if _is_option(node, aliases)]
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
         yield Change(RULE, file.module, call, message, list(_actions(file, call)))
@@ -75,6 +77,14 @@ def changes(file: ApexFile) -> Iterator[Change]:
         where, after = _place_of_import(file)
         edit = Insert(where, "import os", after=after)
         yield Change(RULE, file.module, where, "for os.environ", [edit])
+
+
+def _gives_its_own(calls: list[ast.Call]) -> bool:
+    """Whether the parser only reads options that the file writes out itself: no launcher ever passed any."""
+    parsing = [node for node in calls if last_name(node.func) in ("parse_args", "parse_known_args")]
+    return bool(parsing) and all(
+        node.args and isinstance(node.args[0], ast.List) and node.args[0].elts for node in parsing
+    )
 
 
 def _fields(file: ApexFile) -> Iterator[ast.expr]:
