@@ -12,6 +12,7 @@ from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, 
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.source.syntax import called_name
+from amp_rules.torch.containers import CONFIG_LOADERS
 from amp_rules.torch.data import LOADER_PREFIXES
 from amp_rules.torch.file_access import LOADERS
 
@@ -20,6 +21,9 @@ _SAMPLING: frozenset[object] = frozenset({"collate_fn", "batch_sampler", "sample
 _OWN_SAMPLING = _SAMPLING - {"collate_fn", None}
 """Those that choose the samples of a batch, and so how many they are."""
 _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+
+_READ_FROM_FILES = LOADERS | CONFIG_LOADERS
+"""Calls that give what a file holds."""
 
 
 class Elements:
@@ -118,15 +122,18 @@ class Elements:
 
     def _of_file(self, ref: Ref, key: object) -> Ref | None:
         """What stands under a name in a file that was read: an object of its own, which others do not change with."""
-        if ref.view or not isinstance(key, str) or not isinstance(ref.site, ast.Call):
-            return None
-        located = self._world.program.locate(ref.site)
-        if located is None or not self._world.program.callee_names(ref.site, located[1]) & LOADERS:
+        if ref.view or not isinstance(key, str) or not self._is_read(ref.site):
             return None
         site = self._named.setdefault((ref.site, key), ast.copy_location(ast.Constant(key), ref.site))
         part = self._memory.made(Ref(site, ref.context))
         self._memory.write(ref, element(key), RankValue(refs=frozenset((part,))))
         return part
+
+    def _is_read(self, site: ast.AST) -> bool:
+        located = self._world.program.locate(site) if isinstance(site, ast.Call) else None
+        if located is None or not isinstance(site, ast.Call):
+            return False
+        return bool(self._world.program.callee_names(site, located[1]) & _READ_FROM_FILES)
 
     def _held(self, ref: Ref, key: object) -> RankValue | None:
         if key is UNKNOWN or (isinstance(key, int) and key < 0):
