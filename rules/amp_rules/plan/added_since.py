@@ -29,6 +29,8 @@ def with_added(report: Report, program: Program) -> Report:
     """The report of a script with torch's own mixed precision, with the steps that came after its migration to it."""
     if report.precision not in ("already", "declined") or not _reads_level(program) or not has_torch_amp(program):
         return report
+    if not any(map(is_scaled, program.backwards)):
+        return report  # in bfloat16 nothing is scaled
     found = tuple(added(program, "scaler", "torch.autocast(...)"))
     places = {(item.path, item.span) for item in found}
     # That a step has no precision of its own is said once.

@@ -294,6 +294,8 @@ class Devices:
         body = blocks.body_of(scope.module, node)
         if body is not scope.owner(node.id).node or isinstance(body, ast.Lambda):
             return False
+        if not any(isinstance(parent, ast.stmt) for parent in scope.module.ancestors(node)):
+            return False  # a call that a configuration writes
         above = blocks.statements_above(scope.module, blocks.statement_of(scope.module, node), body)
         return any(node.id in blocks.certainly_bound(item) for item in above) and all(
             self.kind(value, where) == "plain" for value, where in assigned
