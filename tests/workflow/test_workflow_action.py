@@ -97,7 +97,7 @@ def test_the_examples_of_the_guide_use_what_there_is():
 
 
 def test_the_workflow_of_the_project_uses_what_there_is():
-    (ci,) = WORKFLOWS
+    ci = next(path for path in WORKFLOWS if path.name == "ci.yml")
     jobs = yaml.safe_load(ci.read_text(encoding="utf-8"))["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     scripts = [step["run"] for step in steps if step.get("run", "").startswith("scripts/")]
