@@ -19,7 +19,7 @@ from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 
 _EVALUATIONS = 2
 """Loops that evaluate, told one by one; of more, the last line says how many there are."""
@@ -137,14 +137,11 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
 
 def _is_measured(program: Program, use: LoaderUse) -> bool:
     """Whether the loop over a loader runs a model: one that fills a cache, or takes one batch to look at, does not."""
-    loops = (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *_COMPREHENSIONS)))
+    loops = (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS)))
     loop = next(loops, None)
     if loop is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(loop)):
         return True  # what it gives its batches to is not known here
     return program.runs_model(loop)
-
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _taken_elsewhere(program: Program, processes: Distribution) -> Iterator[LoaderUse]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.loaders_by_flag import tell_apart
+from amp_rules.plan.loaders_by_flag import Apart, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.loaders_to_prepare import Rebinding
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
@@ -31,6 +31,13 @@ class ToldApart:
     rebindings: list[Rebinding] = field(default_factory=list)
     reasons: list[Declined] = field(default_factory=list)
 
+    def put(self, apart: Apart, use: LoaderUse) -> None:
+        """Put what was told apart in the place of a loop's loaders."""
+        self.data.uses.remove(use)
+        self.data.uses.extend(apart.training)
+        self.data.evaluated.extend(apart.evaluated)
+        self.rebindings.extend(item for item in apart.rebindings if item not in self.rebindings)
+
 
 def told_apart(program: Program, given: TrainingData) -> ToldApart:
     """Tell the loaders of loops apart that train or evaluate by a flag; with a reason where that is not certain.
@@ -42,9 +49,7 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
     for use in given.uses:
         by_its_function = by_function(program, use) if len(use.values) > 1 else None
         if by_its_function is not None:
-            data.uses.remove(use)
-            data.uses.extend(by_its_function.training)
-            data.evaluated.extend(by_its_function.evaluated)
+            found.put(by_its_function, use)
             continue
         several = len(use.values) > 1 or any(
             _in_comprehension(program, value) or _kept_in_loop(program, value) or _made_for_each(program, value)
@@ -59,10 +64,7 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
             flag = condition[1]
             apart = tell_apart(program, use, flag, data) if flag is not None and use.body is site.body else None
             if apart is not None:
-                data.uses.remove(use)
-                data.uses.extend(apart.training)
-                data.evaluated.extend(apart.evaluated)
-                found.rebindings.extend(item for item in apart.rebindings if item not in found.rebindings)
+                found.put(apart, use)
                 break
             if several:
                 found.reasons.append(_mixed(use))

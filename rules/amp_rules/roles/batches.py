@@ -17,9 +17,8 @@ from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 
-_Comprehension = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 _MAX_CALLERS = 6
 """Callers of callers through which the loops around a step are followed; trainers have up to four. A loop further out
 iterates over epochs, not batches."""
@@ -136,10 +135,10 @@ class DataFlow:
             runs: the function on the way that the place calls.
         """
         loops_below, in_own_loop = in_loop, False
-        for comprehension in () if heads else _comprehensions_around(site):
+        for comprehension, generators in () if heads else _comprehensions_around(site):
             in_loop = in_own_loop = True
             loop = Site(site.module, site.scope, site.body, comprehension)
-            uses = [use for item in comprehension.generators for use in self.loaders.iterated(item.iter, loop)]
+            uses = [use for item in generators for use in self.loaders.iterated(item.iter, loop)]
             if uses:
                 return Feeding([(loop, uses)], False)
         for statement in blocks.enclosing(site.module, site.node):
@@ -313,14 +312,14 @@ class DataFlow:
         )
 
 
-def _comprehensions_around(site: Site) -> Iterator[_Comprehension]:
-    """The comprehensions that run a place for each element: ``sum(train(x, y) for x, y in loader)``."""
+def _comprehensions_around(site: Site) -> Iterator[tuple[ast.expr, list[ast.comprehension]]]:
+    """Comprehensions that run a place for each element, with their loops: ``sum(train(x, y) for x, y in loader)``."""
     inner = site.node
     for parent in site.module.ancestors(site.node):
         if isinstance(parent, (ast.stmt, ast.Lambda)):
             return
-        if isinstance(parent, _Comprehension) and inner is not parent.generators[0]:
-            yield parent
+        if isinstance(parent, COMPREHENSIONS) and inner is not parent.generators[0]:
+            yield parent, parent.generators
         inner = parent
 
 
