@@ -222,7 +222,7 @@ REFUSED = {
         2,
         "--launch starts 2 processes, and --procs says 3",
     ),
-    "types": (["--types", "fp8"], 2, "'fp8' are not some of fp16, bf16"),
+    "types": (["--types", "fp8"], 2, "'fp8' is no list of half types; they are fp16, bf16"),
 }
 
 
