@@ -11,7 +11,7 @@ from amp_rules.roles.gradient_paths import GradientPaths
 from amp_rules.roles.steps import Backward, Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 
 
@@ -137,8 +137,7 @@ class LossPaths:
 
     def _loops_between(self, frame: Frame, call: ast.Call, backward: Backward) -> bool:
         around = set(self.run(backward).own.around(backward.node))
-        comprehensions = (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
-        return any(isinstance(parent, comprehensions) for parent in frame.site.module.ancestors(call)) or any(
+        return any(isinstance(parent, COMPREHENSIONS) for parent in frame.site.module.ancestors(call)) or any(
             isinstance(item[1], blocks.LOOPS) and item not in around for item in frame.around(call)
         )
 

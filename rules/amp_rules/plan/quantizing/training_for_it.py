@@ -26,7 +26,7 @@ from amp_rules.source.syntax import walk
 
 _MAX_CALLERS = 4
 """Functions between the loop of an epoch and that over the epochs; trainers have two."""
-_ITERATORS = ("iter", "itertools.cycle", "cycle")
+_ITERATORS = frozenset({"builtins.iter", "itertools.cycle"})
 """What gives the batches of a loader, from where it is."""
 
 
@@ -145,7 +145,7 @@ def _is_iterator(program: Program, values: set[Value]) -> bool:
     return any(
         isinstance(node, (ast.Assign, ast.AnnAssign))
         and isinstance(node.value, ast.Call)
-        and blocks.path_of(node.value.func) in _ITERATORS
+        and bool(program.callee_names(node.value, scope) & _ITERATORS)
         and bool(values & program.flow.values(node.value, scope))
         for node, _, scope in program.nodes()
     )
