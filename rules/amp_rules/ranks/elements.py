@@ -183,7 +183,7 @@ class Elements:
             self._memory.write(ref, ELEMENTS, RankValue(value.own))
 
     def _merge(self, ref: Ref, other: Ref) -> None:
-        """Put what stands under the keys of a dictionary, or in a file that was read, under the same keys of another."""
+        """Put what a dictionary, or a file that was read, has under its keys under the same keys of another."""
         for key in self._memory.keys(other):
             held = self._memory.read(other, element(key))
             if held is not None:

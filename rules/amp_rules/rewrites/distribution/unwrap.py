@@ -6,8 +6,8 @@
 `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
 
 ## Why
-A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose forward
-pass may wait for the other processes besides.
+A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
+forward pass may wait for the other processes besides.
 
 ## Before
     torch.save(model.state_dict(), "model.pt")
@@ -21,8 +21,8 @@ and nothing is changed.
 Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` is what it was.
 
 ## Leaving it out
-No: a model that is saved whole would take its wrapper along, one that is traced fails by it, and what was `model.module`
-has no such attribute.
+No: a model that is saved whole would take its wrapper along, one that is traced fails by it, and what was
+`model.module` has no such attribute.
 
 ## Source
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
