@@ -144,6 +144,8 @@ class ModelReads:
             parent = scope.module.parents[node]
             if isinstance(parent, ast.Call) and node in parent.args and self._is_of_runtime(parent, scope.module):
                 continue
+            if isinstance(node, ast.Call) and self._program.callee_names(node, scope) & {f"{RUNTIME}.unwrap"}:
+                continue  # the model itself
             if self._holds(node, scope):
                 yield Site(scope.module, scope, body, node)
 

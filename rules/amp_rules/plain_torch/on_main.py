@@ -18,6 +18,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import first_argument
+from amp_rules.text.runtime_vocabulary import RUNTIME
 
 _FILES = frozenset(
     {
@@ -65,9 +66,20 @@ def compute_above(translation: Translation, module: Module, call: ast.Call, name
     known = next((name for function, name in _NAMES.items() if function in names), "value")
     for index in range(max(needed, default=-1) + 1):
         value, keyword = given[index]
-        if index in needed or not _stays(value, [given[other][0] for other in needed]):
+        stays = _is_model(translation, value) or _stays(value, [given[other][0] for other in needed])
+        if index in needed or not stays:
             name = keyword or ("path" if _is_path(names, index) else known if index == 0 else "value")
             translation.part(Hoisting).hoist(module, value, name)
+
+
+def _is_model(translation: Translation, value: ast.expr) -> bool:
+    """Whether an argument is ``amp.unwrap(model)``, which computes nothing and becomes the model itself."""
+    located = translation.program.locate(value)
+    return (
+        isinstance(value, ast.Call)
+        and located is not None
+        and f"{RUNTIME}.unwrap" in translation.program.callee_names(value, located[1])
+    )
 
 
 def _stays(value: ast.expr, needed: list[ast.expr]) -> bool:

@@ -257,6 +257,9 @@ def _migrate(
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
         # A script of another framework is told from one of PyTorch in one sentence.
+        if options.ddp and declined.already and precision_plan.is_half_by_hand(program):
+            beside = _distribute_only(program, selection)
+            return replace(beside, precision="already", refusals=(*refusals, *beside.refusals))
         if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
             distribution_outcome, why = _distribution_without_step(program, declined)
             refusals.append(why)

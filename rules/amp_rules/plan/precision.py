@@ -20,6 +20,7 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
@@ -374,7 +375,9 @@ def _half_models(program: Program) -> Iterator[Declined]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
             if is_copied(program, node.func.value, scope):
                 continue
-            if program.roles.modules(node.func.value, scope) and not node.args:
+            made = program.roles.modules(node.func.value, scope)
+            # A loss without parameters holds nothing to be made half.
+            if any(map(has_parameters, made)) and not node.args:
                 yield declining.decline(
                     declining.ALREADY_MIXED,
                     scope.module,
@@ -392,6 +395,11 @@ def _half_models(program: Program) -> Iterator[Declined]:
                 "remove the script's own half precision, then migrate with --opt-level O2",
                 already=True,
             )
+
+
+def is_half_by_hand(program: Program) -> bool:
+    """Whether the script makes its model half by hand, and trains it as any other."""
+    return next(_half_models(program), None) is not None
 
 
 def _halves_data(node: ast.Assign) -> bool:

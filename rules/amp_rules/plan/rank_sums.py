@@ -3,16 +3,17 @@
 ``correct / len(train_set)`` divides what one process has counted by what all have. The sum is reduced right after the
 loop, where every process comes by, so that all that follows has the number of all ranks. What is divided by a rank's
 own number, as ``running / len(loader)``, is a mean over its batches, and stays. So does a number of steps that is
-shown: all ranks make each step together.
+shown: all ranks make each step together. And so does a time, of which each process measures its own.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from amp_rules.plan.clock_times import times
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, counted, handed_back, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.steps import Program
@@ -79,7 +80,7 @@ class RankSums:
         self.after: list[SumAfter] = []
         self.here: list[SumHere] = []
         self.places: list[tuple[Counted, set[str]]] = []
-        pending = [place for loop in loops for place in counted(loop)]
+        pending = [place for loop in loops for place in _counted(program, loop)]
         while pending:
             place = pending.pop(0)
             if place.sums or place.lists:
@@ -276,6 +277,14 @@ class RankSums:
     @staticmethod
     def _variables(node: ast.AST) -> set[str]:
         return {path for child in walk(node) if (path := variable(child)) is not None}
+
+
+def _counted(program: Program, loop: TrainingLoop) -> Iterator[Counted]:
+    """Yield what is known after a loop, but for the times that it measures."""
+    measured = times(program, loop)
+    for place in counted(loop):
+        sums = tuple(path for path in place.sums if path not in measured)
+        yield replace(place, sums=sums, lists=tuple(path for path in place.lists if path not in measured))
 
 
 def _divides(node: ast.AST) -> bool:

@@ -8,7 +8,7 @@ from amp_rules.flow.values import Value
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.libraries import Arguments, Libraries
-from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element, has_known_keys
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, attribute, element, has_known_keys
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
@@ -189,6 +189,7 @@ class Calls:
                 has_known_keys(ref)
                 and self._memory.read(ref, element(key)) is None
                 and self._memory.read(ref, ELEMENTS) is None
+                and self._memory.read(ref, REST) is None
                 for ref in value.refs
             )
         )

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from amp_rules.ranks.frames import Frame
-from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, element, has_known_keys, nothing
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, STATE, element, has_known_keys, is_mapping, nothing
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
@@ -142,7 +142,8 @@ class Elements:
         exact = self._memory.read(ref, element(key))
         other = self._memory.read(ref, ELEMENTS)
         if exact is None:
-            return other
+            rest = self._memory.read(ref, REST)
+            return other if rest is None else rest if other is None else join_all([rest, other])
         return exact if other is None else join_all([exact, other])
 
     def truth(self, node: ast.expr, value: RankValue, frame: Frame) -> Origins:
@@ -167,16 +168,32 @@ class Elements:
         return found
 
     def copy(self, ref: Ref, value: RankValue) -> None:
-        """Put the elements of a container into another."""
+        """Put the elements of a container into another; of a dictionary each under its key."""
         for other in value.refs:
-            held = self._memory.elements(other)
-            if held is not None:
-                self._memory.write(ref, ELEMENTS, held.unknown())
+            if _keeps_keys(ref) and (_keeps_keys(other) or self._is_read(other.site)):
+                self._merge(ref, other)
+            else:
+                held = self._memory.elements(other)
+                if held is not None:
+                    self._memory.write(ref, ELEMENTS, held.unknown())
             length = self._memory.read(other, LENGTH)
             if length is not None:
                 self._memory.write(ref, LENGTH, length)
         if value.own:
             self._memory.write(ref, ELEMENTS, RankValue(value.own))
+
+    def _merge(self, ref: Ref, other: Ref) -> None:
+        """Put what a dictionary, or a file that was read, has under its keys under the same keys of another."""
+        for key in self._memory.keys(other):
+            held = self._memory.read(other, element(key))
+            if held is not None:
+                self._memory.write(ref, element(key), held.unknown())
+        rest = self._memory.read(other, REST)
+        if not has_known_keys(other):
+            # What the file has besides is a part of that, and not of all that the dictionary gets.
+            rest = RankValue(refs=frozenset((other.part,)))
+        if rest is not None:
+            self._memory.write(ref, REST, rest)
 
     def shared(self, node: ast.expr, value: RankValue, frame: Frame) -> RankValue:
         """A loader that is shared out: its batches differ between ranks, its length does not."""
@@ -269,3 +286,8 @@ class Elements:
             elif item.arg in _SAMPLING and not is_none:
                 return False
         return True
+
+
+def _keeps_keys(ref: Ref) -> bool:
+    """Whether an object itself, and not a part of it, is a dictionary."""
+    return not ref.view and is_mapping(ref.site)

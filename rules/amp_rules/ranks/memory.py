@@ -12,10 +12,15 @@ from amp_rules.source.syntax import called_name
 
 ELEMENTS: Slot = ("element", None)
 """Elements whose key is not known."""
+REST: Slot = ("rest", None)
+"""What stands under keys that were never seen: the rest of a file whose settings a dictionary took over."""
 STATE: Slot = ("state", None)
 """What a library's object took up from the calls of its methods."""
 LENGTH: Slot = ("length", None)
 """What decides how many elements a container has."""
+
+_HELD = (ELEMENTS[0], REST[0])
+"""The kinds of slots that hold elements."""
 
 
 def attribute(name: str) -> Slot:
@@ -115,13 +120,13 @@ class Memory:
 
     def keys(self, ref: Ref) -> set[object]:
         """The keys under which something stands in an object; None among them where not all are known."""
-        return {key for kind, key in self._slots(ref) if kind == "element"}
+        return {key for kind, key in self._slots(ref) if kind in _HELD}
 
     def elements(self, ref: Ref) -> RankValue | None:
         """What any element of an object can be."""
         found: RankValue | None = None
         for slot, value in self._slots(ref).items():
-            if slot[0] == "element":
+            if slot[0] in _HELD:
                 found = value if found is None else join(found, value)
         return found
 

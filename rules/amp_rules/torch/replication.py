@@ -91,6 +91,9 @@ CLOCKS = frozenset(
 )  # fmt: skip
 """Functions that read the clock."""
 
+ELAPSED = frozenset({"elapsed_time"})
+"""Methods of events of a device that give the time between two of them."""
+
 OF_A_TIME = frozenset({"numpy.datetime64"})
 """Those of them that do so only where they are asked for this moment."""
 

@@ -96,6 +96,15 @@ DISTRIBUTED_DATA_PARALLEL = frozenset(
     }
 )
 
+TRACES = frozenset({"torch.jit.trace", "torch.jit.trace_module", "torch.onnx.export", "torch.export.export"})
+"""Functions that run a model, given first, to write its graph down: no wrapper of torch's can be in it."""
+
+TRACING_METHODS = frozenset({"add_graph"})
+"""Methods of writers that do.
+
+Source: https://pytorch.org/docs/stable/tensorboard.html
+"""
+
 SPREAD_BY_HAND = frozenset(
     f"torch.nn.parallel.{name}"
     for name in (

@@ -2,10 +2,12 @@
 
 ## What it does
 `model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, and
-`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`.
+`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`. So does a model whose graph is written down, by
+`torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
 
 ## Why
-A checkpoint should not tell how many processes wrote it.
+A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
+forward pass may wait for the other processes besides.
 
 ## Before
     torch.save(model.state_dict(), "model.pt")
@@ -19,7 +21,8 @@ and nothing is changed.
 Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` is what it was.
 
 ## Leaving it out
-No: a model that is saved whole would take its wrapper along, and what was `model.module` has no such attribute.
+No: a model that is saved whole would take its wrapper along, one that is traced fails by it, and what was
+`model.module` has no such attribute.
 
 ## Source
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
@@ -34,8 +37,9 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.wrappers import DATA_PARALLEL
+from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
 
 RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
 
@@ -56,7 +60,8 @@ def changes(context: Context) -> Iterator[Change]:
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
-        message = f"`{site.module.text(site.node)}` is saved without its wrapper"
+        verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
+        message = f"`{site.module.text(site.node)}` is {verb} without its wrapper"
         written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
         yield Change.written(RULE, site.module, site.node, message, written)
 
@@ -81,11 +86,28 @@ def _unwraps(program: Program) -> list[Site]:
                             continue
                         if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
                             found[part] = Site(scope.module, scope, body, part)
+            traced = _traced(program, node, scope)
+            if traced is not None and not program.is_model_code(body):
+                found[traced] = Site(scope.module, scope, body, traced)
         elif isinstance(node, ast.Attribute) and node.attr == "module" and isinstance(node.ctx, ast.Load):
             values = {value for value in program.roles.modules(node.value, scope) if program.is_trained(value)}
             if values and not _is_own_part(program, values) and not program.is_model_code(body):
                 found[node] = Site(scope.module, scope, body, node)
     return list(found.values())
+
+
+def _traced(program: Program, node: ast.AST, scope: Scope) -> ast.expr | None:
+    """The trained model whose graph a call writes down, where that does not take the model's own place."""
+    if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], (ast.Name, ast.Attribute)):
+        return None
+    is_method = isinstance(node.func, ast.Attribute) and node.func.attr in TRACING_METHODS
+    if not (is_method or program.callee_names(node, scope) & TRACES):
+        return None
+    model = node.args[0]
+    parent = scope.module.parents[node]
+    if isinstance(parent, ast.Assign) and any(ast.unparse(item) == ast.unparse(model) for item in parent.targets):
+        return None
+    return model if any(program.is_trained(value) for value in program.roles.modules(model, scope)) else None
 
 
 def _is_own_part(program: Program, values: set[Value]) -> bool:
