@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, counted, handed_back, variable
+from amp_rules.plan.durations import Durations
+from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, counted, handed_back, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -79,13 +80,28 @@ class RankSums:
         self.after: list[SumAfter] = []
         self.here: list[SumHere] = []
         self.places: list[tuple[Counted, set[str]]] = []
-        pending = [place for loop in loops for place in counted(loop)]
+        pending = [
+            replace(place, sums=tuple(path for path in place.sums if path not in timed))
+            for loop in loops
+            for timed in (self._timed(loop),)
+            for place in counted(loop)
+        ]
         while pending:
             place = pending.pop(0)
             if place.sums or place.lists:
                 reduced = self._decide(place)
                 self.places.append((place, reduced))
                 pending.extend(handed_back(program, place, set(place.sums) - reduced))
+
+    def _timed(self, loop: TrainingLoop) -> set[str]:
+        """What a loop adds up the time in that its rounds take."""
+        durations = Durations(self.program, loop.body, loop.scope)
+        return {
+            path
+            for node in loop.inner
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and durations.is_time(node.value)
+            for path in added_to(node)
+        }
 
     def _decide(self, place: Counted) -> set[str]:
         """Decide about the sums of one place; return those that are reduced there."""

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo
+from amp_rules.plan.durations import Durations
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
-from amp_rules.torch.replication import CLOCKS
 
 _KEPT = frozenset({"sum", "count", "avg"})
 _OTHERS = frozenset({"val", "value", "last"})
@@ -80,9 +80,11 @@ def meters_of(program: Program, loop: TrainingLoop) -> Iterator[str]:
     """The variables of meters that a loop fills, that begin anew before it, and whose averages count after it."""
     inside = set(loop.inner)
     updates = list(_updates(program, blocks.walk_body(loop.body), loop))
+    durations = Durations(program, loop.body, loop.scope)  # each process has its own
     for path in dict.fromkeys(path for path, call in updates if call in inside):
         calls = [call for other, call in updates if other == path]
-        if not all(call in inside for call in calls) or any(_is_of_clock(program, call, loop) for call in calls):
+        given = [argument for call in calls for argument in call.args]
+        if not all(call in inside for call in calls) or any(map(durations.is_time, given)):
             continue
         if _begins(program, loop, path) and _counts_after(loop, path):
             yield path
@@ -96,12 +98,6 @@ def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> 
                 values = program.flow.values(held, loop.scope)
                 if values and all(value.kind == "instance" and is_meter(value.ref) for value in values):
                     yield held.id, node
-
-
-def _is_of_clock(program: Program, call: ast.Call, loop: TrainingLoop) -> bool:
-    """Whether it is given a time; each process has its own."""
-    inner = [node for argument in call.args for node in walk(argument) if isinstance(node, ast.Call)]
-    return any(program.callee_names(node, loop.scope) & CLOCKS for node in inner)
 
 
 def _begins(program: Program, loop: TrainingLoop, path: str) -> bool:
