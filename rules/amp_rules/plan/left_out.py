@@ -21,6 +21,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.models import is_network_of_library
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
@@ -99,7 +100,7 @@ class _LeftOut:
         """The methods of models that a forward pass may run."""
         for owner in self._classes:
             for info in owner.facts.methods.values():
-                if info.name != "__init__" and info.node in self.program.flow.scopes:
+                if info.node in self.program.flow.scopes and not self._only_builds(info):
                     scope = self.program.flow.scopes[info.node]
                     yield info, Site(info.module.module, scope, info.node, info.node)
 
@@ -282,9 +283,16 @@ class _LeftOut:
 
     def _only_builds(self, info: FunctionFacts) -> bool:
         """Whether a method makes the model, or runs for that alone: what it goes over takes no part in a step."""
-        callers = self.program.flow.callers(info)
-        return info.name == "__init__" or (
-            bool(callers) and all(getattr(calling(item).body, "name", "") == "__init__" for item in callers)
+        return info.name == "__init__" or self._is_run_by_constructors(info, frozenset())
+
+    def _is_run_by_constructors(self, info: FunctionFacts, above: frozenset[FunctionFacts]) -> bool:
+        """Whether only constructors call a function, or such helpers of theirs."""
+        callers = [self.program.function_of(calling(item).body) for item in self.program.flow.callers(info)]
+        return bool(callers) and all(
+            caller is not None
+            and caller not in above
+            and (caller.name == "__init__" or self._is_run_by_constructors(caller, above | {info}))
+            for caller in callers
         )
 
     def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
@@ -302,12 +310,19 @@ class _LeftOut:
         return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
 
     def _not_read(self) -> str:
-        """A model of a package that cannot be read: which of its parameters a forward pass uses is not known."""
+        """A model of a package that cannot be read: which of its parameters a forward pass uses is not known.
+
+        Nor is it of one that derives from such a model, and has a forward pass of its own.
+        """
         for value in self.program.trained:
             if value.ref == GIVEN_MODEL and isinstance(value.site, ast.Call):
                 located = self.program.locate(value.site)
                 if located is not None:
                     return f"the model that {at(located[1].module, value.site)} makes cannot be read"
+        for owner in self._classes:
+            base = next(filter(is_network_of_library, sorted(owner.external_bases())), None)
+            if base is not None and owner in self._trained:
+                return f"`{owner.facts.name}` has parts of `{base}`, which cannot be read"
         return ""
 
     def _class_asked_for(self) -> str:

@@ -126,7 +126,11 @@ class Homes:
         )
         # What a factory makes in one of several ways is one model, in one variable.
         single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
-        return list(reversed(single.values())), [value for value in missing if not self._is_part_of(housed, value)]
+        return list(reversed(single.values())), [
+            value
+            for value in missing
+            if not (self._is_part_of(housed, value) or self._is_made_for_parts_of(housed, value))
+        ]
 
     def _is_part_of(self, housed: list[Value], value: Value) -> bool:
         """Whether a model without a variable is kept by one that has a variable.
@@ -134,6 +138,27 @@ class Homes:
         After ``model = Trained(model)`` what ``Trained`` wraps its model in seems to hold ``Trained`` as well.
         """
         return any(model in self._all_holders(value) for model in housed)
+
+    def _is_made_for_parts_of(self, housed: list[Value], value: Value) -> bool:
+        """Whether all that ever holds a model are variables of constructors, which take parts of it for their own.
+
+        ``base = getattr(backbones, name)()`` above ``self.layer1 = base.layer1``.
+        """
+        bodies = {body for _, path, _, body, _ in self._given.get(value, ()) if "." not in path}
+        owners = [self._constructed(body) for body in bodies]
+        return bool(owners) and all(owner is not None and self._belongs_to(housed, owner) for owner in owners)
+
+    def _constructed(self, body: ast.AST) -> ClassInfo | None:
+        """The class of models whose constructor a body is."""
+        info = self.program.function_of(body)
+        owner = info.cls if info is not None and info.name == "__init__" else None
+        found = self.flow.classes.get(owner.node) if owner is not None else None
+        return found if found is not None and is_module(Value("instance", found)) else None
+
+    def _belongs_to(self, housed: list[Value], owner: ClassInfo) -> bool:
+        """Whether an object of a class is a model with a variable, or a part of one; one without would be missing."""
+        made = [value for value in self._instances if owner in value.ref.mro()]
+        return any(value in housed or any(model in self._all_holders(value) for model in housed) for value in made)
 
     def of(self, value: Value) -> Home | None:
         """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""

@@ -155,6 +155,8 @@ class WholeLengths:
             return self.reach(node.operand, scope, depth)
         if isinstance(node, ast.BinOp):
             return _together(self.reach(part, scope, depth) for part in (node.left, node.right))
+        if self._counts_in_data(node, scope):
+            return "all"
         if isinstance(node, ast.Call) and node.args:
             if blocks.path_of(node.func) == "len" and self.holds(node.args[0], scope):
                 return "rank"
@@ -162,6 +164,15 @@ class WholeLengths:
         if isinstance(node, (ast.Name, ast.Attribute)) and depth < _MAX_ROUNDS:
             return self._of_variable(node, scope, depth)
         return None
+
+    def _counts_in_data(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression counts in what the whole dataset keeps: ``loader.dataset.labels.sum()``."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return False
+        kept = node.func.value
+        if node.func.attr not in ("sum", "count") or not isinstance(kept, ast.Attribute):
+            return False
+        return self._is_data(kept.value, scope) and all(isinstance(item, ast.Constant) for item in node.args)
 
     def _of_variable(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Reach | None:
         key = self.program.flow.key(node, scope)

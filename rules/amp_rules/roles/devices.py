@@ -206,8 +206,59 @@ class Devices:
             return self._is_parameter_of_command(node.id, scope.owner(node.id))
         if not isinstance(node, ast.Attribute):
             return False
+        return self._is_of_arguments(node, scope) and not self._kept_among_options(node, scope)
+
+    def _is_of_arguments(self, node: ast.Attribute, scope: Scope) -> bool:
+        """Whether an attribute is one of what the command line was parsed to."""
         owners = self.program.flow.values(node.value, scope)
         return any(value.is_result and str(value.ref).startswith("argparse.") for value in owners)
+
+    def _kept_among_options(self, node: ast.expr, scope: Scope) -> list[tuple[ast.expr, Scope]]:
+        """What a script keeps among its options though no option has the name: ``args.device = device``.
+
+        Nothing where one of the values cannot be followed: it is taken for an option then.
+        """
+        if not isinstance(node, ast.Attribute) or self._declared_options is None:
+            return []
+        if node.attr in self._declared_options or not self._is_of_arguments(node, scope):
+            return []
+        kept = self._set_in_arguments.get(node.attr, [])
+        return kept if all(self._is_followed(value, where) for value, where in kept) else []
+
+    def _is_followed(self, value: ast.expr, scope: Scope) -> bool:
+        if isinstance(value, ast.Name):
+            return bool(self.origins(value, scope))
+        return self.kind(value, scope) in ("plain", "text")
+
+    @cached_property
+    def _set_in_arguments(self) -> dict[str, list[tuple[ast.expr, Scope]]]:
+        found: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        for node, _, scope in self.program.nodes():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                for part, value in blocks.unpacked(target, node.value):  # type: ignore[attr-defined]
+                    if isinstance(part, ast.Attribute) and self._is_of_arguments(part, scope):
+                        found.setdefault(part.attr, []).append((value, scope))
+        return found
+
+    @cached_property
+    def _declared_options(self) -> set[str] | None:
+        """The names of the options that the program declares; None where one has a name made at run time."""
+        found: set[str] = set()
+        for node, _, scope in self.program.nodes():
+            if not (isinstance(node, ast.Attribute) and node.attr == "add_argument"):
+                continue
+            call = scope.module.parents[node]
+            if not (isinstance(call, ast.Call) and call.func is node):
+                return None
+            named = [*call.args, *(item.value for item in call.keywords if item.arg == "dest")]
+            if any(item.arg is None for item in call.keywords):
+                return None
+            for item in named:
+                name = literal(item)
+                if not isinstance(name, str):
+                    return None
+                found.add(name.lstrip("-").replace("-", "_"))
+        return found
 
     def _is_parameter_of_command(self, name: str, owner: Scope) -> bool:
         """Whether a name is a parameter that click fills in."""
@@ -275,6 +326,9 @@ class Devices:
 
     def _behind(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[tuple[ast.expr, Scope]] | None:
         """What a variable is assigned, or a parameter is given; None where that is not all plain."""
+        kept = self._kept_among_options(node, scope)
+        if kept:
+            return kept
         key = self.program.flow.key(node, scope)
         if key is None or key in self._assignments.otherwise:
             return None

@@ -64,6 +64,7 @@ class Regions:
     def training(self, backwards: Iterable[Backward]) -> tuple[list[StatementRun], list[Backward]]:
         """Runs that compute the losses, and the backward passes for which no computation was found."""
         lost = []
+        backwards = list(backwards)
         for site in backwards:
             self._visited = set()
             before, self._marked = self._marked, {}
@@ -74,7 +75,9 @@ class Regions:
                 lost.append(site)
             self._marked = {**before, **self._marked}
             self.given = {**given_before, **self.given}
-        return self._runs(), lost
+        runs = self._runs()
+        # Where nothing is left that autocast could stand around, no computation is known at all.
+        return runs, lost if runs or self.given else list(backwards)
 
     @cached_property
     def _runs_prepared(self) -> Callable[[ast.AST], bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TORCH_MODULE_BASES = frozenset(
     {
         "torch.nn.Module",
@@ -121,6 +123,24 @@ WITH_POOLER = frozenset(
 """Models of transformers that compute a second output of all, which has weights of its own: ``BertModel``."""
 
 
+TRANSFORMERS = frozenset({"transformers", "pytorch_transformers", "pytorch_pretrained_bert"})
+"""The names that the package has had."""
+
+_NETWORK_OF_TRANSFORMERS = re.compile(r"(?!TF|Flax|DataCollator)\w*(Model|For[A-Z]\w*)")
+"""``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; those of other frameworks have names of their own."""
+
+_NOT_OF_A_NETWORK = ("Config", "Mixin", "Cfg", "Info", "Hooks")
+"""Last parts of the names of classes that stand beside networks in the files of libraries and are none."""
+
+_NETWORKS_OF_LIBRARIES = (
+    "timm.models.", "timm.layers.", "torchvision.models.", "torch_geometric.nn.", "efficientnet_pytorch.EfficientNet",
+    "segmentation_models_pytorch.",
+)  # fmt: skip
+"""Where libraries keep networks and their parts, and no other classes but those with such last parts."""
+
+_UTILITIES_OF_NETWORKS = ("segmentation_models_pytorch.utils.", "torch_geometric.nn.data_parallel.")
+
+
 def is_module_base(name: str) -> bool:
     """Whether subclasses of the class with this dotted name are models."""
     last = name.rpartition(".")[2]
@@ -129,7 +149,23 @@ def is_module_base(name: str) -> bool:
         or last.endswith(MODULE_BASE_SUFFIXES)
         or (name.startswith("torch.nn.") and last[:1].isupper() and not name.startswith(NOT_MODULES))
         or name.startswith("torchvision.models.")
+        or is_network_of_library(name)
     )
+
+
+def is_network_of_library(name: str) -> bool:
+    """Whether a dotted name is that of a network of a library, or of a layer of one, with parts that no project shows.
+
+    ``transformers.BertPreTrainedModel`` is none: what derives from it makes all parts itself.
+    """
+    package, _, rest = name.partition(".")
+    last = name.rpartition(".")[2]
+    if last.endswith(MODULE_BASE_SUFFIXES) or last.endswith(_NOT_OF_A_NETWORK) or not last[:1].isupper():
+        return False
+    if package in TRANSFORMERS:
+        is_part = any(item.startswith("modeling") for item in rest.split(".")[:-1]) and "Output" not in last
+        return is_part or _NETWORK_OF_TRANSFORMERS.fullmatch(last) is not None
+    return name.startswith(_NETWORKS_OF_LIBRARIES) and not name.startswith(_UTILITIES_OF_NETWORKS)
 
 
 TELLS_OF_MODEL = frozenset(

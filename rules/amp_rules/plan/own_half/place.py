@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from amp_rules.plan import declining
 from amp_rules.plan.context import Context
 from amp_rules.plan.declining import Declined
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
+from amp_rules.source.syntax import own_name, walk
 
 Anchor = tuple[Module, ast.stmt, bool]
 
@@ -107,14 +109,40 @@ def _writes_below(context: Context, module: Module, reads: frozenset[str]) -> bo
 
 
 def _makes(item: ast.stmt, reads: frozenset[str]) -> bool:
-    """Whether a statement binds what the flag is read from; a method's call on ``args`` does not."""
+    """Whether a statement binds what the flag is read from, by its name or whatever it is called.
+
+    Most methods that are called on ``args`` do not.
+    """
     if isinstance(item, (ast.FunctionDef, ast.ClassDef)):
         return False
-    return any(
-        path == read or read.startswith(path + ".")
-        for path in blocks.writes(item)
-        for read in reads
-    )  # fmt: skip
+    written = blocks.writes(item) | {path for node in walk(item) for path in _filled(node)}
+    return any(path == read or read.startswith(path + ".") for path in written for read in reads)
+
+
+def _filled(node: ast.AST) -> Iterator[str]:
+    """Yield what gets attributes that have names of their own: ``setattr(args, name, value)``, ``vars(args).update()``.
+
+    A parser that is given a ``namespace=`` fills that.
+    """
+    held: ast.expr | None = None
+    if isinstance(node, ast.Call):
+        held = keyword(node, "namespace")
+        if own_name(node.func) == "setattr" and node.args:
+            held = node.args[0]
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+            held = _of_attributes(node.func.value)
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        held = _of_attributes(node.value)
+    path = blocks.path_of(held) if held is not None else None
+    if path is not None:
+        yield path
+
+
+def _of_attributes(node: ast.expr) -> ast.expr | None:
+    """The object of ``vars(args)`` or ``args.__dict__``."""
+    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+        return node.value
+    return node.args[0] if isinstance(node, ast.Call) and own_name(node.func) == "vars" and node.args else None
 
 
 def _too_late(module: Module, node: ast.stmt, message: str) -> Declined:
