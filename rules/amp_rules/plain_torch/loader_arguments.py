@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
@@ -108,13 +107,6 @@ def _writes_itself(statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives a variable a value, not one within it."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     return any(isinstance(item, ast.Name) and item.id == name for item in targets)
-
-
-def is_stream(value: Value) -> bool:
-    """Whether a dataset gives its samples one after the other, without a length."""
-    if value.kind != "instance":
-        return value.kind == "object" and value.ref.rpartition(".")[2] == "IterableDataset"
-    return any(name.rpartition(".")[2].startswith("IterableDataset") for name in value.ref.external_bases())
 
 
 def is_plain(node: ast.expr) -> bool:

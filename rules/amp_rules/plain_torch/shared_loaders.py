@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.evaluation_order import is_first, is_within, runs_once_in
-from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, is_stream, name_for
+from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, name_for
 from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
-from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.kinds import is_loader_value, is_stream
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

@@ -1,4 +1,4 @@
-"""Epsilons of the training step that fp16 rounds to zero, so that they keep nothing from zero."""
+"""Epsilons of the training step that half precision loses: fp16 rounds them to zero, or they vanish beside one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.checks.common.zero_guards import Guard
+from amp_rules.checks.numbers.eps_absorbed import EpsAbsorbed
 from amp_rules.checks.numbers.eps_underflow import EpsUnderflow
 from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, Value
 from amp_rules.lattice.frame import Frame
@@ -22,48 +23,79 @@ from amp_rules.source.text import SourceError
 
 @dataclass(frozen=True)
 class LostEpsilon:
-    """An epsilon that fp16 has no number for.
+    """An epsilon that half precision has no number for.
 
     Attributes:
         behind: the places of the operations that the guarded tensor is made of.
         stands_first: whether it is the left operand of its sum.
+        beside_one: whether it is lost beside one, as that of ``clamp(max=1 - 1e-7)``, and not rounded to zero.
     """
 
     behind: frozenset[Span]
     stands_first: bool
+    beside_one: bool = False
 
 
 def lost_epsilons(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, LostEpsilon]]:
-    """The sums and clamps with an epsilon that fp16 has no number for, by file and line."""
+    """The sums and clamps with an epsilon that half precision has no number for, by file and line."""
     return HalfPlaces(program, precision, inputs=options.opt_level in HALVED).found(_judged)
 
 
 def _judged(module: Module) -> dict[Span, HalfPlace[LostEpsilon]]:
-    check = _Epsilons(module)
+    epsilons, absorbed = _Epsilons(module), _Absorbed(module)
     try:
-        Linter(Mode("O1", "fp16"), [check], in_regions=True).lint(module.source)
+        Linter(Mode("O1", "fp16"), [epsilons, absorbed], in_regions=True).lint(module.source)
+        # bfloat16 has the exponents of float32, and fewer digits than fp16.
+        Linter(Mode("O1", "bf16"), [absorbed], in_regions=True).lint(module.source)
     except (SourceError, RecursionError):
         return {}
-    return check.found
+    return absorbed.found | epsilons.found
+
+
+class _Places:
+    """What of a file has lost an epsilon."""
+
+    def __init__(self, module: Module) -> None:
+        self.found: dict[Span, HalfPlace[LostEpsilon]] = {}
+        self._module = module
+
+    def add(self, op: Value, tensor: Value, frame: Frame, *, stands_first: bool, beside_one: bool) -> None:
+        """Note an operation that guards a tensor, if it stands in the file."""
+        node = op.node
+        around: Frame | None = frame
+        while around is not None and node is not None:
+            if around.module.module.path == self._module.path and around.module.holds(node):
+                parts = [item.node for item in tensor.behind(IN_ONE_FORMULA)]
+                own = [item for item in parts if item is not None and around.module.holds(item)]
+                made_of = frozenset(map(self._module.span, own))
+                lost = LostEpsilon(made_of, stands_first, beside_one)
+                given = parameters_of(tensor, around.module)
+                self.found[self._module.span(node)] = HalfPlace(lost, made_by_product(tensor), given)
+                return
+            around = around.caller
 
 
 class _Epsilons(EpsUnderflow):
     """Collects what adds the epsilon, or takes the larger one."""
 
     def __init__(self, module: Module) -> None:
-        self.found: dict[Span, HalfPlace[LostEpsilon]] = {}
-        self._module = module
+        self._places = _Places(module)
+        self.found = self._places.found
 
     def _report(self, op: Value, guard: Guard, number: float, frame: Frame) -> None:
-        node = guard.op.node
-        around: Frame | None = frame
-        while around is not None and node is not None:
-            if around.module.module.path == self._module.path and around.module.holds(node):
-                parts = [item.node for item in guard.tensor.behind(IN_ONE_FORMULA)]
-                own = [item for item in parts if item is not None and around.module.holds(item)]
-                made_of = frozenset(map(self._module.span, own))
-                given = parameters_of(guard.tensor, around.module)
-                lost = LostEpsilon(made_of, guard.op.args[0] is guard.epsilon)
-                self.found[self._module.span(node)] = HalfPlace(lost, made_by_product(guard.tensor), given)
-                return
-            around = around.caller
+        first = guard.op.args[0] is guard.epsilon
+        self._places.add(guard.op, guard.tensor, frame, stands_first=first, beside_one=False)
+
+
+class _Absorbed(EpsAbsorbed):
+    """Collects what takes the smaller one of a tensor and a bound that is one in half."""
+
+    def __init__(self, module: Module) -> None:
+        self._places = _Places(module)
+        self.found = self._places.found
+
+    def _absorbed(self, op: Value, clamp: Value, bound: Value, number: float, frame: Frame) -> None:
+        self._places.add(clamp, clamp.args[0], frame, stands_first=False, beside_one=True)
+
+    def _infinite(self, op: Value, given: Value | None, number: float, frame: Frame) -> None:
+        self._places.add(op, op.args[0], frame, stands_first=False, beside_one=True)

@@ -23,6 +23,7 @@ from amp_rules.plan import (
     rank_decisions,
     steps_apart,
     weights_of_forward,
+    weights_of_libraries,
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
@@ -373,6 +374,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(rank_decisions.reasons(distribution))
     reasons.extend(loose_parameters.reasons(program))
     reasons.extend(weights_of_forward.reasons(program))
+    reasons.extend(weights_of_libraries.reasons(program))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))

@@ -162,7 +162,7 @@ def _taken_elsewhere(program: Program, processes: Distribution) -> Iterator[Load
 def _progress(processes: Distribution) -> Iterator[Told]:
     """Yield where a training loop shows what it has counted beside the length of the whole dataset."""
     lengths = processes.whole_lengths
-    shares = {item.node for item in processes.step_counts.counts}
+    shares = {node for item in processes.step_counts.counts for node in walk(item.node)}
     for loop in processes.loops:
         for node in loop.inner:
             if node in shares or not isinstance(node, ast.expr) or not lengths.is_length(node, loop.scope):

@@ -16,6 +16,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.epoch_schedules import EpochSchedules
+from amp_rules.plan.full_batches import FullBatches
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
@@ -40,7 +41,7 @@ class StepCount(Site):
 
     Attributes:
         loader: an expression for the loader at that place; None where there is none, and the number can be divided.
-        what: what the number counts.
+        what: what the number counts; ``full batches`` is a number of samples that full batches are made of.
     """
 
     loader: str | None
@@ -60,6 +61,7 @@ class ShareSteps:
         self.program = program
         self.lengths = lengths
         self._data = data
+        self._full = FullBatches(program, lengths, data)
         self.loaders = Loaders(program)
         self.epochs = EpochSchedules(program, data)
         self.counts: list[StepCount] = []
@@ -110,10 +112,33 @@ class ShareSteps:
             self.unclear.append((site, text))
             return
         loader = self._loader_at(site)
+        assert isinstance(site.node, ast.BinOp)
+        if self._leaves_out(site, site.node.left, whole, loader):
+            return
         if loader is None and not self._divides_evenly(site, whole) and self._must_be_exact:
             self.reasons.append(self._declined(site, whole))
             return
         self.counts.append(StepCount(site.module, site.scope, site.body, whole, loader, "steps"))
+
+    def _leaves_out(self, site: Site, samples: ast.expr, number: ast.expr, loader: str | None) -> bool:
+        """Whether a number keeps out a last batch which is not full: it is made of a rank's samples, or declined."""
+        limit = self._full.limits(Site(site.module, site.scope, site.body, number))
+        counted = self._full.samples(samples, site) if limit is not None else None
+        if counted is not None and loader is not None:
+            self.counts.append(StepCount(site.module, site.scope, site.body, counted, loader, "full batches"))
+            return True
+        if limit == "guard":
+            text = f"`{site.module.text(number)}` keeps the last batch out where it is not full"
+            self.reasons.append(
+                declining.decline(
+                    declining.HAND_BATCHES,
+                    site.module,
+                    number,
+                    f"{text}; each process has other batches, and how many samples they are made of is not certain",
+                    "give the DataLoader `drop_last=True`, and iterate over it to its end",
+                )
+            )
+        return limit == "guard"
 
     def _whole(self, node: ast.expr, site: Site) -> ast.expr:
         """The number that a quotient is made into: with the rounding around it."""
@@ -254,8 +279,12 @@ class ShareSteps:
             if isinstance(parent, ast.expr) and self.lengths.count(parent, loop.scope) is not None:
                 continue
             other = _beside(loop.module, node)
-            if other is not None and any(variable(part) in counted for part in walk(other)):
-                yield StepCount(loop.module, loop.scope, loop.body, node, loop.module.text(loop.use.loader), "samples")
+            if other is None or not any(variable(part) in counted for part in walk(other)):
+                continue
+            site = Site(loop.module, loop.scope, loop.body, node)
+            loader = loop.module.text(loop.use.loader)
+            if not self._leaves_out(site, node, node, loader):
+                yield StepCount(loop.module, loop.scope, loop.body, node, loader, "samples")
 
     # ---- what it is for ------------------------------------------------------------------------------------------
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 from amp_rules.plan import notes
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
-from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.steps import Program, Site
@@ -31,37 +29,6 @@ _MAX_VARIABLES = 4
 _LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
-
-
-@dataclass(frozen=True)
-class _Loop(Site):
-    """A loop that training steps run in, and that ends with the batches of an epoch."""
-
-    loop: ast.For | ast.AsyncFor | ast.While
-
-    @cached_property
-    def inner(self) -> list[ast.AST]:
-        """The nodes that run in each round."""
-        return [node for item in self.loop.body for node in blocks.walk_own(item)]
-
-    @cached_property
-    def head(self) -> set[str]:
-        """What its head counts."""
-        return set() if isinstance(self.loop, ast.While) else blocks.writes_target(self.loop)
-
-    @cached_property
-    def counters(self) -> set[str]:
-        """Variables that count its rounds."""
-        return self.head | {path for node in self.inner if _counts_up(node) for path in added_to(node)}
-
-    @cached_property
-    def of_epoch(self) -> set[str]:
-        """Those that begin anew with each epoch."""
-        around = blocks.suites_around(self.module, self.loop)
-        before = {path for suite, index in around for item in suite[:index] for path in blocks.writes(item)}
-        in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
-        is_called = not isinstance(self.body, ast.Module)
-        return self.head | (before & self.counters if in_loop or is_called else set())
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -84,22 +51,22 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 
-def _loops(processes: Distribution) -> Iterator[_Loop]:
+def _loops(processes: Distribution) -> Iterator[BatchLoop]:
     """Yield the loops over the batches of an epoch: over a loader, or as often as one has batches."""
     told: set[ast.AST] = set()
     for loop in processes.loops:
         told.add(loop.loop)
-        yield _Loop(loop.module, loop.scope, loop.body, loop.loop, loop.loop)
+        yield BatchLoop(loop.module, loop.scope, loop.body, loop.loop, loop.loop)
     lengths = processes.whole_lengths
     for site in processes.data.loops:
         if site.node in told or not isinstance(site.node, ast.While):
             continue
         if any(_is_length(lengths, part, site.scope) for part in walk(site.node.test)):
             told.add(site.node)
-            yield _Loop(site.module, site.scope, site.body, site.node, site.node)
+            yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
 
 
-def _ends_by_steps(processes: Distribution, loop: _Loop) -> bool:
+def _ends_by_steps(processes: Distribution, loop: BatchLoop) -> bool:
     """Whether a number of steps ends the training: by a way out of the loop, or by the number of epochs."""
     if any(
         isinstance(node, ast.If)
@@ -142,7 +109,7 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
 # ---- every so many steps ---------------------------------------------------------------------------------------------
 
 
-def _every(program: Program, processes: Distribution, loop: _Loop) -> Iterator[Note]:
+def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
     """Yield the conditions such as ``step % 500 == 0`` of a loop on which more depends than what is shown."""
     of_epoch: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
@@ -188,7 +155,7 @@ def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) ->
 # ---- schedules -------------------------------------------------------------------------------------------------------
 
 
-def _schedules(program: Program, processes: Distribution, loop: _Loop) -> Iterator[tuple[Site, str]]:
+def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[tuple[Site, str]]:
     """Yield schedules that are stepped with the optimizer, and are as long as a number in the script."""
     over_epochs = loop.counters - loop.of_epoch
     for node in loop.inner:
@@ -256,10 +223,6 @@ def _is_length(lengths: WholeLengths, node: ast.AST, scope: Scope) -> bool:
     """Whether an expression is ``len(loader)``."""
     is_asked = isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
     return is_asked and lengths.holds(node.args[0], scope)  # type: ignore[attr-defined]
-
-
-def _counts_up(node: ast.AST) -> bool:
-    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
 
 
 def _is_step(call: ast.Call) -> bool:

@@ -127,7 +127,7 @@ class WholeLengths:
             return self.is_batch_size(node.args[0], scope)
         if isinstance(node, ast.Attribute) and node.attr == "batch_size" and self.holds(node.value, scope):
             return True
-        if any(self._is_same(node, scope, other.node, other.scope) for other in self._batch_sizes):
+        if any(self.is_same(node, scope, other.node, other.scope) for other in self._batch_sizes):
             return True
         if isinstance(node, ast.Call):
             # ``len(gpus)`` beside ``per_gpu * len(gpus)``.
@@ -263,11 +263,11 @@ class WholeLengths:
         if known is None:
             known = (
                 isinstance(node, ast.Attribute) and node.attr in LOADER_PARTS and self.holds(node.value, scope)
-            ) or (any(self._is_same(node, scope, other.node, other.scope) for other in self._data))
+            ) or (any(self.is_same(node, scope, other.node, other.scope) for other in self._data))
             self._asked_itself[node, scope] = known
         return known
 
-    def _is_same(self, one: ast.expr, scope: Scope, other: ast.AST, other_scope: Scope) -> bool:
+    def is_same(self, one: ast.expr, scope: Scope, other: ast.AST, other_scope: Scope) -> bool:
         """Whether two expressions are one variable, one object, or one constant."""
         flow = self.program.flow
         if not isinstance(other, ast.expr):

@@ -72,6 +72,13 @@ def is_loader_value(value: Value) -> bool:
     return False
 
 
+def is_stream(value: Value) -> bool:
+    """Whether a dataset gives its samples one after the other, without a length."""
+    if value.kind != "instance":
+        return value.kind == "object" and value.ref.rpartition(".")[2] == "IterableDataset"
+    return any(name.rpartition(".")[2].startswith("IterableDataset") for name in value.ref.external_bases())
+
+
 def is_without_parameters(value: Value) -> bool:
     """A loss of torch, a pooling, an activation."""
     name = str(value.ref)

@@ -67,6 +67,15 @@ OF_MODULES_ALONE = frozenset(
 )  # fmt: skip
 """Methods that nothing but a module has: what is asked for one is no optimizer."""
 
+OF_WRAPPED_WEIGHTS: dict[str, tuple[str, ...]] = {
+    "hypll": (
+        "hypll.nn.HLinear", "hypll.nn.HConvolution2d", "hypll.nn.HEmbedding", "hypll.nn.HBatchNorm",
+        "hypll.nn.HBatchNorm2d", "hypll.tensors.ManifoldParameter",
+    ),
+}  # fmt: skip
+"""By library, what has weights that are no tensors with values, but hold one: ``ManifoldParameter``, which raises for
+functions of torch (``hypll/tensors/manifold_parameter.py``)."""
+
 EMBEDDINGS = frozenset(
     f"torch.nn.{module}{name}"
     for module in ("", "modules.", "modules.sparse.")

@@ -18,8 +18,8 @@ class EpsAbsorbed(Check):
 
     ## What it does
     Finds half tensors that are clamped to a bound so close to 1 that it is 1 in the half type (`1 - 1e-7`), where the
-    result goes into `log(1 - x)`, `1 / (1 - x)`, `acos`, `atanh` or the like; `torch.logit(x, eps=...)` with such an
-    epsilon; and divisors of the form `(1 + eps) - x`.
+    result goes into `log(1 - x)`, `log1p(-x)`, `1 / (1 - x)`, `acos`, `atanh` or the like; `torch.logit(x, eps=...)`
+    with such an epsilon; and divisors of the form `(1 + eps) - x`.
 
     ## Why
     The float16 below 1 is 0.99951, the bfloat16 0.99609: `1 - 1e-4` is 1 in float16 and `1 - 1e-3` is 1 in bfloat16, so
@@ -46,7 +46,7 @@ class EpsAbsorbed(Check):
     message = "A bound just below one is one in half precision."
     advice = "Compute this in float32, or use a function that takes logits."
     triggers = (" - 1e-", " + 1e-", "-1e-", "- 5e-", ".999", EPSILON_USED, "EPS", "logit(")
-    operations = ("log", "log2", "log10", "div", "reciprocal", "rsqrt", "logit", *sorted(_AT_ONE))
+    operations = ("log", "log2", "log10", "log1p", "div", "reciprocal", "rsqrt", "logit", *sorted(_AT_ONE))
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge an operation that one, or the rest to one, must not reach."""
@@ -58,7 +58,12 @@ class EpsAbsorbed(Check):
         if op.op == "div" and len(op.args) < 2:
             return
         argument = op.args[1 if op.op == "div" else 0]
-        if op.op not in _AT_ONE:
+        if op.op == "log1p":
+            argument = argument.through(PASSING)
+            if argument.op != "neg":
+                return
+            argument = argument.args[0]
+        elif op.op not in _AT_ONE:
             argument = argument.through(PASSING)
             if argument.op != "sub":
                 return
@@ -78,10 +83,14 @@ class EpsAbsorbed(Check):
         _, bound = ops.clamp_bounds(clamp)
         numbers = numbers_of(bound)
         if bound is not None and numbers and all(_is_one(item, frame.mode) and item < 1 for item in numbers):
-            message = (
-                f"the bound {numbers[0]!r} is 1 in {frame.mode.dtype}: `{frame.text(clamp.node)}` lets 1 into `{op.op}`"
-            )
-            self.report(frame, clamp.node, message, culprit=bound)
+            self._absorbed(op, clamp, bound, numbers[0], frame)
+
+    def _absorbed(self, op: Value, clamp: Value, bound: Value, number: float, frame: Frame) -> None:
+        """Report a clamp whose bound lets one into an operation."""
+        assert clamp.node is not None
+        text = frame.text(clamp.node)
+        message = f"the bound {number!r} is 1 in {frame.mode.dtype}: `{text}` lets 1 into `{op.op}`"
+        self.report(frame, clamp.node, message, culprit=bound)
 
     def _rest(self, op: Value, rest: Value, frame: Frame) -> None:
         """``x / ((1 + eps) - y)``."""
@@ -99,8 +108,13 @@ class EpsAbsorbed(Check):
         numbers = numbers_of(given)
         if numbers and all(item > 0 and _is_one(1 - item, frame.mode) for item in numbers) and op.node is not None:
             if _is_half(op.args[0], frame):
-                message = f"`{frame.text(op.node)}` is infinite at 1: {1 - numbers[0]!r} is 1 in {frame.mode.dtype}"
-                self.report(frame, op.node, message, culprit=given)
+                self._infinite(op, given, 1 - numbers[0], frame)
+
+    def _infinite(self, op: Value, given: Value | None, number: float, frame: Frame) -> None:
+        """Report a ``logit`` whose epsilon does not keep one from it."""
+        assert op.node is not None
+        message = f"`{frame.text(op.node)}` is infinite at 1: {number!r} is 1 in {frame.mode.dtype}"
+        self.report(frame, op.node, message, culprit=given)
 
 
 def _is_half(value: Value, frame: Frame) -> bool:

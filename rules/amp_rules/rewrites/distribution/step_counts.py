@@ -14,9 +14,13 @@ never come to its end. `len(train_loader)` is that of a rank's share already.
 ## After
     total_steps = epochs * amp.share_of(len(train_set) // batch_size, train_loader)
 
+A number that keeps the last batch out where it is not full, as `if i == len(train_set) // batch_size: break` does, is
+made of the samples that one process draws: `len(train_loader.sampler) // batch_size`.
+
 ## When it declines
 When a schedule is as long as a number that is made of the dataset's length in another way, or when the loader is
-not known there (AMP291).
+not known there (AMP291). When a number keeps the last batch out, and it is not certain that it counts what the loader
+draws: one with a sampler of the script's own draws another number.
 
 ## Leaving it out
 No: the learning rate would follow another schedule.
@@ -35,6 +39,8 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.step_notes import of_steps
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import substitute
 
 RULE = Rule("AMP221", "steps-of-a-rank", "Steps are counted as one process makes them.", "distribution")
 
@@ -43,8 +49,13 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each number of steps."""
     for item in context.processes.step_counts.counts:
         assert isinstance(item.node, ast.expr)
+        text = item.module.text(item.node)
+        if item.what == "full batches":
+            replaced = Replace(item.node, substitute(f"len({item.loader}.sampler)"))
+            yield Change(RULE, item.module, item.node, f"`{text}`: as many samples as each process sees", (replaced,))
+            continue
         does = "makes" if item.what == "steps" else "sees"
-        message = f"`{item.module.text(item.node)}`: as many {item.what} as each process {does}"
+        message = f"`{text}`: as many {item.what} as each process {does}"
         written = context.vocabulary.share_of(item.module, item.node, item.loader)
         yield Change.written(RULE, item.module, item.node, message, written)
 

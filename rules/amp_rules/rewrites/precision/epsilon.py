@@ -1,11 +1,14 @@
-"""Add epsilons that fp16 rounds to zero in FP32.
+"""Apply epsilons that half precision loses in FP32.
 
 ## What it does
 `x.std(dim=0) + 1e-8` becomes `amp.float_function(torch.add)(x.std(dim=0), 1e-8)` where the tensor is half and is
-divided by, or is the argument of a logarithm or root; `clamp(min=1e-8)` likewise.
+divided by, or is the argument of a logarithm or root; `clamp(min=1e-8)` likewise. So does a clamp to a bound that is 1
+in half, as `clamp(cos, -1 + 1e-7, 1 - 1e-7)` before `acos`, or `clamp(p, 1e-4, 1 - 1e-4)` before `log(1 - p)`.
 
 ## Why
 The smallest number of fp16 is 6e-8; 1e-8 is stored as 0. It keeps nothing from zero then, and 0 / 0 is NaN.
+The fp16 below 1 is 0.9995 and the bfloat16 0.996: `1 - 1e-4` is 1, so the clamp lets 1 through, where the gradient of
+`acos` is infinite, and `log(1 - p)` as well.
 
 ## Before
     x = (x - x.mean(dim=0)) / (x.std(dim=0) + 1e-8)
@@ -39,7 +42,7 @@ _WIDENING = frozenset({"AMP106", "AMP113", "AMP116"})
 RULE = Rule(
     "AMP117",
     "epsilon-in-fp32",
-    "Epsilons that fp16 rounds to zero are added in FP32.",
+    "Epsilons that half precision loses are applied in FP32.",
     "precision",
     after=tuple(sorted(_WIDENING)),
 )
@@ -55,7 +58,8 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         if isinstance(site.node, ast.BinOp) and not _is_of_tensor_and_number(site.node, lost.stands_first):
             continue
-        message = f"`{site.module.text(site.node)}` runs in FP32: fp16 rounds its epsilon to zero"
+        why = "in half its bound is 1" if lost.beside_one else "fp16 rounds its epsilon to zero"
+        message = f"`{site.module.text(site.node)}` runs in FP32: {why}"
         yield from in_float32(context, RULE, site, message, tensor_last=lost.stands_first)
 
 

@@ -5,7 +5,8 @@
 inputs are cast to FP32 and autocast is off inside.
 
 A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
-whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`.
+whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`. It is
+followed through calls, also where the model gives it back beside others.
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
@@ -296,6 +297,7 @@ class _Logged(_Endings):
         else:
             if isinstance(node, ast.Name) and (body, node.id) not in self._seen:
                 self._parameter(node, body)
+                self._unpacked(node, scope, body)
             super()._expression(node, scope, body)
 
     def _parameter(self, node: ast.Name, body: ast.AST) -> None:
@@ -307,6 +309,38 @@ class _Logged(_Endings):
             located = self.program.locate(caller.call)
             if given is not None and located is not None:
                 self._expressions.append((given, located[1], located[0]))
+
+    def _unpacked(self, node: ast.Name, scope: Scope, body: ast.AST) -> None:
+        """What a variable gets as one of several: ``boxes, scores = model(x)``, ``for score in scores``."""
+        for other in self.program.nodes_of(body):
+            if isinstance(other, ast.For):
+                self._iterated(other.target, other.iter, node.id, scope, body)
+            for target in other.targets if isinstance(other, ast.Assign) else ():
+                if isinstance(target, (ast.Tuple, ast.List)) and isinstance(other, ast.Assign):
+                    for index, item in enumerate(target.elts):
+                        if blocks.path_of(item) == node.id:
+                            self._element(other.value, index, scope, body)
+
+    def _iterated(self, target: ast.expr, iterated: ast.expr, name: str, scope: Scope, body: ast.AST) -> None:
+        """What a loop gives a variable, through ``zip`` and ``enumerate``."""
+        if blocks.path_of(target) == name:
+            self._expressions.append((iterated, scope, body))
+        elif isinstance(target, ast.Tuple) and isinstance(iterated, ast.Call):
+            function = blocks.path_of(iterated.func)
+            given = [None, *iterated.args] if function == "enumerate" else iterated.args if function == "zip" else []
+            for part, item in zip(target.elts, given, strict=False):
+                if item is not None:
+                    self._iterated(part, item, name, scope, body)
+
+    def _element(self, value: ast.expr, index: int, scope: Scope, body: ast.AST) -> None:
+        """One of several values, by its place."""
+        if isinstance(value, (ast.Tuple, ast.List)):
+            self._expressions += [(item, scope, body) for item in value.elts[index : index + 1]]
+        elif isinstance(value, ast.Call) and self._is_new((value, index)):
+            models = [model for model in self.program.called_models(value, scope) if model.kind == "instance"]
+            for info in [*self.program.flow.callees(value), *(model.ref.find_method("forward") for model in models)]:
+                for returned in info.returns if info is not None else ():
+                    self._element(returned, index, self.program.flow.scopes[info.node], info.node)
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
         names = {function_named(name) for name in self.program.callee_names(node, scope)}

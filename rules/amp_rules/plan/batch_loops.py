@@ -1,0 +1,46 @@
+"""Loops over the batches of an epoch, and the variables that count their rounds."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.plan.training_loops import added_to
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+
+
+@dataclass(frozen=True)
+class BatchLoop(Site):
+    """A loop over the batches of an epoch."""
+
+    loop: ast.For | ast.AsyncFor | ast.While
+
+    @cached_property
+    def inner(self) -> list[ast.AST]:
+        """The nodes that run in each round."""
+        return [node for item in self.loop.body for node in blocks.walk_own(item)]
+
+    @cached_property
+    def head(self) -> set[str]:
+        """What its head counts."""
+        return set() if isinstance(self.loop, ast.While) else blocks.writes_target(self.loop)
+
+    @cached_property
+    def counters(self) -> set[str]:
+        """Variables that count its rounds."""
+        return self.head | {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+
+    @cached_property
+    def of_epoch(self) -> set[str]:
+        """Those that begin anew with each epoch."""
+        around = blocks.suites_around(self.module, self.loop)
+        before = {path for suite, index in around for item in suite[:index] for path in blocks.writes(item)}
+        in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
+        is_called = not isinstance(self.body, ast.Module)
+        return self.head | (before & self.counters if in_loop or is_called else set())
+
+
+def _counts_up(node: ast.AST) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
