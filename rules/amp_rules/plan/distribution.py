@@ -222,6 +222,15 @@ class Distribution:
         """Statements that set ``CUDA_VISIBLE_DEVICES``."""
         return visible_devices(self.program)
 
+    @cached_property
+    def visible_devices_read(self) -> list[tuple[Module, ast.Subscript]]:
+        """``os.environ["CUDA_VISIBLE_DEVICES"]`` where the script reads what it has set."""
+        return [
+            (scope.module, node)
+            for node, _, scope in (self.program.nodes() if self.visible_devices else ())
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _names_visible_devices(node)
+        ]
+
 
 def visible_devices(program: Program) -> list[tuple[Module, ast.stmt]]:
     """Statements that set ``CUDA_VISIBLE_DEVICES``, which nobody heeds once something has asked for devices."""

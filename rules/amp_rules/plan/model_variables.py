@@ -679,14 +679,20 @@ class Homes:
         )
 
     def _optimizer_statement(self, item: _Candidate) -> ast.stmt | None:
-        """The first statement of the body that builds an optimizer from the variable's parameters."""
+        """The first statement of the body that builds an optimizer from the variable's parameters.
+
+        A factory that returns model and optimizer may sort the parameters into groups first.
+        """
+        indirect = None
         for node in self.program.nodes_of(item.body):
             if not isinstance(node, ast.Call):
                 continue
             models = self.program.models_of_optimizer(node) if self._makes_optimizer(node, item.scope) else set()
             if models and any(path == item.path or path.startswith(item.path + ".") for path in blocks.reads(node)):
                 return blocks.statement_of(item.module, node)
-        return None
+            if indirect is None and models & self.flow.cells.get(item.key, _NOTHING).values:
+                indirect = blocks.statement_of(item.module, node)
+        return indirect if indirect is not None and self._only_returned(item) else None
 
     def _makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
         return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))

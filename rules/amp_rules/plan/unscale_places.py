@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining, hand_updates
 from amp_rules.plan.attacks import Attacks
+from amp_rules.plan.given_gradients import given_by
 from amp_rules.plan.gradient_owners import GradientOwners, Owners
 from amp_rules.plan.gradient_state import GradientState
 from amp_rules.plan.next_steps import NotToldError, next_to_step
@@ -177,7 +178,7 @@ class _Places:
         owners = self.owners.of(access.owner, access.scope)
         wanted = owners.optimizers | owners.strangers | (frozenset() if owners.is_known else {_UNKNOWN})
         try:
-            found = self._for(access, access, wanted, 0)
+            found = self._for(access, access, wanted, access.owner)
             if found:
                 _require_held(access, owners)
         except declining.Declined:
@@ -204,8 +205,15 @@ class _Places:
         return self._program.told_owners.get(told_owner(access.module, access.owner))
 
     def _for(
-        self, access: GradientAccess, site: Site, optimizers: frozenset[Value], depth: int, hook: _Hook | None = None
+        self,
+        access: GradientAccess,
+        site: Site,
+        optimizers: frozenset[Value],
+        owner: ast.expr | None,
+        depth: int = 0,
+        hook: _Hook | None = None,
     ) -> list[Unscale]:
+        """Before the access, or before what calls its function; ``owner`` is what it looks at there."""
         left = self._state.before(site, optimizers)
         if left is not None and not left:
             return []
@@ -224,7 +232,8 @@ class _Places:
             return []
         found: list[Unscale] = []
         for caller in _callers(self._program, info, hook):
-            found.extend(self._for(access, calling(caller), left, depth + 1, _hook(caller, info)))
+            own, given = given_by(self.owners, caller, info, owner) or (left, None)
+            found.extend(self._for(access, calling(caller), left & own, given, depth + 1, _hook(caller, info)))
         return found
 
     def _beside_the_step(self, site: Site) -> tuple[ast.stmt, blocks.Place | None]:

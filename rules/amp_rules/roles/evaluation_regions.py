@@ -143,21 +143,37 @@ class EvaluationRegions:
         return self.program.closure(direct)
 
     def computation_before(self, site: Site, paths: set[str]) -> StatementRun | None:
-        """The run from the first statement that computes ``paths`` with a model to the site's own statement."""
-        where = blocks.place(site.module, site.statement)
+        """The run from the first statement that computes ``paths`` with a model to the site's own statement.
+
+        A loss may be given backward in between, with its graph kept, or a condition may stand around the site: the run
+        ends before that.
+        """
         wanted = set(paths)
         first: ast.stmt | None = site.statement if self.program.runs_model(site.node) else None
-        for previous in reversed(where.suite[: where.index]):
-            if self._ends_region(previous):
+        last: ast.stmt | None = site.statement
+        for suite, index in blocks.suites_around(site.module, site.statement):
+            for previous in reversed(suite[:index]):
+                # What comes before a step of the weights cannot be differentiated behind it.
+                if self.program.runs_step(previous) or (first is not None and self._ends_region(previous)):
+                    return self._run(site, first, last)
+                if self._ends_region(previous):
+                    last = None
+                elif blocks.touches(blocks.writes(previous), wanted):
+                    wanted |= blocks.reads(previous)
+                    last = last or previous
+                    if self.program.runs_model(previous):
+                        first = previous
+                    if self._runs_weights(previous) and not self._calls_part(previous, site):
+                        # What the model is given comes from elsewhere and keeps the precision it has.
+                        return self._run(site, first, last)
+            if first is not None:
                 break
-            if blocks.touches(blocks.writes(previous), wanted):
-                wanted |= blocks.reads(previous)
-                if self.program.runs_model(previous):
-                    first = previous
-                if self._runs_weights(previous) and not self._calls_part(previous, site):
-                    # What the model is given comes from elsewhere and keeps the precision it has.
-                    break
-        return StatementRun(site.module, first, site.statement) if first is not None else None
+            last = None
+        return self._run(site, first, last)
+
+    @staticmethod
+    def _run(site: Site, first: ast.stmt | None, last: ast.stmt | None) -> StatementRun | None:
+        return StatementRun(site.module, first, last) if first is not None and last is not None else None
 
     def _calls_part(self, statement: ast.stmt, site: Site) -> bool:
         """Whether a statement calls a part of a model by itself: it casts nothing, so what it is given must be FP32."""

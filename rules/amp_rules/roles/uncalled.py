@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, names_written, walk
 
 _BY_TEXT = frozenset(
@@ -42,27 +44,65 @@ def _uncalled_functions(program: Program) -> set[ast.AST]:
     candidates = _candidates(program)
     if not candidates:
         return set()
-    written: defaultdict[str, set[ast.AST]] = defaultdict(set)
+    written: defaultdict[tuple[Module | None, str], set[ast.AST]] = defaultdict(set)
     for module in program.flow.modules:
+        imported = _imported_names(module)
+        own = _own_names(module, imported)
         for statement in module.tree.body:
+            if module is not program.entry and isinstance(statement, ast.If) and is_main_guard(statement):
+                continue  # it runs where the file is the script
             for node in walk(statement):
                 if _finds_by_text(program, node):
                     return set()
+                if isinstance(node, ast.Attribute) and not _may_be_of_module(program, node, imported):
+                    continue
                 for name in names_written(node):
-                    written[name].add(statement)
+                    written[module if isinstance(node, ast.Name) and name in own else None, name].add(statement)
     alive = set(candidates)
     found: set[ast.AST] = set()
+
+    def calls(node: ast.AST) -> set[ast.AST]:
+        module, name = candidates[node]
+        return written[None, name] | written[module, name]
+
     # What only uncalled functions call is not called either.
-    while added := {node for node in alive if written[candidates[node]] <= {*found, node}}:
+    while added := {node for node in alive if calls(node) <= {*found, node}}:
         found |= added
         alive -= added
     return found
 
 
-def _candidates(program: Program) -> dict[ast.AST, str]:
-    """Plain functions of the files, undecorated, each with its name."""
+def _own_names(module: Module, imported: set[str]) -> set[str]:
+    """The names that a file's own functions have, and that it imports from nowhere."""
+    made = {item.name for item in module.tree.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return made - imported if "*" not in imported else set()
+
+
+def _imported_names(module: Module) -> set[str]:
+    """The names that a file imports anywhere; ``*`` among them where it imports all of another file's."""
     return {
-        statement: statement.name
+        alias.asname or alias.name.partition(".")[0]
+        for node in walk(module.tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+
+
+def _may_be_of_module(program: Program, node: ast.Attribute, imported: set[str]) -> bool:
+    """Whether an attribute may be a function of a file: ``model.train`` is none, where nothing imports ``model``."""
+    owner = node.value
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    if not isinstance(owner, ast.Name) or owner.id in imported or "*" in imported:
+        return True
+    located = program.locate(node)
+    return located is None or any(value.kind == "module" for value in program.flow.values(node.value, located[1]))
+
+
+def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
+    """Plain functions of the files, undecorated, each with its file and name."""
+    return {
+        statement: (module, statement.name)
         for module in program.flow.modules
         for statement in module.tree.body
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not statement.decorator_list

@@ -39,7 +39,7 @@ class _Methods:
 
     def uncalled(self, found: set[ast.AST]) -> set[ast.AST]:
         given = set(found)
-        methods = {info.node: info for info in self._candidates()}
+        methods = {info.node: info for info in self._candidates(given)}
         written = self._written({info.name for info in methods.values()}) if methods else None
         if written is None:
             return set()
@@ -51,13 +51,16 @@ class _Methods:
             found |= added
         return found - given
 
-    def _candidates(self) -> Iterator[FunctionFacts]:
-        """Yield plain methods of known classes without a caller that was followed."""
+    def _candidates(self, dead: set[ast.AST]) -> Iterator[FunctionFacts]:
+        """Yield plain methods of known classes that nothing but dead functions calls, as far as was followed."""
         for info in self._program.flow.functions.values():
             owner = self._program.flow.class_of(info)
             if owner is None or info.node not in self._in_files or info.name.startswith("__") or info.decorator_list:
                 continue
-            if not self._program.flow.callers(info) and all(map(self._is_known, self._relatives_of(owner))):
+            callers = self._program.flow.callers(info)
+            if any(dead.isdisjoint(caller.scope.module.ancestors(caller.call)) for caller in callers):
+                continue
+            if all(map(self._is_known, self._relatives_of(owner))):
                 yield info
 
     @cached_property
@@ -108,11 +111,14 @@ class _Methods:
         around = set(module.ancestors(node))
         if info.node in around or not dead.isdisjoint(around):
             return True
+        if isinstance(node, ast.Name):
+            # A bare name is a method in the suite of its class alone.
+            return not isinstance(next(filter(_is_scope, module.ancestors(node)), None), ast.ClassDef)
         owner = self._program.flow.class_of(info)
         assert owner is not None
-        if isinstance(node, ast.Call) and self._is_of_others(node.args[0], self._relatives_of(owner)):
-            return True
         asked = node.value if isinstance(node, ast.Attribute) else node.args[0] if isinstance(node, ast.Call) else None
+        if asked is not None and self._is_of_others(asked, self._relatives_of(owner)):
+            return True
         cls = self._class_of_self(module, asked) if asked is not None else None
         return cls is not None and cls not in self._relatives_of(owner)
 
@@ -144,6 +150,10 @@ class _Methods:
 
     def _is_known_base(self, info: ClassInfo) -> bool:
         return len(info.bases) >= len(info.facts.node.bases)
+
+
+def _is_scope(node: ast.AST) -> bool:
+    return isinstance(node, (FunctionNode, ast.ClassDef))
 
 
 def _finds_any(called: ast.expr) -> bool:

@@ -7,7 +7,8 @@ is used to where it is written: a variable or a constant of the file is changed 
 and an option of the command line, which its user may set, where they are used. Where the script reads the text
 itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
 does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
-`amp.init` sets the current device.
+`amp.init` sets the current device. `CUDA_VISIBLE_DEVICES` is set by the script only where torchrun does not start it, and
+read with `os.environ.get`.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -44,7 +45,8 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.devices import Devices, DeviceUse
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
-from amp_rules.text.actions import Wrap
+from amp_rules.text.actions import Replace, Wrap
+from amp_rules.text.expression_edits import substitute
 
 RULE = Rule("AMP201", "device-by-rank", "Each process uses its own device.", "distribution")
 
@@ -63,6 +65,10 @@ def changes(context: Context) -> Iterator[Change]:
         message = "torchrun gives each process a device; all of them must stay visible"
         header = f'if "LOCAL_RANK" not in {target}:'
         yield Change(RULE, module, statement, message, [Wrap(statement, statement, header)])
+    for module, read in context.processes.visible_devices_read:
+        asked = f'{module.text(read.value)}.get({module.text(read.slice)}, "")'
+        message = "where torchrun chooses the devices, the script has not set the variable"
+        yield Change(RULE, module, read, message, [Replace(read, substitute(asked))])
 
 
 def reasons(context: Context) -> Iterator[Declined]:
