@@ -61,7 +61,9 @@ def _why_delayed(program: Program, precision: Precision) -> str:
         return "the model is kept in other places before it is complete"
     home = precision.homes[0]
     calls = _training_calls(program, precision)
-    for part in _rounds(program, calls, precision):
+    # Adversarial passes read gradients that have to be those of all ranks by then.
+    pairs = bool(precision.perturbations) and _alternate(calls, precision.backwards)
+    for part in [] if pairs else _rounds(program, calls, precision):
         reason = _why_delayed_in(part, program, precision, home)
         if reason:
             return reason
@@ -135,6 +137,24 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
             ):
                 return "gradients are accumulated over several batches"
     return ""
+
+
+def _alternate(calls: Sequence[Site], backwards: Sequence[Site]) -> bool:
+    """Whether each of the model's calls is followed by its own backward pass before the next, in one suite with it."""
+    sites = sorted([*calls, *backwards], key=lambda site: site.module.start(site.node))
+    pairs = list(zip(sites[::2], sites[1::2], strict=len(sites) % 2 == 0))
+    return (
+        len({site.body for site in sites}) == 1
+        and len(calls) == len(backwards)
+        and _are_alike(list(calls))
+        and all(
+            call in calls
+            and backward in backwards
+            and blocks.place(call.module, call.statement).suite
+            == blocks.place(backward.module, backward.statement).suite
+            for call, backward in pairs
+        )
+    )
 
 
 def _training_calls(program: Program, precision: Precision) -> list[Site]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
@@ -20,8 +20,8 @@ _GROWS = frozenset({"append", "extend", "add", "insert", "update"})
 _PAIRS = frozenset({"builtins.zip", "builtins.enumerate"})
 
 
-def reasons(program: Program, accesses: list[GradientAccess]) -> Iterator[Declined]:
-    """Yield each statement that writes a number made from gradients into a weight."""
+def reasons(program: Program, accesses: list[GradientAccess], right: Collection[ast.AST] = ()) -> Iterator[Declined]:
+    """Yield each statement that writes a number made from gradients into a weight, but for those of ``right``."""
     owners = GradientOwners(program)
     bodies = dict.fromkeys((access.body, access.scope) for access in accesses)
     for body, scope in bodies:
@@ -29,7 +29,7 @@ def reasons(program: Program, accesses: list[GradientAccess]) -> Iterator[Declin
         names = _made_from(program, body, scope, sources)
         bound = _made_from(program, body, scope, sources, in_place=False)
         for node in program.nodes_of(body):
-            for target, given in _writes(node):
+            for target, given in _writes(node) if node not in right else ():
                 # A variable that holds gradients, as an element of ``[p.grad for p in weights]``, is no weight.
                 if _root(target) not in bound and _holds(given, sources, names) and _is_weight(owners, target, scope):
                     yield _declined(node, target, scope)

@@ -15,6 +15,7 @@ from amp_rules.plan import (
     declining,
     draft_check,
     exchanges_alone,
+    local_directions,
     loose_parameters,
     models_from_outside,
     notes,
@@ -375,6 +376,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(loose_parameters.reasons(program))
     reasons.extend(weights_of_forward.reasons(program))
     reasons.extend(weights_of_libraries.reasons(program))
+    reasons.extend(local_directions.reasons(distribution))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))

@@ -24,6 +24,7 @@ from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.scale_free import keeps_scale
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
@@ -31,6 +32,7 @@ from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.given_computations import Given
+from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.loss_regions import Regions
 from amp_rules.roles.statement_runs import StatementRun, merged
@@ -73,6 +75,7 @@ class Precision:
     homes: list[Home] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     refusing: list[Refusing] = field(default_factory=list)
+    perturbations: list[Perturbation] = field(default_factory=list)
     scales_itself: bool = False
 
     @property
@@ -137,8 +140,10 @@ def plan(
     # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
     # trained: these reasons would only follow from the first.
     if not not_understood:
+        perturbed = perturbations(program, gradient_accesses(program))
+        found.perturbations = perturbed.found
         with reasons.collecting():
-            found.unscales = unscales(program)
+            found.unscales = unscales(program, perturbed)
     if not initialised and program.steps and not program.unknown_steps:
         with reasons.collecting():
             found.homes = homes(program)

@@ -150,9 +150,11 @@ _PAGES = {
         optimizer that holds them is not known; gradients of tensors that no optimizer holds, such as inputs and hidden
         layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
         changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient do
-        not depend on the scale, and are accepted. The exception is the sign of an input's gradient when no step
-        follows, as in an attack on a model during evaluation: if the gradient overflowed, nothing would lower the
-        scale.
+        not depend on the scale, and are accepted. So is adversarial training that moves a weight by
+        `epsilon * p.grad / norm` under a condition on that norm (FGM, PGD), with nothing else under the condition: a
+        number that is added to the norm, or a copy of the weight that is made there, is refused. A sign is not
+        accepted if it is of an input's gradient and no step follows, as in an attack on a model during evaluation: if
+        the gradient overflowed, nothing would lower the scale.
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. Code that reads a gradient before it is
@@ -334,7 +336,8 @@ _PAGES = {
         A value that differs between processes in a place where all processes need the same value: a condition around a
         step or a wait for a file, the number of iterations of a loop with steps, a learning rate, weights. The message
         names the value and the line that it comes from: a batch, a random number, a clock, an environment, or a call
-        such as `os.mkdir` that fails on some processes only.
+        such as `os.mkdir` that fails on some processes only. Adversarial training is refused too if it moves weights
+        along gradients that are averaged only afterwards, at the step.
 
         ## Why
         Each process has different batches, so one process would continue and another would not. The first then waits in

@@ -13,6 +13,7 @@ from amp_rules.plan.gradient_owners import GradientOwners, Owners
 from amp_rules.plan.gradient_state import GradientState
 from amp_rules.plan.next_steps import NotToldError, next_to_step
 from amp_rules.plan.optimizer_names import OptimizerNames
+from amp_rules.plan.perturbations import Perturbations
 from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
@@ -50,8 +51,12 @@ class Unscale:
         return replace(self, optimizers=optimizers, values=self.values | other.values)
 
 
-def unscales(program: Program) -> list[Unscale]:
+def unscales(program: Program, perturbed: Perturbations | None = None) -> list[Unscale]:
     """What must be unscaled before something of the program looks at gradients.
+
+    Args:
+        program: the program.
+        perturbed: what is right in any unit.
 
     Raises:
         Declined: with every look that cannot be made right.
@@ -60,9 +65,14 @@ def unscales(program: Program) -> list[Unscale]:
     reasons = declining.Reasons()
     places = _Places(program)
     accesses = gradient_accesses(program)
-    reasons.extend(hand_updates.reasons(program, accesses))
+    perturbed = perturbed or Perturbations()
+    reasons.extend(hand_updates.reasons(program, accesses, perturbed.writes))
     attacks = Attacks(program, places.owners)
-    for access in accesses:
+    looks = [access for access in accesses if access.node not in perturbed.accesses]
+    # What is kept to be put back is asked about last: it may be scaled if it is so in all of its time.
+    for access in sorted(looks, key=lambda item: item.node in perturbed.kept):
+        if access.node in perturbed.kept and perturbed.are_kept_scaled(found):
+            continue
         if is_scale_free(program, access):
             reasons.extend(filter(None, [attacks.reason(access)]))
             continue

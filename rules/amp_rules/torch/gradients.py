@@ -116,6 +116,9 @@ SCALE_FREE = frozenset({"argmax", "argmin", "argsort", "sgn", "sign"})
 Source: https://docs.pytorch.org/docs/stable/generated/torch.sign.html; of what is no number the sign is zero.
 """
 
+NORMS = frozenset({"norm", "vector_norm"})
+"""Functions and methods that give the length of a tensor."""
+
 TESTS_OF_NUMBERS = frozenset({"isnan"})
 """Methods and functions that ask whether something is a number; of a loss in half the scale itself may be infinite."""
 

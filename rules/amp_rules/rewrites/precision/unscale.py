@@ -5,9 +5,14 @@ Inserts `amp.scaler.unscale_(optimizer)` before clipping, and before any other c
 gradients which a backward pass left scaled: `p.grad`, `getattr(p, "grad")`, functions that clip. The optimizer is the
 one that holds these very gradients. A further backward pass scales them again by itself.
 
+Adversarial training that moves weights along their gradients, `epsilon * p.grad / norm` as in FGM and PGD, goes the
+same way at any scale, and stays as it is. Its condition `not torch.isnan(norm)` becomes `torch.isfinite(norm)`.
+
 ## Why
 Until the step, gradients are multiplied by the scale. A norm of 1.0 would be a norm of 65536, and clipping
 at 1.0 would make every step tiny.
+
+Where scaled gradients overflow, their norm is infinite, which is a number: the weights would become NaN for a pass.
 
 ## Before
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -31,12 +36,17 @@ https://pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import gradient_histograms
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.options import HALVED
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.source.resolver import names_of
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import substitute, widened
 
 RULE = Rule("AMP105", "unscale-before-use", "Gradients are unscaled before they are read.", "precision")
 
@@ -47,6 +57,28 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{item.what}` gets true gradients, not scaled ones"
         written = context.vocabulary.unscale(item.module, item.statement, item.optimizers)
         yield Change.written(RULE, item.module, item.statement, message, written)
+    yield from _directions(context)
+
+
+def _directions(context: Context) -> Iterator[Change]:
+    """Yield what keeps gradients that overflowed from moving weights, and their norm within half's range."""
+    for item in context.precision.perturbations:
+        module, guard = item.module, item.guard
+        message = f"`{item.norm}` of gradients that overflow is infinite: they move no weights then"
+        if item.nan_test is not None:
+            test = item.nan_test.operand
+            assert isinstance(test, ast.Call)
+            code = module.text(test)
+            function = module.text(test.func)
+            code = function.removesuffix("isnan") + "isfinite" + code[len(function) :]
+            yield Change(RULE, module, item.nan_test, message, (Replace(item.nan_test, substitute(code)),))
+        elif not item.is_finite:
+            torch = names_of(module).name_of("torch")
+            code = f"{module.text(guard.test)} and {torch}.isfinite({item.norm})"
+            yield Change(RULE, module, guard.test, message, (Replace(guard.test, substitute(code)),))
+        if context.options.opt_level in HALVED:
+            message = f"the norm of `{module.text(item.measured)}` may be larger than what half holds"
+            yield Change(RULE, module, item.measured, message, (Replace(item.measured, widened),))
 
 
 def notes(context: Context) -> Iterator[Note]:
