@@ -20,11 +20,11 @@ def is_time(program: Program, site: Site, value: ast.AST) -> bool:
 def times(program: Program, loop: TrainingLoop) -> frozenset[str]:
     """The variables that a loop adds times to, or appends them to."""
     clocks = _clock_variables(program, loop)
-    found = set()
+    found: set[str] = set()
     for node in loop.inner:
-        for path, value in _grown(node):
+        for grown, value in _grown(node):
             if _reads_clock(program, loop, value, clocks):
-                found.add(path)
+                found.add(grown)
     return frozenset(found)
 
 
@@ -34,9 +34,9 @@ def _grown(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for path in added_to(node):
             yield path, node.value
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-        path = variable(node.func.value)
-        if path is not None and node.args:
-            yield path, node.args[0]
+        held = variable(node.func.value)
+        if held is not None and node.args:
+            yield held, node.args[0]
 
 
 def _clock_variables(program: Program, site: Site) -> set[str]:

@@ -40,7 +40,7 @@ class FileMeets:
         self._paths = paths
         # Callers of callers come to the same few variables by many ways.
         self._holding: dict[tuple[ast.expr, Scope, int], frozenset[object]] = {}
-        self._variables: dict[tuple[ast.expr, Scope], frozenset[tuple[str, object]]] = {}
+        self._variables: dict[tuple[ast.expr, Scope, bool], frozenset[tuple[object, object]]] = {}
 
     def have_to_do(
         self, read: Site, path: ast.expr, change: Site, other: ast.expr, pairs: Iterable[tuple[str, str]]
@@ -57,14 +57,17 @@ class FileMeets:
             # Nothing can be read from a folder that is empty: it is filled first, by what is a change itself.
             return isinstance(change, FileEffect) and self._share_variable(read, path, change, other)
         is_log = bool(names & LOG_KEEPERS)
-        if any(_share_text(one, two, is_log) for one, two in pairs):
+        of_data = self._is_of_data_set(read)
+        if any(_share_text(one, two, is_log or of_data) for one, two in pairs):
             return True
-        if self._share_variable(read, path, change, other):
+        if self._share_variable(read, path, change, other, by_item=of_data):
             return True
         has_clock = self._paths.is_of_this_moment(other, change.scope)
         if has_clock or makes_folder or is_log:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
-        return self._fits(read.node, read.scope, change.node, names, isinstance(change, FileEffect) and change.removes)
+        if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
+            return False  # a data set reads files of its own
+        return self._fits(read, change, names, of_its_kind=of_data)
 
     def is_source(self, change: Site, other: ast.expr) -> bool:
         """Whether a path is that of a file which is copied, and stays as it is."""
@@ -92,14 +95,31 @@ class FileMeets:
             return True
         return isinstance(mode, ast.Constant) and str(mode.value).startswith("r") and "+" not in str(mode.value)
 
-    def _fits(self, read: ast.Call, scope: Scope, change: ast.Call, names: Collection[str], removes: bool) -> bool:
-        """Whether the call reads what the other writes, where nothing else speaks for it."""
-        own = change.func.attr if isinstance(change.func, ast.Attribute) else ""
-        if removes:
+    def _fits(self, read: Site, change: Site, names: Collection[str], *, of_its_kind: bool) -> bool:
+        """Whether the call reads what the other writes, where nothing else speaks for it.
+
+        Args:
+            read: the call that reads.
+            change: the call that changes a file.
+            names: the names of that.
+            of_its_kind: whether only a writer of just the kind of file that is read counts.
+        """
+        assert isinstance(read.node, ast.Call)
+        assert isinstance(change.node, ast.Call)
+        own = change.node.func.attr if isinstance(change.node.func, ast.Attribute) else ""
+        if isinstance(change, FileEffect) and change.removes:
             return not MOVES.isdisjoint(names) or own in ("rename", "replace")
-        known = WRITERS_OF_READERS.keys() & self._program.callee_names(read, scope)
-        fitting = WRITERS_OF_ANYTHING.union(*(WRITERS_OF_READERS[name] for name in known))
-        return not known or not fitting.isdisjoint(names or {own})
+        known = WRITERS_OF_READERS.keys() & self._program.callee_names(read.node, read.scope)
+        fitting = frozenset[str]().union(*(WRITERS_OF_READERS[name] for name in known))
+        if of_its_kind:
+            return not fitting.isdisjoint(names or {own})
+        return not known or not (fitting | WRITERS_OF_ANYTHING).isdisjoint(names or {own})
+
+    def _is_of_data_set(self, site: Site) -> bool:
+        """Whether a place is in a method of a class whose objects give samples by their index."""
+        info = self._program.function_of(site.body)
+        owner = self._program.flow.class_of(info) if info is not None else None
+        return owner is not None and owner.find_method("__getitem__") is not None
 
     def is_handed_on(self, path: ast.expr, scope: Scope, other: ast.expr, where: Scope) -> bool:
         """Whether two paths of which nothing is known are one variable, or made from one, under other names."""
@@ -175,17 +195,25 @@ class FileMeets:
 
     # ---- variables -------------------------------------------------------------------------------------------
 
-    def _share_variable(self, read: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
-        return not self._behind(path, read.scope).isdisjoint(self._behind(other, change.scope))
+    def _share_variable(
+        self, read: Site, path: ast.expr, change: Site, other: ast.expr, *, by_item: bool = False
+    ) -> bool:
+        """Whether both paths are made of one variable; of settings, where asked for, of one item of them."""
+        ones = self._behind(path, read.scope, by_item=by_item)
+        return not ones.isdisjoint(self._behind(other, change.scope, by_item=by_item))
 
-    def _behind(self, node: ast.expr, scope: Scope) -> frozenset[tuple[str, object]]:
+    def _behind(self, node: ast.expr, scope: Scope, *, by_item: bool = False) -> frozenset[tuple[object, object]]:
         """The variables and attributes that a path is made of, and those that these are made of."""
-        key = node, scope
+        key = node, scope, by_item
         if key not in self._variables:
-            found: set[tuple[str, object]] = set()
+            found: set[tuple[object, object]] = set()
             pending: list[tuple[ast.AST, Scope, int]] = [(node, scope, _DEPTH)]
             while pending:
                 part, where, depth = pending.pop()
+                item = _item_of(part) if by_item else None
+                if item is not None:
+                    found |= {(variable, item[1]) for variable in self._behind(item[0], where)}
+                    continue
                 if not isinstance(part, (ast.Name, ast.Attribute)) or blocks.path_of(part) is None:
                     pending.extend((child, where, depth) for child in self._parts(part))
                     continue
@@ -200,7 +228,13 @@ class FileMeets:
 
     @staticmethod
     def _parts(node: ast.AST) -> list[ast.AST]:
-        """What is evaluated for a value, without the function that is called for it."""
+        """What is evaluated for a value, without the function that is called for it.
+
+        What is put behind a piece of a name, as in ``f"{folder}/fold{number}"``, says nothing of where the file is.
+        """
+        if isinstance(node, ast.JoinedStr):
+            ahead = [None, *node.values]
+            return [part for part, before in zip(node.values, ahead, strict=False) if not _is_piece(before)]
         if not isinstance(node, ast.Call):
             return list(children(node))
         receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
@@ -215,6 +249,22 @@ class FileMeets:
         if isinstance(node, ast.Name):
             return text, scope.owner(node.id).node
         return text, scope.module if text.startswith("self.") else None
+
+
+def _item_of(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """What holds an item under a name, and the name: ``settings["folder"]``, ``settings.get("folder")``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return (node.value, node.slice.value) if isinstance(node.slice.value, str) else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        key = node.args[0]
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            return node.func.value, key.value
+    return None
+
+
+def _is_piece(before: ast.expr | None) -> bool:
+    """Whether a literal ends within a name, so that what follows it completes that."""
+    return isinstance(before, ast.Constant) and isinstance(before.value, str) and before.value[-1:].isalnum()
 
 
 def _share_text(one: str, other: str, without_extension: bool) -> bool:

@@ -38,6 +38,7 @@ from amp_rules.torch.file_access import (
     WHEN_ALONE,
     WITH_A_PATH,
 )
+from amp_rules.torch.writers import FILE_WRITERS
 
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
@@ -152,12 +153,22 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
             if not (names & COMMANDS and _is_kept(module, call) and writes_files(program, call, scope)):
                 return None
             return FileEffect(module, scope, body, call, call, given_paths(call, 2), keeps_open=True, if_alone=True)
-        given = given_paths(call, 2)
+        given = _told(call, names)
         fills = bool(names & FILLS_FOLDERS)
         return FileEffect(module, scope, body, call, call, given, removes=bool(names & REMOVERS), fills_folder=fills)
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
+    """What says which files a call changes: of what is written there, as of an image, its text says nothing."""
+    place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
+    is_copy = any(name.startswith("shutil.") for name in names)
+    is_plain = not any(isinstance(item, ast.Starred) for item in call.args)
+    if place is None or is_copy or not is_plain or place >= len(call.args):
+        return given_paths(call, 2)
+    return (call.args[place],)
 
 
 def _is_alone(module: Module, call: ast.Call) -> bool:
