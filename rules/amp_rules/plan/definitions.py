@@ -134,11 +134,28 @@ class Definitions:
         return bool(returned) and all(self.is_number(item, inner, depth + 1) for item, inner in returned)
 
     def _holds_number(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> bool:
+        last = self._assigned_before(node, scope) if isinstance(node, ast.Name) else None
+        if last is not None and self.is_number(last, scope, depth + 1):
+            return True
         given = self.of(node, scope)
         function = self.parameter(node, scope)
         if function is not None and not self._is_given_number(function, node, depth):
             return False
         return bool(given or function) and all(self._keeps_number(item, depth) for item in given)
+
+    def _assigned_before(self, node: ast.Name, scope: Scope) -> ast.expr | None:
+        """What a variable of the function was assigned last before a statement, in its own suite: a list may be one
+        name with its mean."""
+        if scope.owner(node.id) is not scope:
+            return None
+        where = blocks.place(scope.module, blocks.statement_of(scope.module, node))
+        for earlier in reversed(where.suite[: where.index]):
+            if node.id in blocks.writes(earlier):
+                is_whole = isinstance(earlier, ast.Assign) and [blocks.path_of(item) for item in earlier.targets] == [
+                    node.id
+                ]
+                return earlier.value if is_whole and isinstance(earlier, ast.Assign) else None
+        return None
 
     def _keeps_number(self, item: Definition, depth: int) -> bool:
         """Whether a variable that holds a number, or nothing yet, still does after an assignment."""

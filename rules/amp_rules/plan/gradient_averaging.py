@@ -120,7 +120,7 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
     if not _always_the_same_runs(program, part.backwards):
         return "a step has several backward passes"
     overriding = _override_each_other(program, calls) and runs_once(program, home.module, home.statement)
-    if not calls or not (overriding or (_are_alike(calls) and _only_one_runs(calls))):
+    if not calls or not (overriding or _one_runs(program, calls)):
         return "the model runs several times, or not as a plain call, in a step"
     for site in calls:
         assert isinstance(site.node, ast.Call)
@@ -177,9 +177,14 @@ def _training_calls(program: Program, precision: Precision) -> list[Site]:
     return found
 
 
-def _only_one_runs(sites: Sequence[Site]) -> bool:
-    """Whether a round runs one of the places at most: they stand in different branches."""
-    return all(_choice_between(one, two) is not None for one, two in itertools.combinations(sites, 2))
+def _one_runs(program: Program, calls: list[Site]) -> bool:
+    """Whether a round makes one of the calls at most, and each round the same one, or one that asks for the same parts.
+
+    They stand in different branches.
+    """
+    if _are_alike(calls):
+        return all(_choice_between(one, two) is not None for one, two in itertools.combinations(calls, 2))
+    return _always_the_same_runs(program, calls)
 
 
 def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:

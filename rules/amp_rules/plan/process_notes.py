@@ -13,7 +13,7 @@ from amp_rules.plan import notes
 from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.loaders_to_prepare import before_the_bar
-from amp_rules.plan.rank_averages import Told, averages, is_shown, meters
+from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.loaders import LoaderUse
@@ -164,10 +164,11 @@ def _progress(processes: Distribution) -> Iterator[Told]:
     lengths = processes.whole_lengths
     shares = {node for item in processes.step_counts.counts for node in walk(item.node)}
     for loop in processes.loops:
-        for node in loop.inner:
+        for node in of_the_share(processes, loop):
             if node in shares or not isinstance(node, ast.expr) or not lengths.is_length(node, loop.scope):
                 continue
-            if is_shown(loop, node):
+            beside = blocks.reads(blocks.statement_of(loop.module, node))
+            if is_shown(loop, node) and not beside.isdisjoint({*loop.counters, *loop.sums}):
                 rest = (
                     "the samples of all processes, but the loop counts those of one process: the progress stops at 1/N"
                 )

@@ -100,7 +100,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         losses = {variable(site.loss) for site in program.backwards if site.body is loop.body} - {None}
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
-        for node in loop.inner:
+        for node in of_the_share(processes, loop):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
             if node.func.attr not in _KEEPING or program.roles.modules(node.func.value, loop.scope):
@@ -126,6 +126,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
+    """The nodes that run in each round, without loops in it over what each process evaluates in full."""
+    heads = {use.loader for use in processes.data.evaluated}
+    whole = {
+        node
+        for item in loop.inner
+        if isinstance(item, (ast.For, ast.AsyncFor)) and not heads.isdisjoint(walk(item.iter))
+        for node in walk(item)
+    }
+    return [node for node in loop.inner if node not in whole]
 
 
 def _is_of_all(processes: Distribution, node: ast.AST, place: Counted | TrainingLoop) -> bool:

@@ -7,8 +7,8 @@ is used to where it is written: a variable or a constant of the file is changed 
 and an option of the command line, which its user may set, where they are used. Where the script reads the text
 itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
 does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
-`amp.init` sets the current device. `CUDA_VISIBLE_DEVICES` is set by the script only where torchrun does not start it, and
-read with `os.environ.get`.
+`amp.init` sets the current device. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not start it, and
+reads it with `os.environ.get`.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.

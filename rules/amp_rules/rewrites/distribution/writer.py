@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from amp_rules.plan import declining
+from amp_rules.plan import declining, own_writers
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.rule import Rule
@@ -59,6 +59,11 @@ def changes(context: Context) -> Iterator[Change]:
         message += ", and all know its folder" if is_asked else ""
         written = context.vocabulary.called_on_main(site.module, site.node.func, share_folder=is_asked)
         yield Change.written(RULE, site.module, site.node, message, written, optional=not is_asked)
+    for site in filter(_is_kept, own_writers.made(context.program)):
+        assert isinstance(site.node, ast.Call)
+        message = f"`{site.module.text(site.node.func)}` logs on the main process only"
+        written = context.vocabulary.called_on_main(site.module, site.node.func)
+        yield Change.written(RULE, site.module, site.node, message, written, optional=True)
     yield from _runs(context)
 
 
