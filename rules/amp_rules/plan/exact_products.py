@@ -27,11 +27,14 @@ from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
 from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
-Need = Literal["itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "loss"]
+Need = Literal[
+    "itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "variance", "loss"
+]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a place that an image is sampled at, a matrix that is decomposed, or what is divided by; ``square`` is of
 elements, and is summed; ``area`` is of boxes, whose overlap is divided by their union. ``theta`` is no product: the
-transform that ``affine_grid`` multiplies its grid by; the mean of a ``loss`` is what is trained on."""
+transform that ``affine_grid`` multiplies its grid by; a ``variance`` is the difference between a convolution of squares
+and the square of a convolution; the mean of a ``loss`` is what is trained on."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss"})
 """Those that say less than the others do of the same product."""
 
@@ -58,6 +61,8 @@ _SCORES = _SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "wher
 _NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
 _ADDING = frozenset({"addmm", "baddbmm"})
 _SUMS = ("sum", "mean", "norm", "vector_norm")
+_CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+_MULTIPLYING = _SHAPING | frozenset({"mul", "pow", "square"})
 _LENGTHS = frozenset({"norm", "vector_norm"})
 
 
@@ -94,6 +99,7 @@ class _Products(Check):
         "sum(",
         "mean(",
         "backward(",
+        re.compile(r"\bconv[123]d\("),
     )
     operations = (
         *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
@@ -175,6 +181,20 @@ class _Products(Check):
         products = [item for sign, item in parts if item.low and item.op in MATRIX_PRODUCTS and _is_doubled(sign, item)]
         if any(_is_sum_of_squares(item) for _, item in parts):
             self._need("distance", products, frame)
+        if op.op == "sub":
+            self._variance(op, frame)
+
+    def _variance(self, op: Value, frame: Frame) -> None:
+        """``conv(a * b) - conv(a) * conv(b)``: what is left of a local mean of products, as SSIM compares images by."""
+        mean, taken = (item.through(_SHAPING) for item in op.args[:2]) if len(op.args) == 2 else (None, None)
+        if mean is None or taken is None or mean.op not in _CONVOLUTIONS or not mean.args:
+            return
+        factors_of_mean = mean.args[0].through(_SHAPING)
+        if factors_of_mean.op not in ("mul", "pow", "square"):
+            return
+        means = [item for item in _made_by(taken, _CONVOLUTIONS, _MULTIPLYING) if item.low]
+        if means and mean.low:
+            self._need("variance", [mean, *means], frame)
 
     def _summed(self, square: Value, frame: Frame) -> None:
         """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""
@@ -196,7 +216,7 @@ class _Products(Check):
     def _note(self, need: Need, op: Value, frame: Frame) -> None:
         place = self._place(op, frame)
         if place is not None and (need not in _WEAK or place not in self.found):
-            is_certain = op.op in MATRIX_PRODUCTS or made_by_product(op)
+            is_certain = op.op in MATRIX_PRODUCTS | _CONVOLUTIONS or made_by_product(op)
             self.found[place] = HalfPlace(need, is_certain, parameters_of(op, frame.module))
 
     def _place(self, op: Value, frame: Frame) -> Span | None:
@@ -228,6 +248,19 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
                     seen.add(id(part))
                     following.append(part)
         level = following
+
+
+def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> Iterator[Value]:
+    """Yield the operations of some kinds that a value is made of by others."""
+    pending, seen = [value], {id(value)}
+    while pending:
+        item = pending.pop()
+        if item.op in wanted:
+            yield item
+        elif item.op in through:
+            fresh = [part for part in item.args if id(part) not in seen]
+            seen.update(map(id, fresh))
+            pending += fresh
 
 
 def _is_doubled(sign: float, product: Value) -> bool:

@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.models import is_module_base, is_network_of_library
+from amp_rules.torch.varying import WITHOUT_PARAMETERS
+
+
+_EMPTY = frozenset({"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module"})
+_OF_NUMBERS = frozenset({"int", "float", "bool", "len", "max", "min", "abs", "round", "isinstance", "tuple", "range"})
 
 
 def has_parameters(value: Value) -> bool:
@@ -19,9 +27,9 @@ def has_parameters(value: Value) -> bool:
 
 
 def _is_plain(info: ClassInfo) -> bool:
-    """Whether a class of the project has no parameters of its own: it keeps no attribute but numbers and the like."""
-    return not any(
-        isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name))
+    """Whether a class of the project has no parameters: it keeps numbers, poolings and the like, and inherits none."""
+    return not any(map(_brings_parameters, info.external_bases())) and not any(
+        isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name)) and not _makes_none(node, one)
         for one in info.mro()
         for method in (one.facts.methods.get("__init__"),)
         if method is not None
@@ -29,6 +37,18 @@ def _is_plain(info: ClassInfo) -> bool:
         for node in walk(statement)
         if not _is_super(statement)
     )
+
+
+def _brings_parameters(base: str) -> bool:
+    """Whether a class of a library has parameters for what derives from it, or is given them: ``nn.Sequential``."""
+    is_layer = base.startswith("torch.nn.") and is_module_base(base) and base not in _EMPTY
+    return (is_layer and not base.startswith(WITHOUT_PARAMETERS)) or is_network_of_library(base)
+
+
+def _makes_none(call: ast.Call, info: ClassInfo) -> bool:
+    """Whether a call in a constructor makes a layer without parameters, or a number."""
+    name = names_of(info.facts.module.module).dotted(call.func) or blocks.path_of(call.func) or ""
+    return name.startswith(WITHOUT_PARAMETERS) or name in _OF_NUMBERS or name.startswith("math.")
 
 
 def _is_super(statement: ast.stmt) -> bool:

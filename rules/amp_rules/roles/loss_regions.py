@@ -76,8 +76,10 @@ class Regions:
             self._marked = {**before, **self._marked}
             self.given = {**given_before, **self.given}
         runs = self._runs()
-        # Where nothing is left that autocast could stand around, no computation is known at all.
-        return runs, lost if runs or self.given else list(backwards)
+        if not runs and not self.given:
+            # Nothing is left that autocast could stand around, but for what the call itself computes.
+            lost = [site for site in backwards if site in lost or not self.program.runs_model(site.loss)]
+        return runs, lost
 
     @cached_property
     def _runs_prepared(self) -> Callable[[ast.AST], bool]:

@@ -142,8 +142,9 @@ _NOT_OF_A_NETWORK = ("Config", "Mixin", "Cfg", "Info", "Hooks")
 """Last parts of the names of classes that stand beside networks in the files of libraries and are none."""
 
 _NETWORKS_OF_LIBRARIES = (
-    "timm.models.", "timm.layers.", "torchvision.models.", "torch_geometric.nn.", "efficientnet_pytorch.EfficientNet",
-    "segmentation_models_pytorch.",
+    "timm.models.", "timm.layers.", "torchvision.models.", "torch_geometric.nn.", "dgl.nn.", "monai.networks.",
+    "efficientnet_pytorch.EfficientNet", "segmentation_models_pytorch.", "diffusers.models.", "mmcv.cnn.",
+    "compressai.models.", "compressai.layers.", "compressai.entropy_models.", "fairseq.models.", "fairseq.modules.",
 )  # fmt: skip
 """Where libraries keep networks and their parts, and no other classes but those with such last parts."""
 

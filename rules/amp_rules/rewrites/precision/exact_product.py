@@ -5,9 +5,9 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 `amp.float_function(torch.matmul)(x, x.t())`. These are products of a matrix with itself (Gram matrices, covariances),
 squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
 (`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
-summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, and products whose mean is the loss. A
-product with an inverse, `a @ b @ inverse @ c`, is kept whole, and so is what its result is multiplied with in the same
-function.
+summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, convolutions of which a local variance is
+made (`conv(x * x) - conv(x) ** 2`, as in SSIM), and products whose mean is the loss. A product with an inverse,
+`a @ b @ inverse @ c`, is kept whole, and so is what its result is multiplied with in the same function.
 
 ## Why
 Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of
@@ -21,7 +21,7 @@ covariance that is rounded is not positive definite any more.
     gram = amp.float_function(torch.matmul)(features, features.t())
 
 ## When it declines
-Never. Products of normalised rows and of rows before a softmax stay half, as do layers.
+Never. Products of normalised rows and of rows before a softmax stay half, as do other layers.
 
 ## Leaving it out
 No: sums overflow in fp16, and distances and places are wrong in half, without a word.
@@ -51,6 +51,7 @@ _WHY: dict[Need, str] = {
     "square": "its elements overflow in fp16 from 256 on",
     "area": "areas in pixels overflow in fp16",
     "theta": "half has too few digits for places in an image",
+    "variance": "a variance is a small difference of large means",
     "loss": "a mean of it, as a loss is, would be half",
 }
 
