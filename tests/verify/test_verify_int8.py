@@ -60,7 +60,7 @@ def judged(*made: Int8, **changes: object) -> dict[str, Check]:
 def test_what_is_near_is_proved_with_its_distance_and_training_is_compared() -> None:
     checks = judged(NEAR)
     assert (checks[int8.ID].verdict, checks[int8.TRAINING_ID].verdict) == ("proved", "proved")
-    assert "3 calls" in checks[int8.ID].message and "(train.py:50) differ by 1 %" in checks[int8.ID].message
+    assert "3 calls" in checks[int8.ID].message and "train.py:50) differ by 1 %" in checks[int8.ID].message
     evidence = judge(QUANTIZING, runs(run(INT8, replace(rank(), int8=(NEAR,)))))
     assert evidence.verdict == "proved" and "; the int8 model at O0 in 1 process." in evidence.reach
 
@@ -79,6 +79,7 @@ def test_what_is_near_is_proved_with_its_distance_and_training_is_compared() -> 
         ({"unlike": "(4, 2) in place of (4, 3)"}, "disproved", "(4, 2) in place of (4, 3)"),
         ({"calls": 0, "tensors": 0, "called": False}, "unproved", "the script does not call it"),
         ({"tensors": 0}, "unproved", "no tensors of floats"),
+        ({"error": "ValueError: x"}, "unproved", "with the same inputs (ValueError: x)"),
         ({"called": False}, "proved", "which the script does not make itself,"),
         ({"kind": "qat"}, "proved", "those of the model that trained with rounding"),
     ],

@@ -104,6 +104,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
       amp-migrate verify train.py                              migrate in memory, run, compare
       amp-migrate verify train.py --steps 200 -- --epochs 1    with arguments for the script
       amp-migrate verify train.py --target torch               the version in plain PyTorch
+      amp-migrate verify train.py --quantize static            and how near its int8 model is
       amp-migrate verify train.py --base main                  what a branch migrated
       amp-migrate verify train.py --against train_ddp.py       what a person, another tool or an AI model migrated
     """

@@ -210,6 +210,7 @@ class Int8:
         tensors: the outputs that were compared.
         finite: whether its outputs are finite where the float model's are.
         unlike: the shapes of its outputs and of the float model's, where they are others; else empty.
+        error: why the float model could not be called with the same inputs; empty where it could.
         loaded: whether the float model was given other weights before the int8 model was called, and not by training.
         known: whether the float model was trained, loaded or copied by the script.
     """
@@ -222,6 +223,7 @@ class Int8:
     tensors: int = 0
     finite: bool = True
     unlike: str = ""
+    error: str = ""
     loaded: bool = False
     known: bool = True
 

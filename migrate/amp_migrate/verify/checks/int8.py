@@ -82,12 +82,15 @@ def _nearness(made: Sequence[Int8]) -> Check:
 
 
 def _judged(made: Int8) -> tuple[Verdict, str]:
-    where = f" ({made.site})" if made.site else ""
+    where = f" (in the migrated version {made.site})" if made.site else ""
     which = f"the {made.kind} model{where}"
     if made.unlike:
         return "disproved", f"{_sentence(which)} gives outputs of other shapes than the float model: {made.unlike}."
     if not made.finite:
         return "disproved", f"{_sentence(which)} gives numbers that are not finite where those of the float model are."
+    if made.error:
+        reason = f"the float model cannot be called with the same inputs ({made.error})"
+        return "unproved", f"How near {which} is was not measured: {reason}."
     if not made.tensors:
         reason = "the script does not call it" if not made.called else "its outputs hold no tensors of floats"
         return "unproved", f"How near {which} is was not measured: {reason}. Evaluate it behind the training."
@@ -138,7 +141,7 @@ def _training(traces: Traces) -> Iterator[Check]:
         yield Check(TRAINING_ID, _TRAINING_TITLE, "proved", f"{message}{',' if at_end else ''}{at_end}.")
         return
     reason = unrepeatable(traces)
-    hint = reason or "Make the int8 model behind all training, and of the model itself: amp.quantize copies it."
+    hint = reason or "Make the int8 model behind all training, of a model that goes on as it was."
     verdict: Verdict = "unproved" if reason else "disproved"
     words = difference.words
     yield Check(TRAINING_ID, _TRAINING_TITLE, verdict, f"{words[0].upper()}{words[1:]}. {hint}")

@@ -28,6 +28,7 @@ from .steps import Steps
 _MAKING = "amp_runtime._quantizing.making"
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _KEPT = 4
+_LONGEST = 200
 # A value that large which both have stands for "none": of a mask, and not of what was computed.
 _MASKED = 1e4
 
@@ -149,6 +150,7 @@ class _Followed:
             beside = self._beside.get(model) if self._steps.record.active else None
             if beside is None or beside.is_busy or self._steps.torch.compiler.is_compiling():
                 return forward(model, *args, **kwargs)
+            beside.was_called = True
             call = beside.prepare(args, kwargs)
             found = forward(model, *args, **kwargs)
             beside.compare(call, found)
@@ -199,11 +201,18 @@ class _Beside:
     def __init__(
         self, steps: Steps, made: Any, model: Any, reference: Any, inputs: list[Any], site: str, *, known: bool
     ) -> None:
-        self.is_busy = False
+        self.is_busy = self.was_called = False
         self._torch = steps.torch
         self._record = steps.record
         self._made, self._model, self._reference, self._inputs = made, model, reference, inputs
-        self._facts: dict[str, Any] = {"kind": made.kind, "site": site, "known": known, "loaded": False, "unlike": ""}
+        self._facts: dict[str, Any] = {
+            "kind": made.kind,
+            "site": site,
+            "known": known,
+            "loaded": False,
+            "unlike": "",
+            "error": "",
+        }
         self._calls = self._tensors = 0
         self._apart = self._whole = 0.0
         self._is_finite = True
@@ -233,13 +242,15 @@ class _Beside:
         after = random_state_with_gpu()
         self.is_busy = True
         try:
-            set_random_state_with_gpu(call[1])
-            self._compare(*call[0], found)
+            (args, kwargs), before = call
+            set_random_state_with_gpu(before)
+            self._compare(args, kwargs, found)
+        except Exception as error:  # of any kind: what the model's own code does with these inputs
+            self._facts["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:_LONGEST]
         finally:
             self.is_busy = False
             set_random_state_with_gpu(after)
 
-    @guarded
     def _compare(self, args: Any, kwargs: Any, found: Any) -> None:
         from amp_runtime._core.trees import to_float
 
@@ -273,23 +284,22 @@ class _Beside:
         """Take over the weights that the float model was given since, as by loading its best ones."""
         if self._at != self._record.backwards:
             return
-        now, mine = self._model.state_dict(), self._reference.state_dict()
-        if all(self._torch.equal(now[name].to(mine[name]), mine[name]) for name in mine if name in now):
+        pairs = zip(self._model.parameters(), self._reference.parameters(), strict=True)
+        if all(self._torch.equal(now.detach().to(mine), mine) for now, mine in pairs):
             return
         self._facts["loaded"] = True
-        self._reference.load_state_dict(now)
+        self._reference.load_state_dict(self._model.state_dict())
 
     def facts(self) -> dict[str, Any]:
         """What is known at the end; a model that was never called is called now."""
-        called = self._calls > 0
-        if not called:
+        if not self.was_called:
             for args, kwargs in self._inputs:
                 call = self.prepare(args, kwargs)
                 self._try(args, kwargs, call)
         apart = (self._apart / self._whole) ** 0.5 if self._whole else float(self._apart > 0)
         return {
             **self._facts,
-            "called": called,
+            "called": self.was_called,
             "calls": self._calls,
             "tensors": self._tensors,
             "apart": apart.hex(),
