@@ -373,7 +373,7 @@ WRONG: dict[str, tuple[tuple[tuple[str, str], ...], str, str]] = {
     ),
     "quantized before the best is loaded": (
         ((QUANTIZED, ""), (LOADED, f"{QUANTIZED}{LOADED}")),
-        "unproved",
+        "disproved",
         "quantize it when it has those",
     ),
     "another model": (
