@@ -198,6 +198,23 @@ def test_qat_trains_freezes_and_converts(tmp_path):
 
 
 @needs_torchao
+def test_ranges_are_looked_for_where_the_last_epoch_is_the_first():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    x, y = torch.randn(16, 8), torch.randint(3, (16,))
+    prepared = amp.quantize(model, "qat", calibration=[x])
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.05)
+    prepared.freeze_observers()
+    assert not prepared.frozen
+    F.cross_entropy(prepared(x), y).backward()
+    optimizer.step()
+    prepared.eval()
+    assert off(amp.convert_quantized(prepared)(x), prepared(x)) < 0.1
+    prepared.freeze_observers()
+    assert prepared.frozen
+
+
+@needs_torchao
 def test_a_checkpoint_of_training_for_int8_is_that_of_the_model(tmp_path):
     class Tied(nn.Module):
         def __init__(self):

@@ -104,6 +104,7 @@ def verify(ctx: click.Context, /, **arguments: Any) -> None:
       amp-migrate verify train.py                              migrate in memory, run, compare
       amp-migrate verify train.py --steps 200 -- --epochs 1    with arguments for the script
       amp-migrate verify train.py --target torch               the version in plain PyTorch
+      amp-migrate verify train.py --quantize static            and how near its int8 model is
       amp-migrate verify train.py --base main                  what a branch migrated
       amp-migrate verify train.py --against train_ddp.py       what a person, another tool or an AI model migrated
     """
@@ -160,12 +161,6 @@ def _notes_of_runtime(arguments: dict[str, Any], versions: Versions) -> Iterator
 
     if versions.tables and set(arguments["levels"]) - set(_OF_TABLES):
         yield "Rows of tables that are shared out are float32: O2 and O3, which refuse them, are left out."
-    if arguments["quantize"] is not None and arguments["against"] is None and arguments["base"] is None:
-        yield (
-            "--quantize is not verified: the losses of a model that trains for int8 are others than the script's."
-            if arguments["quantize"] == "qat"
-            else "--quantize is not verified: it adds lines after the training, whose losses are compared."
-        )
     if arguments["python"] is None and not versions.native and (other := other_runtime()):
         yield f"The runs import the runtime of amp-migrate itself; {other}."
 
@@ -203,8 +198,6 @@ def _versions(arguments: dict[str, Any], project: CopiedProject) -> Versions:
     if arguments["ddp"] is None and arguments["procs"] > 1:
         given["ddp"] = True  # which --shard-embeddings asks for
     options = settings_of(given).options
-    # Runs end after some steps, and what is quantized comes after all of them, or has other losses.
-    arguments["quantize"], options = options.quantize, replace(options, quantize=None)
     if arguments["ddp"] is None:
         options = replace(options, ddp=arguments["procs"] > 1)
     return versions.migrated_now(script, options)
@@ -232,6 +225,8 @@ def _asked(arguments: dict[str, Any], versions: Versions) -> Asked:
         native=versions.native,
         half_types=arguments["types"],
         target=versions.target,
+        int8=versions.int8,
+        quantize=(versions.options.quantize or "") if versions.int8 else "",
         types=versions.plain.types if versions.plain is not None else None,
     )
 
@@ -267,6 +262,8 @@ def _maker(
         tick=progress.tick,
         budget=Budget(arguments["steps"], full=arguments["full"]),
         by_hand=_by_hand(arguments, project, versions),
+        quantizing=versions.quantizing,
+        int8=versions.int8,
     )
 
 

@@ -80,6 +80,8 @@ class Budget:
 
     def bound(self, planned: Planned) -> Bound:
         """Where a run that is about to be made ends."""
+        if planned.reach == "end":
+            return Bound()
         original = self._original
         if original is None:
             return Bound(self.steps, None if self.steps or self.full else WHOLE_SECONDS)
@@ -101,8 +103,10 @@ class Budget:
 
     def note(self, planned: Planned, trace: Trace, seconds: float | None = None) -> None:
         """A run has been made; with the copy of the project before it, and the reading after, it took so long."""
-        self.spent += trace.seconds if seconds is None else seconds
         self._to_come = [other for other in self._to_come if other.name != planned.name]
+        if planned.reach == "end":
+            return  # what it takes is no part of what the others share
+        self.spent += trace.seconds if seconds is None else seconds
         if planned.name == ORIGINAL:
             self._original = trace if trace.usable else None
             self._before = _before(trace) if trace.usable else 0.0
@@ -118,7 +122,12 @@ class Budget:
         return _steps(self._original) if self._original is not None else self.steps or 0
 
     def patience(self, planned: Planned) -> float | None:
-        """After how long without a step a run is ended: it waits for something; None where that cannot be told."""
+        """After how long without a step a run is ended: it waits for something; None where that cannot be told.
+
+        What makes a model int8 computes for minutes, without a step.
+        """
+        if planned.reach == "end":
+            return None
         alike = self._in_half if _is_in_half(planned) else self._original
         return None if alike is None else _SLACK * patience(alike, planned.processes)
 
@@ -129,6 +138,8 @@ class Budget:
             of = bound.steps
             left = None if of is None or not made else seconds / made * (of - made)
             return Going(seconds, made, of, left)
+        if planned.reach == "end" and original.status != "ended":
+            return Going(seconds, made)
         of = bound.steps or math.ceil(_steps(original) / max(planned.processes, planned.batch_factor))
         expected = self.estimate(planned)
         left = max(expected - seconds, 0.0) if made < 2 else seconds / made * max(of - made, 0)

@@ -13,6 +13,7 @@ from pathlib import Path
 _RUNTIME = re.compile(rb"\bamp_runtime\b")
 _LEVELS = re.compile(rb"\bAMP_OPT_LEVEL\b")
 _TABLES = re.compile(rb"\bshard_embedding\b")
+_QUANTIZES = re.compile(rb"\b(?:quantize|convert_quantized)\(")
 _PRECISION = re.compile(rb"autocast|GradScaler|\bb?float16\b|\.half\(|\bamp\b|\bfp16\b|\bbf16\b")
 _AUTOCAST = re.compile(rb"autocast|GradScaler")
 # Frameworks that start or join processes for a script count: nothing is said of what they do.
@@ -48,6 +49,11 @@ def look_at(texts: Iterable[bytes]) -> HandMade:
 def shares_tables(texts: Iterable[bytes]) -> bool:
     """Whether a version shares the rows of embedding tables out."""
     return any(_TABLES.search(text) for text in texts)
+
+
+def quantizes(texts: Iterable[bytes]) -> bool:
+    """Whether a version that uses the runtime may make int8 models with it."""
+    return any(_QUANTIZES.search(text) for text in texts)
 
 
 def has_autocast(texts: Iterable[bytes]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amp_migrate.verify import plan
 from amp_migrate.verify.checks.common import is_distributed_already
 from amp_migrate.verify.joined import joined_batches
+from amp_migrate.verify.quantizing import without_int8
 from amp_migrate.verify.runs import Maker, StartAgainError
 from amp_migrate.verify.traces import Trace
 from amp_migrate.verify.verdict import needs_fp16_reference, needs_repeat
@@ -29,8 +30,11 @@ def _make_all(maker: Maker, asked: plan.Asked, progress: Progress) -> dict[str, 
 
     def make(planned: plan.Planned, **more: Any) -> Trace:
         progress.begin(planned.name)
-        trace = traces[planned.name] = maker.make(planned, **more)
+        trace = maker.make(planned, **more)
         progress.done(trace)
+        if asked.int8 == "given" and planned.migrated and plan.ORIGINAL in traces:
+            trace = without_int8(trace, traces[plan.ORIGINAL])
+        traces[planned.name] = trace
         return trace
 
     expected = list(plan.planned(asked))

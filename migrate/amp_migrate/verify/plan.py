@@ -21,6 +21,7 @@ O0_SCALED = "O0, scaled"
 O0_TOGETHER = "O0, together"
 O1_FP16 = "O1, fp16"
 O1_TOGETHER = "O1, together"
+INT8 = "int8"
 
 RUNS: Mapping[str, str] = MappingProxyType(
     {
@@ -36,6 +37,7 @@ RUNS: Mapping[str, str] = MappingProxyType(
         "O3": "the migrated script in half throughout",
         O0_TOGETHER: "the migrated script in float32, in several processes",
         O1_TOGETHER: "the migrated script under autocast, in several processes: what will be launched",
+        INT8: "the migrated script with its quantization, in float32 and to its end: how far is the int8 model?",
         ORIGINAL_MERGED: "the original in one process, as many batches made one as there are processes elsewhere",
         ORIGINAL_TOGETHER: "the original in several processes, where it was written for them",
     }
@@ -65,6 +67,9 @@ class Asked:
         versions: of ``amp-migrate``; those of the runs are in their traces.
         native: whether the migrated version does without the runtime, so that O1 is all that it computes in half.
         target: what the migrated version is made of: ``"runtime"`` or ``"torch"``; empty where it was made by hand.
+        int8: who wrote the quantization that is compared: ``"migrated"`` by this program, ``"given"`` with a version
+            that was given; empty where there is none.
+        quantize: the kind of it, as far as it is known before it runs; else empty.
         types: the half types that a version in plain PyTorch can compute in; None where it is not known before it runs.
         half_types: those to compute in; empty for the usual ones.
     """
@@ -83,11 +88,13 @@ class Asked:
     native: bool = False
     half_types: tuple[str, ...] = ()
     target: str = "runtime"
+    int8: str = ""
+    quantize: str = ""
     types: frozenset[str] | None = None
 
 
-Reach = Literal["whole", "part"]
-"""Whether a run goes as far as the original does, or as far as tells: its share of the time is smaller then."""
+Reach = Literal["whole", "part", "end"]
+"""Whether a run goes as far as the original does, as far as tells, with a smaller share of the time, or to its end."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class Planned:
         loss_scale: what ``AMP_LOSS_SCALE`` is set to.
         half_type: ``"fp16"`` or ``"bf16"``; None for the one that all runs have where nothing else is said.
         plain_amp: whether the recorder puts it under torch's own autocast and loss scaling.
+        quantizes: whether it makes int8 models, where the version has lines for that.
         reach: how far it goes.
     """
 
@@ -114,6 +122,7 @@ class Planned:
     loss_scale: float | None = None
     half_type: str | None = None
     plain_amp: bool = False
+    quantizes: bool = False
     reach: Reach = "whole"
 
 
@@ -142,6 +151,8 @@ def planned(asked: Asked) -> Iterator[Planned]:
         yield Planned(O0_TOGETHER, level="O0", processes=asked.processes)
         if in_half and "O1" in asked.levels:
             yield Planned(O1_TOGETHER, level="O1", processes=asked.processes, reach="part")
+    if asked.int8:
+        yield Planned(INT8, level="O0", quantizes=True, reach="end")
 
 
 def is_wanted(planned: Planned, asked: Asked, half_type: str | None, made: Mapping[str, Trace]) -> bool:

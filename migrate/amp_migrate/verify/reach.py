@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_migrate.out.terminal import plural
 from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank, together_in_words
-from amp_migrate.verify.plan import ORIGINAL
+from amp_migrate.verify.plan import INT8, ORIGINAL
 from amp_migrate.verify.traces import Trace
 
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
@@ -16,15 +16,21 @@ def reach(traces: Traces) -> str:
     It holds for what ended well only, so no run in it is one that a check has to name.
     """
     original = first_rank(traces, ORIGINAL)
-    migrated = [trace for trace in traces.values() if trace.level is not None and trace.usable]
+    migrated = [trace for name, trace in traces.items() if trace.level is not None and trace.usable and name != INT8]
     if original is None or not migrated:
         return ""
     processes = sorted({trace.processes for trace in migrated})
     counts = f"{together_in_words([str(count) for count in processes])} process{'' if processes == [1] else 'es'}"
     return (
         f"{_steps(traces, migrated)}, with the data that these arguments read, "
-        f"on {_device(original.device)}, at {_levels(migrated)}, in {counts}."
+        f"on {_device(original.device)}, at {_levels(migrated)}, in {counts}{_int8(traces)}."
     )
+
+
+def _int8(traces: Traces) -> str:
+    """Where the int8 model was compared; empty where none was."""
+    trace = traces.get(INT8)
+    return "; the int8 model at O0 in 1 process" if trace is not None and trace.usable and trace.ranks[0].int8 else ""
 
 
 def _steps(traces: Traces, migrated: list[Trace]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_migrate.verify.followed import followed
-from amp_migrate.verify.traces import Backward, Batch, Opened, RankTrace, Said, ScalerCall, Update
+from amp_migrate.verify.traces import Backward, Batch, Int8, Opened, RankTrace, Said, ScalerCall, Update
 
 
 def read_ranks(folder: Path, main: Iterable[int] = ()) -> tuple[RankTrace, ...]:
@@ -126,7 +126,12 @@ def _rank_trace(rank: int, lines: list[dict[str, Any]], workers: list[str]) -> R
         said=tuple(map(_said, (facts for facts in lines if "said" in facts))),
         opened=tuple(map(_opened, (facts for facts in lines if "opened" in facts))),
         imported=tuple(last.get("imported", ())),
+        int8=tuple(map(_int8, last.get("int8", ()))),
     )
+
+
+def _int8(facts: dict[str, Any]) -> Int8:
+    return Int8(**{**facts, "apart": _number(facts["apart"])})
 
 
 def _said(facts: dict[str, Any]) -> Said:

@@ -80,6 +80,7 @@ class Maker:
         project: what is copied for each run.
         migrated: what the migrated version has in place of files of the project; None for files that it does not have.
         original: the same for the original, where the project holds the migrated version.
+        quantizing: the same for the migrated version that makes int8 models.
         settings: what all runs have in common.
         folder: where copies and records go.
         stand_in: whether a stand-in for Apex is put beside the original.
@@ -87,6 +88,7 @@ class Maker:
         tick: called now and then during a run.
         starter: what starts the processes.
         budget: how far each run goes.
+        int8: see :class:`amp_migrate.verify.plan.Asked`.
         by_hand: what sets apart the runs of a version that was given, and of what the user launches.
     """
 
@@ -104,6 +106,8 @@ class Maker:
     _is_timed: bool = field(default=True, init=False)
     _losses: list[float] = field(default_factory=list, init=False)
     by_hand: ByHand = field(default_factory=ByHand)
+    quantizing: Mapping[Path, bytes | None] = field(default_factory=dict)
+    int8: str = ""
     _half_type: str | None = field(default=None, init=False)
     _imported_from: list[Path] = field(default_factory=list, init=False)
 
@@ -129,7 +133,9 @@ class Maker:
         if planned.name == ORIGINAL_AGAIN and not self._repeats(trace) and self.starter.forget():
             # Where a script seeds before it imports what draws, a module that is there already draws no more.
             trace = self._tried(planned, batches)
-        if trace.status in ("failed", "timeout") and not isinstance(self.starter, Fresh):
+        # The run to the script's end is not begun again because its time was up.
+        again = ("failed",) if planned.quantizes else ("failed", "timeout")
+        if trace.status in again and not isinstance(self.starter, Fresh):
             trace = self._tried_afresh(planned, batches)
         if planned.name == ORIGINAL:
             self._losses = trace.losses
@@ -161,7 +167,7 @@ class Maker:
         self._is_timed = True
         if not trace.usable:
             self.starter = forking
-        elif self._has_made:
+        elif self._has_made and not planned.quantizes:
             raise StartAgainError
         return trace
 
@@ -219,7 +225,8 @@ class Maker:
         record, copy = folder / "record", folder / "project"
         record.mkdir(parents=True)
         copy_project(self.project, copy, self.settings.copy_limit, besides=self.folder)
-        self._overlay(copy, self.migrated if planned.migrated else self.original)
+        migrated = self.quantizing if planned.quantizes else self.migrated
+        self._overlay(copy, migrated if planned.migrated else self.original)
         self._choose_type(planned, copy)
         before = listing(copy)
         bound = self.budget.bound(planned)
@@ -246,7 +253,7 @@ class Maker:
                 bound.steps,
                 self.settings.timeout,
                 self.settings.memory,
-                self.migrated,
+                migrated,
                 self.original,
                 planned.half_type or self._half_type,
                 before,
@@ -340,6 +347,10 @@ class Maker:
         if planned.name == ORIGINAL_AGAIN:
             # So that durations differ from the first run's, however they are rounded and called.
             environment["AMP_VERIFY_CLOCK"] = "3"
+        if planned.quantizes:
+            environment["AMP_VERIFY_INT8"] = "follow"
+        elif planned.migrated and self.int8 == "given":
+            environment["AMP_VERIFY_INT8"] = "off"
         environment.update(self.by_hand.environment(planned))
         return environment
 

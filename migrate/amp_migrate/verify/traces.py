@@ -198,6 +198,37 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
+class Int8:
+    """One int8 model that a process made, beside the float model that it was made of.
+
+    Attributes:
+        kind: ``"dynamic"``, ``"static"`` or ``"qat"``.
+        site: where the script makes it.
+        apart: the root mean square of the difference of their outputs, over that of the float model's.
+        calls: how often both were called with the same inputs.
+        called: whether by the script; else at the end, with batches of the calibration or of the float model.
+        tensors: the outputs that were compared.
+        finite: whether its outputs are finite where the float model's are.
+        unlike: the shapes of its outputs and of the float model's, where they are others; else empty.
+        error: why the float model could not be called with the same inputs; empty where it could.
+        loaded: whether the float model was given other weights before the int8 model was called, and not by training.
+        known: whether the float model was trained, loaded or copied by the script.
+    """
+
+    kind: str
+    site: str = ""
+    apart: float = 0.0
+    calls: int = 0
+    called: bool = True
+    tensors: int = 0
+    finite: bool = True
+    unlike: str = ""
+    error: str = ""
+    loaded: bool = False
+    known: bool = True
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """What one process recorded.
 
@@ -232,6 +263,7 @@ class RankTrace:
         said: the lines on standard output, in order, as far as they went through ``sys.stdout``.
         opened: the files that it opened for writing, each once for each line that does so.
         imported: the modules of installed packages that it imported, in that order.
+        int8: the int8 models that it made, in the run that follows them.
     """
 
     rank: int
@@ -259,6 +291,7 @@ class RankTrace:
     said: tuple[Said, ...] = ()
     opened: tuple[Opened, ...] = ()
     imported: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    int8: tuple[Int8, ...] = ()
 
 
 @dataclass(frozen=True)

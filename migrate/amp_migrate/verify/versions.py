@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amp_rules.plan.notes import NOT_QUANTIZED
 from amp_rules.plan.options import Options
 
 from amp_migrate.git import GitError, changed_since, git_root
 from amp_migrate.problems import NothingShownError, Problem, UserError, place, shown
 from amp_migrate.run.discovery import NOTEBOOK
 from amp_migrate.verify import plain_torch
-from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of, shares_tables
+from amp_migrate.verify.hand_made import has_autocast, look_at, modules_of, quantizes, shares_tables
 from amp_migrate.verify.plain_torch import PlainTorch
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 _APEX = "AMP4"
 _MAX_BYTES = 20_000_000
+_QUANTIZES = "AMP119"
+_OFF = (
+    "The migrated version makes an int8 model: its amp.quantize is turned off from outside in all runs but int8. What "
+    "it prints, reads and writes behind its training besides what the original does is not compared."
+)
 _PROCESSES = {"not requested": "off", "not applicable": "off", "completed": "already"}
 """What is completed are processes of the script's own, as before; a notebook has one whatever is asked for."""
 
@@ -49,6 +55,8 @@ class Versions:
         plain: of a version that does without the runtime and reads its level from ``AMP_OPT_LEVEL`` all the same, as
             ``--target torch`` writes it: what is known of it; None for any other.
         on_runtime_before: whether the original uses the runtime, as one does that was migrated to it earlier.
+        int8: see :class:`amp_migrate.verify.plan.Asked`.
+        quantizing: what the version that makes int8 models has in place of files, as in ``migrated``.
         tables: whether the migrated version shares the rows of embedding tables out, which are float32.
     """
 
@@ -66,6 +74,8 @@ class Versions:
     native_before: bool = False
     plain: PlainTorch | None = None
     on_runtime_before: bool = False
+    int8: str = ""
+    quantizing: Mapping[Path, bytes | None] = field(default_factory=dict)
     tables: bool = False
 
     @property
@@ -100,7 +110,13 @@ def migrated_now(script: Path, options: Options) -> Versions:
     report = run.reports[0]
     if not run.updates:
         raise NothingShownError(_nothing(report))
-    migrated = {path: update.data for path, update in run.updates.items()}
+    migrated: dict[Path, bytes | None] = {path: update.data for path, update in run.updates.items()}
+    quantizing: dict[Path, bytes | None] = {}
+    if any(edit.code == _QUANTIZES for edit in report.edits):
+        # What trains is compared without it, so that nothing else than the original's is printed, written and drawn.
+        quantizing, plainly = migrated, replace(options, quantize=None)
+        updates = run_all([path], MigrationJob(plainly, frozenset({path}))).updates
+        migrated = {path: update.data for path, update in updates.items()}
     modules = report.reach.files if report.reach is not None else ()
     is_plain = options.target == "torch"
     return Versions(
@@ -108,12 +124,16 @@ def migrated_now(script: Path, options: Options) -> Versions:
         precision=report.precision,
         distribution=_PROCESSES.get(report.distribution, report.distribution),
         uses_apex=any(edit.code.startswith(_APEX) for edit in report.edits),
-        notes=tuple(_declined(report)),
+        notes=(*_declined(report), *_of_int8(report, options, made=bool(quantizing))),
+        int8="migrated" if quantizing else "",
+        quantizing=quantizing,
         run=run,
         options=options,
         modules=modules,
         native=is_plain,
-        plain=plain_torch.look_at(migrated.items()) if is_plain else None,
+        plain=plain_torch.look_at((file, data) for file, data in migrated.items() if data is not None)
+        if is_plain
+        else None,
         tables=shares_tables(data for data in migrated.values() if data is not None),
         on_runtime_before=is_plain and look_at(_read(file) for file in (path, *modules)).runtime,
     )
@@ -150,6 +170,7 @@ def given(script: Path, against: Path, project: CopiedProject) -> Versions:
     texts = {file: files[file] if file in files else _read(file) for file in {*modules_of(entry), *files}}
     return Versions(
         migrated=changed,
+        quantizing=changed,
         script=entry if entry != project.script else None,
         modules=tuple(file for file in modules if file.is_file()),
         uses_apex=_mentions_apex(project.script),
@@ -205,7 +226,10 @@ def _made_by_hand(texts: Mapping[Path, bytes], before: Sequence[bytes]) -> dict[
     """What is known of a version that was given, by the texts of its files and of those of the original."""
     made = look_at(texts.values())
     if made.runtime:
-        return {"tables": shares_tables(texts.values())}
+        found: dict[str, Any] = {"tables": shares_tables(texts.values())}
+        if quantizes(texts.values()) and not quantizes(before):
+            found |= {"int8": "given", "notes": (_OFF,)}
+        return found
     notes = []
     on_runtime_before = look_at(before).runtime
     if not made.precision:
@@ -243,6 +267,20 @@ def _declined(report: Report) -> Iterator[str]:
     for refusal in report.refusals:
         where = place(refusal.path, refusal.span.start.line if refusal.span else None, cell=refusal.cell)
         yield f"{refusal.unit} declined at {where}: {refusal.code} {refusal.name}: {refusal.message}"
+
+
+def _of_int8(report: Report, options: Options, *, made: bool) -> Iterator[str]:
+    """What a reader has to know of the int8 model that was asked for."""
+    if made and options.quantize == "qat":
+        yield (
+            "With --quantize qat the model trains with rounding, so its losses are others: all runs but int8 are of "
+            "the migration without it."
+        )
+    if options.quantize is None or made:
+        return
+    reasons = [note for note in report.notes if note.code == NOT_QUANTIZED.code]
+    where = [f" ({place(note.path, note.line, cell=note.cell)}: {note.code}: {note.text})" for note in reasons[:1]]
+    yield f"The migration makes no int8 model, so there is none to compare{''.join(where)}."
 
 
 def _folder(folder: Path, project: CopiedProject, named: Path) -> Iterator[tuple[Path, bytes]]:

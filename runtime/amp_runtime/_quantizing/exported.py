@@ -114,6 +114,14 @@ def observe(graph: Any, on: bool) -> None:
     graph.apply(pt2e.enable_observer if on else pt2e.disable_observer)
 
 
+def has_ranges(graph: Any) -> bool:
+    """Whether all observers of a graph have seen values."""
+    ranges = [
+        observer.min_val for observer in graph.modules() if isinstance(getattr(observer, "min_val", None), torch.Tensor)
+    ]
+    return all(bool(found.numel() and torch.isfinite(found).all()) for found in ranges)
+
+
 def fake(graph: Any, on: bool) -> None:
     """Has fake quantization round values, or let them pass."""
     pt2e = part("quantization.pt2e")

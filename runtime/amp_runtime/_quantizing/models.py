@@ -121,7 +121,12 @@ class PreparedModel(_Float32Around):
     """Whether the ranges stay as they are."""
 
     def freeze_observers(self) -> None:
-        """Keeps the ranges as they are: for the last epochs, so that the weights settle in them."""
+        """Keeps the ranges as they are: for the last epochs, so that the weights settle in them.
+
+        A model that has not trained yet has none, and goes on looking: of one epoch, the last is the first.
+        """
+        if not exported.has_ranges(self.model):
+            return
         self.frozen = True
         exported.observe(self.model, False)
 

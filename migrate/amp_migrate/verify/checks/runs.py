@@ -25,7 +25,7 @@ from amp_migrate.verify.checks.common import LOSSY, Traces, first_rank
 from amp_migrate.verify.checks.reference import reference_run
 from amp_migrate.verify.evidence import Check, Verdict
 from amp_migrate.verify.failures import wants_gpu
-from amp_migrate.verify.plan import O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
+from amp_migrate.verify.plan import INT8, O0, O1_FP16, ORIGINAL, ORIGINAL_TOGETHER, PLAIN_AMP, Asked
 from amp_migrate.verify.processes import LONG_IDLE
 from amp_migrate.verify.traces import Trace
 
@@ -56,7 +56,11 @@ _MEMORY = 3
 
 def check(traces: Traces, asked: Asked) -> Iterator[Check]:
     """Say of every run of the migrated script that failed what stopped it."""
-    migrated = [trace for trace in traces.values() if trace.level is not None and not is_left_out(traces, trace, asked)]
+    migrated = [
+        trace
+        for name, trace in traces.items()
+        if trace.level is not None and name != INT8 and not is_left_out(traces, trace, asked)
+    ]
     stopped = [trace for trace in migrated if not trace.usable]
     verdicts: list[Verdict] = []
     sentences: list[str] = []
@@ -91,7 +95,13 @@ def reason(trace: Trace) -> str:
 
 
 def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
-    sentence = _sentence(trace)
+    verdict, why = judged(trace, traces)
+    parted = ways.parting_in_words(trace.ranks) if verdict == "disproved" else ""
+    return verdict, f"{_sentence(trace)} {why}{parted}"
+
+
+def judged(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
+    """What a run that failed says of the migration, and why, as a sentence."""
     if trace.status == "timeout":
         verdict, why = _out_of_time(trace, traces)
     elif trace.status == "memory" or _message(trace).startswith(_KILLED):
@@ -107,8 +117,7 @@ def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
         verdict, why = "unproved", f"Neither does the original in {trace.processes} processes."
     else:
         verdict, why = "disproved", "The original does not fail."
-    parted = ways.parting_in_words(trace.ranks) if verdict == "disproved" else ""
-    return verdict, f"{sentence} {why}{parted}"
+    return verdict, why
 
 
 def _missing_package(trace: Trace) -> str | None:

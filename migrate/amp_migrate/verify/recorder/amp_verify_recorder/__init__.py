@@ -14,7 +14,8 @@ it leaves out. Besides that folder it reads:
 ``AMP_VERIFY_WAYS``: whether to follow the lines of the project, see :mod:`.ways`;
 ``AMP_VERIFY_PLAIN_AMP``: ``fp16`` or ``bf16``, to run the script under torch's own mixed precision in that type;
 ``AMP_VERIFY_NATIVE`` and what goes with it: see :mod:`.native_amp`, a version that was migrated by hand;
-``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`.
+``AMP_VERIFY_NO_GPU``: see :mod:`.no_gpu`;
+``AMP_VERIFY_INT8``: see :mod:`.int8`.
 
 Each process that trains writes ``rank<R>-<pid>.jsonl``: one JSON object a line, whose keys are those of the ``add``
 calls in this package; ``steps<R>-<pid>`` holds how many backward calls it has begun. Python 3.10 and torch 2.4 are the
@@ -32,6 +33,7 @@ def start() -> None:
         carrying,
         clock,
         imports,
+        int8,
         left,
         loading,
         models,
@@ -65,7 +67,21 @@ def start() -> None:
         # What changes how a script computes comes first: what is recorded is recorded of that. And what is recorded is
         # what the script hands over, before plain_amp scales its loss.
         changing = (no_gpu, native_amp, one_replica, plain_amp)
-        watched = (steps, moves, models, loading, noise, scaling, schedules, processor, left, ways, carrying, parting)
+        watched = (
+            steps,
+            moves,
+            models,
+            loading,
+            noise,
+            scaling,
+            schedules,
+            processor,
+            left,
+            ways,
+            carrying,
+            parting,
+            int8,
+        )
         for part in (*changing, *watched):
             guarded(part.watch)(seen)
 

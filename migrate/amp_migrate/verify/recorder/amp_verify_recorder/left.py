@@ -43,7 +43,7 @@ class _Left:
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What is known at the end."""
-        modules = {id(module): module for module in self._modules}.values()
+        modules = {id(module): module for module in self._modules if module not in self.steps.aside}.values()
         yield "buffers", sorted({fact for module in modules for fact in self._described(module._buffers)})
         held = {id(p) for made in self.steps.optimizers for group in made.param_groups for p in group["params"]}
         free = ({name: p for name, p in module._parameters.items() if id(p) not in held} for module in modules)

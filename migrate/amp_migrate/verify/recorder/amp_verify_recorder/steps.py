@@ -63,6 +63,7 @@ class Steps:
         optimizers: all that were made, in that order.
         events: see :class:`amp_migrate.verify.traces.RankTrace`.
         handed_out: how many batches loaders handed out to be trained on.
+        aside: modules that are made for the comparison alone, and are none of the script's.
         followers: told when optimizers are made, backward calls begin and end, samples are fetched; see :mod:`.ways`.
     """
 
@@ -76,6 +77,7 @@ class Steps:
         self.updates = 0
         self.events: set[str] = set()
         self.handed_out = 0
+        self.aside: weakref.WeakSet[Any] = weakref.WeakSet()
         self.followers: list[Follower] = []
         self._inside = False
         self.optimizers: list[Any] = []
