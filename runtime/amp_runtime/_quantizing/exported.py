@@ -114,6 +114,12 @@ def observe(graph: Any, on: bool) -> None:
     graph.apply(pt2e.enable_observer if on else pt2e.disable_observer)
 
 
+def has_ranges(graph: Any) -> bool:
+    """Whether the observers of a graph have looked at values: before, there is no least one, or it is infinite."""
+    least = [value for name, value in graph.named_buffers() if name.endswith("min_val")]
+    return all(value.numel() and bool(value.isfinite().all()) for value in least)
+
+
 def fake(graph: Any, on: bool) -> None:
     """Has fake quantization round values, or let them pass."""
     pt2e = part("quantization.pt2e")
