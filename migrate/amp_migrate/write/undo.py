@@ -103,7 +103,7 @@ def _chosen(path: Path | None) -> tuple[JournalStore, Journal, Record]:
 def _is_here(run: tuple[JournalStore, Journal, Record]) -> bool:
     """Whether a run is over the project of the working directory; of another one the user may not know.
 
-    Outside git the project of a lone script is its folder, and that may be one which holds all the user's projects. So a
+    Outside git the project of a lone script is its folder, which may hold all the projects of the user. So a
     run over a folder above has to have changed something in the working directory.
     """
     store, _, record = run
