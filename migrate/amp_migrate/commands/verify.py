@@ -82,7 +82,8 @@ class _Verify(SectionedCommand):
 
 
 _SAID_OTHERWISE = {
-    "ddp": "Also migrate to distributed data parallel training, by several processes. [default: yes; no with --procs 1]",
+    "ddp": "Also migrate to distributed data parallel training, by several processes. "
+    "[default: yes, unless --procs is 1]",
     "quiet": "Print the result alone, without progress.",
     "verbose": "Show tracebacks of internal errors.",
 }

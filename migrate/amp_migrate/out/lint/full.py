@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from amp_rules.source.spans import Position
 
-from amp_migrate.lint.diagnostics import Diagnostic
+from amp_migrate.lint.diagnostics import Diagnostic, Replacement
 from amp_migrate.lint.lint_run import LintRun
 from amp_migrate.out.lint import RenderOptions
 from amp_migrate.out.lint.concise import COLOURS, headline, is_fixable
@@ -76,7 +77,7 @@ def _diff(item: Diagnostic) -> Iterator[tuple[str, str]]:
         if any(number not in item.lines for number in range(start.line, end.line)):
             continue
         text = item.lines.get(start.line, "")[: start.column - 1] + parts[0].text
-        for before, part in zip(parts, parts[1:], strict=False):
+        for before, part in pairwise(parts):
             # They share a line, so what stays between them is a piece of it.
             text += item.lines.get(part.span.start.line, "")[before.span.end.column - 1 : part.span.start.column - 1]
             text += part.text
