@@ -110,8 +110,8 @@ class CommandWithOthers(SectionedCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if meant := self.asked_otherwise.get(error.option_name):
-                message = f"No such option: {error.option_name}; {meant}."
+            if instead := self.asked_otherwise.get(error.option_name):
+                message = f"No such option: {error.option_name}; {instead}."
                 raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
             # Click lists all that are alike by the alphabet.
             nearest = list(error.possibilities or ())[:1]
