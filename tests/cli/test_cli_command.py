@@ -303,6 +303,8 @@ def test_output_to_stdout_takes_one_file_only(train, folder, invoke):
         (["train.py", "--loss-scale", "inf"], "'inf' is neither"),
         (["train.py", "--opt-level", "O9"], "'O9' is not one of"),
         ([], "Missing argument"),
+        (["train.py", "--dry-run"], "No such option: --dry-run; nothing is written without -w."),
+        (["train.py", "--fp16"], "No such option: --fp16; the type is --dtype fp16, and the level --opt-level."),
     ],
 )
 def test_wrong_options_are_errors(train, invoke, arguments, words):

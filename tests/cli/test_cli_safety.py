@@ -811,6 +811,31 @@ def test_a_run_below_the_working_directory_is_named_and_not_undone(folder, invok
     assert (project / "train.py").read_text() == TRAIN
 
 
+def test_a_run_above_the_working_directory_is_named_and_not_undone(folder, invoke, monkeypatch):
+    (folder / "lone.py").write_text(TRAIN)
+    project = folder / "project"
+    project.mkdir()
+    (project / "train.py").write_text(TRAIN)
+    assert invoke("lone.py", "-w").exit_code == 0
+    written = (folder / "lone.py").read_text()
+    for in_git in (False, True):
+        if in_git:
+            run_git(project, "init", "-q")
+        monkeypatch.chdir(project)
+        done = invoke("--undo")
+        assert done.exit_code == 2
+        assert "nothing to undo in this project; the last run above this folder changed" in done.stderr
+        assert (folder / "lone.py").read_text() == written != TRAIN
+        assert invoke("--undo", "--check").exit_code == 2
+    assert invoke("train.py", "-w", "--allow-dirty").exit_code == 0
+    assert invoke("--undo").exit_code == 0
+    assert (project / "train.py").read_text() == TRAIN
+    assert invoke("--undo").exit_code == 2
+    monkeypatch.chdir(folder)
+    assert invoke("--undo").exit_code == 0
+    assert (folder / "lone.py").read_text() == TRAIN
+
+
 def test_a_check_of_an_undo_says_that_nothing_is_left_to_put_back(repository, invoke):
     text = (repository / "a.py").read_text()
     invoke("a.py", "-w", "--allow-dirty")

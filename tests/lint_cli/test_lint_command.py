@@ -125,7 +125,7 @@ def test_verbose_says_what_was_done_and_shows_the_traceback_of_an_internal_error
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing argument 'PATH...'"),
+        ([], "Missing argument 'PATH...': a file or a folder."),
         (["-", "a.py"], "'-' stands for standard input"),
         (["a.py", "--stdin-filename", "b.py"], "--stdin-filename goes with '-' only"),
         (["a.py", "--fix", "--diff"], "give one of them"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from amp_migrate.lint.diagnostics import Cells, Diagnostic, FileResult, Replacement, from_plain, to_plain
 from amp_migrate.lint.lint_run import LintRun
-from amp_migrate.out.lint import FORMATS, RenderOptions, load_format
+from amp_migrate.out.lint import FORMATS, RenderOptions, full, load_format
 from amp_migrate.problems import Problem
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.finding import Finding, Fix, TextEdit
@@ -165,6 +166,19 @@ def test_github_commands_are_escaped(printed):
     )
     assert printed("half(x)\n", "github").startswith("::notice ")
     assert printed("log(\n  x)\n", "github").startswith("::warning file=a.py,line=1,endLine=2,title=")
+
+
+def test_two_edits_of_a_line_are_shown_as_one_change():
+    source = {1: "import a", 2: "", 3: "x = fill(log(z), y)", 4: "half(", 5: "    x)"}
+    edits = [(3, 5, 3, 9, "full"), (1, 1, 2, 1, ""), (3, 10, 3, 16, "z"), (4, 1, 4, 6, "("), (5, 6, 5, 7, " )")]
+    patch = [Replacement(Span(Position(a, b), Position(c, d)), text) for a, b, c, d, text in edits]
+    shown = list(full._diff(SimpleNamespace(lines=source, patch=patch)))
+    assert shown == [
+        ("-", "import a"),
+        *[("-", "x = fill(log(z), y)"), ("+", "x = full(z, y)")],
+        *[("-", "half("), ("+", "(")],
+        *[("-", "    x)"), ("+", "    x )")],
+    ]
 
 
 def test_gitlab_fingerprints_survive_moved_lines_and_differ(printed):

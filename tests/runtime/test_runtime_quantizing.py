@@ -198,20 +198,28 @@ def test_qat_trains_freezes_and_converts(tmp_path):
 
 
 @needs_torchao
-def test_ranges_are_looked_for_where_the_last_epoch_is_the_first():
+@pytest.mark.parametrize("frozen_first", [False, True])
+def test_ranges_that_are_frozen_before_any_step_are_found_in_the_only_epoch(frozen_first):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    x, y = torch.randn(16, 8), torch.randint(3, (16,))
-    prepared = amp.quantize(model, "qat", calibration=[x])
+    batches = [(torch.randn(16, 32), torch.randint(10, (16,))) for _ in range(4)]
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+    prepared = amp.quantize(model, "qat", calibration=batches)
+    # A script calls `train()` in the epoch's function, below the line that freezes, or above it.
+    for step in (
+        (prepared.freeze_observers, prepared.train) if frozen_first else (prepared.train, prepared.freeze_observers)
+    ):
+        step()
     optimizer = torch.optim.SGD(prepared.parameters(), lr=0.05)
-    prepared.freeze_observers()
-    assert not prepared.frozen
-    F.cross_entropy(prepared(x), y).backward()
-    optimizer.step()
+    for x, y in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(prepared(x), y).backward()
+        optimizer.step()
     prepared.eval()
+    x = batches[0][0]
+    assert off(prepared(x), model(x)) < 0.5
     assert off(amp.convert_quantized(prepared)(x), prepared(x)) < 0.1
-    prepared.freeze_observers()
-    assert prepared.frozen
+    prepared.train()
+    assert not any(module.observer_enabled for module in prepared.modules() if hasattr(module, "observer_enabled"))
 
 
 @needs_torchao

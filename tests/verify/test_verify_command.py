@@ -187,6 +187,13 @@ NOT_RUN = {
 }
 
 
+def test_a_script_that_asks_for_a_missing_gpu_is_told_where_to_verify(verify: Verify) -> None:
+    error = "AssertionError('Torch not compiled with CUDA enabled')"
+    result = verify(SCRIPT.replace("        optimizer.step()\n", f"        optimizer.step()\n        raise {error}\n"))
+    assert result.exit_code == 3
+    assert "note: The script asks for a GPU, and none is here: verify it where one is" in result.stdout
+
+
 @pytest.mark.parametrize("name", NOT_RUN)
 def test_a_script_that_does_not_run_is_shown_with_its_line(name: str, verify: Verify) -> None:
     text, line, message = NOT_RUN[name]

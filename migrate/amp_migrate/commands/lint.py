@@ -214,7 +214,7 @@ def main(ctx: click.Context, /, **arguments: Any) -> None:
 def _refuse_contradictions(arguments: dict[str, Any]) -> None:
     """Raise for options that cannot both be followed."""
     if not arguments["paths"] and not (arguments["explain"] or arguments["list_rules"]):
-        raise click.UsageError("Missing argument 'PATH...'.")
+        raise click.UsageError("Missing argument 'PATH...': a file or a folder.")
     refuse_mixed_stdin(arguments)
     if arguments["fix"] and arguments["diff"]:
         raise click.UsageError("--fix changes the files and --diff only prints what it would change; give one of them.")

@@ -81,6 +81,13 @@ class _Command(CommandWithOthers):
     """``amp-migrate``, whose first argument may be ``verify``."""
 
     others = MappingProxyType({"verify": _verify})
+    asked_otherwise = MappingProxyType(
+        {
+            "--dry-run": "nothing is written without -w",
+            "--fp16": "the type is --dtype fp16, and the level --opt-level",
+            "--bf16": "the type is --dtype bf16, and the level --opt-level",
+        }
+    )
     sections = MappingProxyType(
         {
             "What is migrated": (),

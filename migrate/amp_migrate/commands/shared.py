@@ -58,9 +58,11 @@ class CommandWithOthers(SectionedCommand):
 
     Attributes:
         others: by the word that names each, what loads it.
+        asked_otherwise: by an option that other tools have, what to do here.
     """
 
     others: Mapping[str, Callable[[], click.Command]] = {}
+    asked_otherwise: Mapping[str, str] = {}
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any
@@ -108,6 +110,9 @@ class CommandWithOthers(SectionedCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if instead := self.asked_otherwise.get(error.option_name):
+                message = f"No such option: {error.option_name}; {instead}."
+                raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
             # Click lists all that are alike by the alphabet.
             nearest = list(error.possibilities or ())[:1]
             raise click.NoSuchOption(error.option_name, possibilities=nearest, ctx=ctx) from None

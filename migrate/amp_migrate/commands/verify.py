@@ -81,6 +81,23 @@ class _Verify(SectionedCommand):
             raise click.NoSuchOption(error.option_name, message, error.possibilities, ctx) from error
 
 
+_SAID_OTHERWISE = {
+    "ddp": "Also migrate to distributed data parallel training, by several processes. "
+    "[default: yes, unless --procs is 1]",
+    "quiet": "Print the result alone, without progress.",
+    "verbose": "Show tracebacks of internal errors.",
+}
+"""Of options that the commands share, what they mean here."""
+
+
+def _in_words_of_its_own(command: click.Command) -> click.Command:
+    for param in command.params:
+        if isinstance(param, click.Option) and param.name in _SAID_OTHERWISE:
+            param.help = _SAID_OTHERWISE[param.name]
+    return command
+
+
+@_in_words_of_its_own
 @click.command(
     "verify",
     cls=_Verify,

@@ -144,6 +144,12 @@ def _summary(original: Trace | None, verdict: Verdict, checks: Sequence[Check], 
 
 
 def _notes(traces: Traces, asked: Asked) -> Iterator[str]:
+    original = traces.get(ORIGINAL)
+    if original is not None and runs.lacks_gpu(original):
+        yield (
+            "The script asks for a GPU, and none is here: verify it where one is, or let it choose its device "
+            "(torch.cuda.is_available()) before it is migrated."
+        )
     stands_in = sorted({name for trace in traces.values() for rank in trace.ranks for name in rank.stands_in})
     for name in stands_in:
         yield f"{name} is not installed: a stand-in took its place in the original, which so trains in float32."

@@ -130,6 +130,11 @@ class JournalStore:
     folder: Path
     _private: bool = field(default=False, compare=False)
 
+    @property
+    def in_git(self) -> bool:
+        """Whether it is in the git folder of the project."""
+        return not self._private
+
     def prepare(self) -> None:
         """Make the folder.
 

@@ -83,32 +83,41 @@ def undo(path: Path | None, *, overwrite: bool = False, dry: bool = False) -> Un
 
 def _chosen(path: Path | None) -> tuple[JournalStore, Journal, Record]:
     runs = runs_about(Path.cwd() if path is None else path)
+    if path is None:
+        elsewhere, runs = runs, [run for run in runs if _is_here(run)]
+        if elsewhere and not runs:
+            raise _other_project(elsewhere[0])
     cut_off = [run for run in runs if run[1].state != "done"]
     if cut_off:
         # As long as a project is half written, nothing else can be done with it.
-        return _here(cut_off[0]) if path is None else cut_off[0]
+        return cut_off[0]
     if path is not None:
         runs = [run for run in runs if run[2].concerns(Path(os.path.realpath(path)))]
     if not runs:
         raise UserError(
             f"nothing to undo: no run of amp-migrate is known that changed {shown(path) if path else Path.cwd()}"
         )
-    return _here(runs[0]) if path is None else runs[0]
+    return runs[0]
 
 
-def _here(run: tuple[JournalStore, Journal, Record]) -> tuple[JournalStore, Journal, Record]:
-    """A run that was chosen without a path.
+def _is_here(run: tuple[JournalStore, Journal, Record]) -> bool:
+    """Whether a run is over the project of the working directory; of another one the user may not know.
 
-    Raises:
-        UserError: it is of another project, below the working directory, and the user may not know of it.
+    Outside git the project of a lone script is its folder, which may hold all the projects of the user. So a
+    run over a folder above has to have changed something in the working directory.
     """
+    store, _, record = run
+    root, here = Path(os.path.realpath(store.root)), Path(os.path.realpath(Path.cwd()))
+    return here.is_relative_to(root) and (here == root or store.in_git or record.concerns(here))
+
+
+def _other_project(run: tuple[JournalStore, Journal, Record]) -> UserError:
     root, record = Path(os.path.realpath(run[0].root)), run[2]
-    if not Path(os.path.realpath(Path.cwd())).is_relative_to(root):
-        raise UserError(
-            f"nothing to undo in this project; the last run below this folder changed {shown(root)} "
-            f"({record.when}): amp-migrate --undo {shlex.quote(shown(root))} undoes it"
-        )
-    return run
+    where = "above" if Path(os.path.realpath(Path.cwd())).is_relative_to(root) else "below"
+    return UserError(
+        f"nothing to undo in this project; the last run {where} this folder changed {shown(root)} "
+        f"({record.when}): amp-migrate --undo {shlex.quote(shown(root))} undoes it"
+    )
 
 
 def _carry_out(store: JournalStore, journal: Journal, found: Undone, states: dict[Path, Condition]) -> None:

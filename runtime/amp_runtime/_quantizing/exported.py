@@ -115,11 +115,9 @@ def observe(graph: Any, on: bool) -> None:
 
 
 def has_ranges(graph: Any) -> bool:
-    """Whether all observers of a graph have seen values."""
-    ranges = [
-        observer.min_val for observer in graph.modules() if isinstance(getattr(observer, "min_val", None), torch.Tensor)
-    ]
-    return all(bool(found.numel() and torch.isfinite(found).all()) for found in ranges)
+    """Whether the observers of a graph have looked at values: before, there is no least one, or it is infinite."""
+    least = [value for name, value in graph.named_buffers() if name.endswith("min_val")]
+    return all(value.numel() and bool(value.isfinite().all()) for value in least)
 
 
 def fake(graph: Any, on: bool) -> None:

@@ -111,7 +111,7 @@ class PreparedModel(_Float32Around):
         """Has dropout and batch norm train or evaluate; observers look at values in training alone."""
         self.training = mode
         exported.move(self.model, mode)
-        exported.observe(self.model, mode and not self.frozen)
+        self._observe()
         return self
 
     trains_in_float32 = True
@@ -123,12 +123,14 @@ class PreparedModel(_Float32Around):
     def freeze_observers(self) -> None:
         """Keeps the ranges as they are: for the last epochs, so that the weights settle in them.
 
-        A model that has not trained yet has none, and goes on looking: of one epoch, the last is the first.
+        Where the model has not trained yet, as when the last epoch is the only one, there are none to keep: they are
+        found in that epoch.
         """
-        if not exported.has_ranges(self.model):
-            return
         self.frozen = True
-        exported.observe(self.model, False)
+        self._observe()
+
+    def _observe(self) -> None:
+        exported.observe(self.model, self.training and not (self.frozen and exported.has_ranges(self.model)))
 
 
 _GRAPH = "model."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from amp_rules.source.spans import Position
 
-from amp_migrate.lint.diagnostics import Diagnostic
+from amp_migrate.lint.diagnostics import Diagnostic, Replacement
 from amp_migrate.lint.lint_run import LintRun
 from amp_migrate.out.lint import RenderOptions
 from amp_migrate.out.lint.concise import COLOURS, headline, is_fixable
@@ -71,19 +72,35 @@ def _notes(item: Diagnostic, options: RenderOptions) -> Iterator[str]:
 
 def _diff(item: Diagnostic) -> Iterator[tuple[str, str]]:
     """Yield the lines that the fix takes out and puts in."""
-    for part in item.patch or ():
-        start, end = part.span.start, part.span.end
+    for parts in _on_shared_lines(item.patch or ()):
+        start, end = parts[0].span.start, parts[-1].span.end
         if any(number not in item.lines for number in range(start.line, end.line)):
             continue
-        last = item.lines.get(end.line, "")
-        before = item.lines.get(start.line, "")[: start.column - 1]
+        text = item.lines.get(start.line, "")[: start.column - 1] + parts[0].text
+        for before, part in pairwise(parts):
+            # They share a line, so what stays between them is a piece of it.
+            text += item.lines.get(part.span.start.line, "")[before.span.end.column - 1 : part.span.start.column - 1]
+            text += part.text
         # Whole lines put in or taken out leave the next line as it is.
-        whole = end.column == 1 and (start != end or part.text.endswith("\n"))
+        whole = end.column == 1 and (start != end or parts[-1].text.endswith("\n"))
         if start != end:
             numbers = range(start.line, end.line if whole else end.line + 1)
             yield from (("-", item.lines.get(number, "")) for number in numbers)
-        text = before + part.text + ("" if whole else last[end.column - 1 :])
+        text += "" if whole else item.lines.get(end.line, "")[end.column - 1 :]
         yield from (("+", line) for line in text.splitlines() if line.strip())
+
+
+def _on_shared_lines(patch: Sequence[Replacement]) -> Iterator[list[Replacement]]:
+    """Yield the edits in their order, those together that change one line: shown alone, each undid the other."""
+    group: list[Replacement] = []
+    for part in sorted(patch, key=lambda part: (part.span.start, part.span.end)):
+        end = group[-1].span.end if group else None
+        if end is not None and (end.line != part.span.start.line or end.column == 1 or part.span.start.column == 1):
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
 
 
 def _plain(text: str) -> str:

@@ -32,6 +32,10 @@ from amp_migrate.verify.traces import Trace
 ID = "runs"
 TITLE = "The migrated script runs as the original does"
 
+_NO_GPU = re.compile(
+    r"Torch not compiled with CUDA enabled|has no attribute '_cuda_|Found no NVIDIA driver|No CUDA GPUs are available|"
+    r"on a CUDA device but torch\.cuda\.is_available\(\) is False"
+)
 _THE_MACHINE = re.compile(
     r"invalid device ordinal|this machine shows \d+ GPU|Address already in use|EADDRINUSE|No CUDA GPUs are available|"
     r"CUDA out of memory|only supported with GPUs|No space left on device"
@@ -92,6 +96,11 @@ def reason(trace: Trace) -> str:
         return words.get(trace.status, "it made no backward call")
     where = f" at {place(failure.path, failure.line)}" if failure.path is not None else ""
     return f"{failure.message.rstrip('.')}{where}"
+
+
+def lacks_gpu(trace: Trace) -> bool:
+    """Whether a run failed because it asks for a GPU where torch sees none."""
+    return trace.failure is not None and _NO_GPU.search(trace.failure.message) is not None
 
 
 def _judge(trace: Trace, traces: Traces) -> tuple[Verdict, str]:
