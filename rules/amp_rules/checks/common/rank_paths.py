@@ -260,8 +260,10 @@ class RankPaths:
                 return _Asked(Reach.ONE, test)
             if asked is Reach.EACH_NODE:
                 found = _Asked(asked, test)
-        # ``if several: if rank == 0: save() else: save()``
-        if any(_asks_for_one(item) for item in replaced_by(self.index, node)):
+        # ``if several: if rank == 0: save() else: save()``; what asks for the process itself is not replaced.
+        if not (isinstance(node, ast.If) and _asks_for_one(node.test)) and any(
+            _asks_for_one(item) for item in replaced_by(self.index, node)
+        ):
             return _Asked(Reach.ONE, None)
         return found
 
@@ -354,12 +356,20 @@ def in_several(test: ast.expr) -> bool | None:
         return True if True in parts else None if None in parts else False
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _compared(test.left, test.ops[0], test.comparators[0])
-    name = last_name(test.func if isinstance(test, ast.Call) else test)
+    name = _name_of(test)
     return True if NAMED_SEVERAL.search(name) and not _counts(name) else None
 
 
+def _name_of(node: ast.expr) -> str:
+    """The last name of a test, or that of a setting: ``distributed`` of ``args["distributed"]``."""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        return key.value
+    return last_name(node.func if isinstance(node, ast.Call) else node)
+
+
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
-    name = last_name(left.func if isinstance(left, ast.Call) else left)
+    name = _name_of(left)
     if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
         # ``local_rank == -1`` is how scripts say that there is one process.
         if not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name):

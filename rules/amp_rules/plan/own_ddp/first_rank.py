@@ -46,6 +46,10 @@ class FirstRank:
                 return _of(test, self._own.source(module, test))
         return self._in_torch(module, scope, node)
 
+    def is_told_later(self, module: Module, node: ast.AST, test: Test) -> bool:
+        """Whether a test asks torch for the rank at a place above the process group, where it holds on all."""
+        return _INITIALISED.rpartition(".")[2] in test.text and self._own.joins_below(module, node)
+
     # ---- the script's own tests ------------------------------------------------------------------------------------
 
     def _own_tests(self, module: Module) -> list[ast.expr]:

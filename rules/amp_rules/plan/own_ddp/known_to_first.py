@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.kinds import is_scheduler
@@ -39,6 +40,7 @@ def known_to_first(own: OwnDdp) -> Iterator[_Found]:
     """Yield what every process does by a value that one of them has computed: the first place of each ``if``."""
     calls = {site.node for site in own.program.calls_to(EXCHANGES)}
     exchanges = own.program.closure(lambda node: node in calls)
+    told: set[ast.AST] = set()
     for node, body, scope in own.program.nodes():
         if not isinstance(node, ast.If) or scope.module not in own.modules or not own.parts_first(scope.module, node):
             continue
@@ -47,7 +49,9 @@ def known_to_first(own: OwnDdp) -> Iterator[_Found]:
             yield site.module, ended, _ending(site.module, node)
         alone = _alone(own, site, node)
         if alone.names and not exchanges(node) and not _goes_elsewhere(node.orelse):
-            yield from _first_use(own, alone, exchanges)
+            found = [*_first_use(own, alone, exchanges)] or [*_first_lack_outside(own, alone)]
+            yield from (item for item in found if item[1] not in told)
+            told.update(place for _, place, _ in found)
 
 
 def _alone(own: OwnDdp, site: Site, branch: ast.If) -> _Alone:
@@ -102,6 +106,27 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
             names -= blocks.writes(item)
         elif isinstance(item, ast.Assign):
             names |= {path for path in blocks.writes(item) if "." not in path}
+
+
+def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
+    """Yield the first place below the suite of an ``if`` that reads what nothing gives the others, on any way."""
+    names = frozenset(name for name in alone.unbound if _is_given_to_first_alone(own, alone, name))
+    for suite, index in [*blocks.suites_around(alone.module, alone.branch)][1:] if names else ():
+        for item in suite[index + 1 :]:
+            for node in blocks.walk_own(item):
+                text = _lacks(own, alone, names, node)
+                if text is not None and not own.is_of_first_alone(alone.module, node):
+                    yield alone.module, node, text
+                    return
+
+
+def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:
+    """Whether all that binds a variable stands where one process alone comes by, or where there are not several."""
+    return all(
+        own.reach(alone.module, node) in (Reach.ONE, Reach.EACH_NODE)
+        for node in own.program.nodes_of(alone.body)
+        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+    )
 
 
 def _lacks(own: OwnDdp, alone: _Alone, names: frozenset[str], node: ast.AST) -> str | None:

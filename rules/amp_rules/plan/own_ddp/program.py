@@ -108,6 +108,24 @@ class OwnDdp:
             self._is_joined_at(item.scope.module, item.call, seen | {body}) for item in callers
         )
 
+    def joins_below(self, module: Module, node: ast.AST) -> bool:
+        """Whether the processes join only below a place: torch tells no rank there, and speaks of one process."""
+        return self._joins_below(module, node, frozenset())
+
+    def _joins_below(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
+        if any(self._joins_in(item) for item in (statement, *blocks.statements_above(module, statement, body))):
+            return False
+        suites = blocks.suites_around(module, statement)
+        if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
+            return True
+        info = self.program.function_of(body)
+        if info is None or body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        callers = self.program.flow.callers(info)
+        return bool(callers) and all(self._joins_below(item.scope.module, item.call, seen | {body}) for item in callers)
+
     @cached_property
     def _joins_in(self) -> Callable[[ast.AST], bool]:
         calls = {site.node for site in self.joins}

@@ -77,7 +77,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             own.leave(RULE, site.module, call, text)
             continue
         test = first_rank.at(site.module, call)
-        if test is not None:
+        if test is not None and first_rank.is_told_later(site.module, call, test):
+            text = "every process begins a run here, where the rank is not known yet: begin it below the process group"
+            own.leave(RULE, site.module, call, text)
+        elif test is not None:
             edit = add_keyword(f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
 
