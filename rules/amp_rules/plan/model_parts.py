@@ -14,7 +14,6 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.models import is_module_base, is_network_of_library
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
-
 _EMPTY = frozenset({"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module"})
 _OF_NUMBERS = frozenset({"int", "float", "bool", "len", "max", "min", "abs", "round", "isinstance", "tuple", "range"})
 

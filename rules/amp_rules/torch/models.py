@@ -127,7 +127,7 @@ TRANSFORMERS = frozenset({"transformers", "pytorch_transformers", "pytorch_pretr
 """The names that the package has had."""
 
 _NETWORK_OF_TRANSFORMERS = re.compile(r"(?!TF|Flax|DataCollator)\w*(Model|For[A-Z]\w*)")
-"""``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; those of other frameworks have names of their own."""
+"""``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; those of other frameworks have a prefix."""
 
 _NOT_OF_A_NETWORK = ("Config", "Mixin", "Cfg", "Info", "Hooks")
 """Last parts of the names of classes that stand beside networks in the files of libraries and are none."""
