@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import TypeGuard
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.records import constructor_fields
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.plan.trained_before import TrainedBefore
-from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.kinds import is_chain, is_module, is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -267,7 +268,7 @@ class Homes:
                 for info in self._classes_with(value)
                 for made in self._instances
                 if info in made.ref.mro() and made != value
-            }
+            } | {chain for chain in self._chains if chain != value and value in self.flow.elements([chain])}
         return self._holders_of[value]
 
     def _classes_with(self, value: Value) -> set[ClassInfo]:
@@ -299,6 +300,16 @@ class Homes:
             for cell in self.flow.cells.values()
             for value in cell.values
             if value.kind == "instance" and value.site is not None
+        }
+
+    @cached_property
+    def _chains(self) -> set[Value]:
+        """Chains that the program makes of its layers: ``nn.Sequential(...)``."""
+        return {
+            value
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "object" and value.site is not None and is_chain(value)
         }
 
     # ---- variables -----------------------------------------------------------------------------------------
@@ -429,7 +440,10 @@ class Homes:
         )
 
     def _where_made(self, value: Value) -> Home | None:
-        """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``."""
+        """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``.
+
+        Or in a field of a record: ``Trainer(model=Net())`` of a dataclass, which assigns the field itself.
+        """
         call = value.site
         located = self.program.locate(call) if isinstance(call, ast.Call) else None
         if located is None or not isinstance(call, ast.Call) or self.program.is_model_code(located[0]):
@@ -437,10 +451,9 @@ class Homes:
         body, scope = located
         module = scope.module
         parents = [parent for parent in module.ancestors(call) if not isinstance(parent, ast.stmt)]
-        if not any(
+        is_listed = any(
             isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents
-        ):
-            return None
+        )
         statement = blocks.statement_of(module, call)
         if isinstance(statement, ast.Return):
             return None
@@ -454,6 +467,8 @@ class Homes:
                     continue
             if parent is not expression:
                 break
+        if not is_listed and not self._is_field(expression, scope):
+            return None
         return Home(
             module,
             scope,
@@ -464,6 +479,19 @@ class Homes:
             expression,
             rebinds=False,
             in_place=True,
+        )
+
+    def _is_field(self, expression: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is given to the constructor of a record."""
+        outer = scope.module.parents[expression]
+        if isinstance(outer, ast.keyword):
+            outer = scope.module.parents[outer]
+        if not isinstance(outer, ast.Call) or expression is outer.func:
+            return False
+        made = self.flow.values(outer.func, scope)
+        return bool(made) and all(
+            constructor_fields(value) and not (value.kind == "class" and is_module(Value("instance", value.ref)))
+            for value in made
         )
 
     def _parameter(self, value: Value) -> Home | None:
