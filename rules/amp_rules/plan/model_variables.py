@@ -137,8 +137,9 @@ class Homes:
         """Whether a model without a variable is kept by one that has a variable.
 
         After ``model = Trained(model)`` what ``Trained`` wraps its model in seems to hold ``Trained`` as well.
+        A library's container is made of what its call says: ``nn.Sequential(nn.Linear(5, 4), ...)``.
         """
-        return any(model in self._all_holders(value) for model in housed)
+        return any(model in self._all_holders(value) or _is_made_within(value, model) for model in housed)
 
     def _is_made_for_parts_of(self, housed: list[Value], value: Value) -> bool:
         """Whether all that ever holds a model are variables of constructors, which take parts of it for their own.
@@ -891,6 +892,13 @@ def _where_bound(home: Home) -> list[Home]:
     ]
     singles = [node for node in made if len(node.targets) == 1 and node.lineno == node.end_lineno]
     return [replace(home, statement=node, inline=node.value if node in singles else None) for node in made] or [home]
+
+
+def _is_made_within(part: Value, whole: Value) -> bool:
+    """Whether the call that makes one model is an argument of the call that makes the other."""
+    if part.site is None or whole.site is None or part.site is whole.site:
+        return False
+    return whole.kind == "object" and any(node is part.site for node in walk(whole.site))
 
 
 def _only_unwraps(item: _Candidate) -> bool:
