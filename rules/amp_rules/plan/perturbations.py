@@ -95,7 +95,7 @@ def perturbations(program: Program, accesses: Sequence[GradientAccess]) -> Pertu
 
 def _follow(program: Program, guard: ast.If, site: Site, result: Perturbations) -> None:
     """Add a condition on the norm of a gradient under which a weight is moved along that gradient."""
-    if guard.orelse or not isinstance(guard.test, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call)):
+    if guard.orelse:
         return
     where = blocks.place(site.module, guard)
     before = where.suite[where.index - 1] if where.index else None
@@ -163,6 +163,8 @@ def _tests(test: ast.expr, norm: str) -> list[ast.expr] | None:
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     for part in parts:
         call = part.operand if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) else part
+        if isinstance(part, ast.Name) and part.id == norm:
+            continue
         if isinstance(part, ast.Compare):
             if not _is_not_zero(part, norm):
                 return None
