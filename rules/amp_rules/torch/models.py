@@ -67,6 +67,15 @@ OF_MODULES_ALONE = frozenset(
 )  # fmt: skip
 """Methods that nothing but a module has: what is asked for one is no optimizer."""
 
+OF_WRAPPED_WEIGHTS: dict[str, tuple[str, ...]] = {
+    "hypll": (
+        "hypll.nn.HLinear", "hypll.nn.HConvolution2d", "hypll.nn.HEmbedding", "hypll.nn.HBatchNorm",
+        "hypll.nn.HBatchNorm2d", "hypll.tensors.ManifoldParameter",
+    ),
+}  # fmt: skip
+"""By library, what has weights that are no tensors with values, but hold one: ``ManifoldParameter``, which raises for
+functions of torch (``hypll/tensors/manifold_parameter.py``)."""
+
 EMBEDDINGS = frozenset(
     f"torch.nn.{module}{name}"
     for module in ("", "modules.", "modules.sparse.")
@@ -127,7 +136,7 @@ TRANSFORMERS = frozenset({"transformers", "pytorch_transformers", "pytorch_pretr
 """The names that the package has had."""
 
 _NETWORK_OF_TRANSFORMERS = re.compile(r"(?!TF|Flax|DataCollator)\w*(Model|For[A-Z]\w*)")
-"""``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; those of other frameworks have a prefix."""
+"""``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; networks of other frameworks have other names."""
 
 _NOT_OF_A_NETWORK = ("Config", "Mixin", "Cfg", "Info", "Hooks")
 """Last parts of the names of classes that stand beside networks in the files of libraries and are none."""
