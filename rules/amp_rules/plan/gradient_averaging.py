@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.left_out import why_left_out
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_reads import reaches
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_variables import Home
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

@@ -20,8 +20,9 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.plan.model_homes.home import Home
+from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.model_parts import has_parameters
-from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.perturbations import Perturbation, perturbations

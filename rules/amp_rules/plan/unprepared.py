@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_variables import Home, Homes
+from amp_rules.plan.model_homes.home import Home
+from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program, calling
 from amp_rules.source import blocks

@@ -13,8 +13,9 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan import declining
 from amp_rules.plan.batch_norms import normalising_beside
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_homes.home import Home
+from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home, Homes
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program

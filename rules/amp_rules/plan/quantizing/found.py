@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.options import Quantization
 from amp_rules.plan.quantizing.calibrating import calibration_at
 from amp_rules.plan.quantizing.evaluating import EvaluationCall, EvaluationCalls, standing_alone

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_averaging import runs_once
-from amp_rules.plan.model_variables import Home
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.calibrating import Spot
 from amp_rules.plan.quantizing.evaluating import EvaluationCall
 from amp_rules.plan.quantizing.known_names import KnownNames

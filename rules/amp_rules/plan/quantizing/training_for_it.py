@@ -10,8 +10,8 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.gradient_averaging import runs_once
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.quantizing.calibrating import Spot, calibration_at
 from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.places import Place

@@ -6,8 +6,8 @@ import ast
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import has_parameters, with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program

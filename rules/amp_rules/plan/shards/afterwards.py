@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from amp_rules.plan.model_variables import Home
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

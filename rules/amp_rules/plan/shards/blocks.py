@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import has_parameters, with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.kinds import is_module

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.reached_by_all import ReachedByAll

@@ -11,8 +11,8 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.gradient_averaging import runs_once
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.shards.declined import MODELS, Asked
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program

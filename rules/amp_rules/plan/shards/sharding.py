@@ -8,7 +8,7 @@ from functools import cached_property
 
 from amp_rules.plan import written_buffers
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.model_variables import Home
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.plan.shards import uses

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.plan.model_variables import Home
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.roles.steps import Program, Site

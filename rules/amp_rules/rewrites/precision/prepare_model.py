@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import batch_losses, written_buffers
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.model_variables import Home
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule

@@ -1,0 +1,98 @@
+"""Which models keep a model as a part."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.kinds import is_chain, is_module
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+
+
+class Holders:
+    """Says which models of a program hold which others."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.flow = program.flow
+        self._above: dict[Value, set[Value]] = {}
+        self._holders_of: dict[Value, set[Value]] = {}
+
+    def outermost(self, value: Value) -> set[Value]:
+        """Instances of project models that keep ``value``, directly or through others, and are parts of nothing else.
+
+        Names hold values regardless of the order of statements, so after ``net = Scale(net)`` and ``net = Shift(net)``
+        each of the two wrappers seems to hold the other: models that hold each other are outermost together.
+        """
+        above = self.all_of(value)
+        found = {item for item in above if all(item in self.all_of(other) for other in self.all_of(item))}
+        # What a factory made and another model keeps is a part, though the factory's own variable is none.
+        return {item for item in found if not any(self._hands_out(other, item) for other in above)}
+
+    def all_of(self, value: Value) -> set[Value]:
+        """What keeps ``value``, what keeps that, and so on; ``value`` itself among it where it comes round."""
+        known = self._above.get(value)
+        if known is None:
+            known = set()
+            pending = [value]
+            while pending:
+                fresh = self._holders(pending.pop()) - known
+                known |= fresh
+                pending.extend(fresh)
+            self._above[value] = known
+        return known
+
+    def _holders(self, value: Value) -> set[Value]:
+        """Instances of project models that keep ``value`` as an attribute."""
+        if value not in self._holders_of:
+            self._holders_of[value] = {
+                made
+                for info in self._classes_with(value)
+                for made in self.instances
+                if info in made.ref.mro() and made != value
+            } | {chain for chain in self._chains if chain != value and value in self.flow.elements([chain])}
+        return self._holders_of[value]
+
+    def _classes_with(self, value: Value) -> set[ClassInfo]:
+        """Classes of models one of whose attributes is ``value``, or a container of it."""
+        found: set[ClassInfo] = set()
+        for (owner, _), cell in self.flow.cells.items():
+            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
+            if info is None or info in found or not is_module(Value("instance", info)):
+                continue
+            if value.kind == "instance" and value.ref is info:
+                continue
+            if value in cell.values or value in self.flow.elements(cell.values):
+                found.add(info)
+        return found
+
+    def _hands_out(self, one: Value, other: Value) -> bool:
+        """Whether one is the other again, as the caller of a factory has it."""
+        if one == other or one.ref is not other.ref or not isinstance(one.site, ast.Call):
+            return False
+        module = self.program.module_of(other.site) if other.site is not None else None
+        if module is None or other.site is None:
+            return False
+        return blocks.body_of(module, other.site) in self.program.called_from({one.site})
+
+    @cached_property
+    def instances(self) -> set[Value]:
+        """Objects of classes of the project that are made at a known place."""
+        return {
+            value
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
+
+    @cached_property
+    def _chains(self) -> set[Value]:
+        """Chains that the program makes of its layers: ``nn.Sequential(...)``."""
+        return {
+            value
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "object" and value.site is not None and is_chain(value)
+        }

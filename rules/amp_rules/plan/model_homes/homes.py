@@ -1,0 +1,318 @@
+"""The homes of the models that a program trains."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.flow.records import constructor_fields
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_homes.holders import Holders
+from amp_rules.plan.model_homes.home import Home, made_at
+from amp_rules.plan.model_homes.placement import Placement
+from amp_rules.plan.model_homes.variables import NOTHING, PLACING, HoldingVariable, Variables, is_alias, only_unwraps
+from amp_rules.plan.model_homes.wrapping import Wrapping, where_bound
+from amp_rules.plan.part_by_part import PartByPart
+from amp_rules.plan.trained_before import TrainedBefore
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope, arguments_of
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import RETURNS_RECEIVER
+
+
+class Homes:
+    """Finds the homes of the models that a program trains."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.flow = program.flow
+        self._holders = Holders(program)
+        self._variables = Variables(program)
+        self._placement = Placement(program, self._variables)
+        self._wrapping = Wrapping(program, self._variables)
+        self._trained_before = TrainedBefore(program)
+        self._part_by_part = PartByPart(program)
+
+    def find(self) -> tuple[list[Home], list[Value]]:
+        """The homes of all trained models in the order of the program, and the models without one."""
+        # Two classes with a common base may both make what is one attribute of the base.
+        homes: dict[tuple[CellKey, ast.AST], Home] = {}
+        missing: list[Value] = []
+        housed: list[Value] = []
+        for value in self.roots():
+            candidates = self._variables.of(value)
+            chosen = self._choose(candidates, value)
+            if chosen is None:
+                made = self._where_made(value) or self._parameter(value)
+                if made is None:
+                    missing.append(value)
+                else:
+                    homes.setdefault((made.key, made.body), made)
+                    housed.append(value)
+            else:
+                housed.append(value)
+                turns = [
+                    turn for item in self._made_alike(chosen, candidates, value) for turn in self._variables.turns(item)
+                ]
+                for turn in turns:
+                    if (turn.key, turn.assignments[0]) not in homes:
+                        homes[turn.key, turn.assignments[0]] = self._placement.of(turn, value)
+        found = sorted(
+            (one for home in homes.values() for one in where_bound(self._wrapping.inside_parallel(home))),
+            key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
+        )
+        # What a factory makes in one of several ways is one model, in one variable.
+        single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
+        return list(reversed(single.values())), [
+            value
+            for value in missing
+            if not (self._is_part_of(housed, value) or self._is_made_for_parts_of(housed, value))
+        ]
+
+    def _is_part_of(self, housed: list[Value], value: Value) -> bool:
+        """Whether a model without a variable is kept by one that has a variable.
+
+        After ``model = Trained(model)`` what ``Trained`` wraps its model in seems to hold ``Trained`` as well.
+        A library's container is made of what its call says: ``nn.Sequential(nn.Linear(5, 4), ...)``.
+        """
+        return any(model in self._holders.all_of(value) or _is_made_within(value, model) for model in housed)
+
+    def _is_made_for_parts_of(self, housed: list[Value], value: Value) -> bool:
+        """Whether all that ever holds a model are variables of constructors, which take parts of it for their own.
+
+        ``base = getattr(backbones, name)()`` above ``self.layer1 = base.layer1``.
+        """
+        bodies = {body for _, path, _, body, _ in self._variables.given.get(value, ()) if "." not in path}
+        owners = [self._constructed(body) for body in bodies]
+        return bool(owners) and all(owner is not None and self._belongs_to(housed, owner) for owner in owners)
+
+    def _constructed(self, body: ast.AST) -> ClassInfo | None:
+        """The class of models whose constructor a body is."""
+        info = self.program.function_of(body)
+        owner = info.cls if info is not None and info.name == "__init__" else None
+        found = self.flow.classes.get(owner.node) if owner is not None else None
+        return found if found is not None and is_module(Value("instance", found)) else None
+
+    def _belongs_to(self, housed: list[Value], owner: ClassInfo) -> bool:
+        """Whether an object of a class is a model with a variable, or a part of one; one without would be missing."""
+        made = [value for value in self._holders.instances if owner in value.ref.mro()]
+        return any(value in housed or any(model in self._holders.all_of(value) for model in housed) for value in made)
+
+    def of(self, value: Value) -> Home | None:
+        """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""
+        chosen = self._choose(self._variables.of(value), value)
+        return self._where_made(value) if chosen is None else self._placement.of(chosen, value)
+
+    # ---- models --------------------------------------------------------------------------------------------
+
+    def roots(self) -> list[Value]:
+        """Trained models, each replaced by the model that holds it as a part."""
+        trained = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
+        trained = {
+            value
+            for value in trained
+            if not (value.kind == "instance" and value.site is None and self._has_sited(value, sited))
+        }
+        roots: set[Value] = set()
+        for value in trained:
+            if value.kind == "attribute" or value.is_result:
+                continue
+            roots |= self._holders.outermost(value) or {value}
+        roots = self._without_parts(roots)
+        return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=made_at)
+
+    def _without_parts(self, roots: set[Value]) -> set[Value]:
+        """Without what a function makes that calls itself for each part, where who called it first has the whole."""
+        inner = {value for value in roots if self._is_made_part_by_part(value)}
+        outer = {value.ref for value in roots - inner}
+        return {value for value in roots if value not in inner or value.ref not in outer}
+
+    def _is_made_part_by_part(self, value: Value) -> bool:
+        located = self.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        return located is not None and self._part_by_part.is_run(located[0])
+
+    def _gives_parts_to(self, value: Value, roots: set[Value]) -> bool:
+        """Whether a model is made for a part that another one keeps, and dropped: ``base = Backbone().features``."""
+        made = self._calls_giving(value)
+        parts = [self._part_asked_for(call) for call in made]
+        if not parts or not all(parts):
+            return False
+        others = roots - {value}
+        return all(any(self._holders.all_of(part) & others for part in found) for found in parts)
+
+    def _calls_giving(self, value: Value) -> list[ast.Call]:
+        """The constructor's call, or the calls of the factory whose variable holds the model until it is returned."""
+        candidates = self._variables.of(value)
+        if not all(self._variables.only_returned(item) for item in candidates):
+            return []
+        infos = [self.program.function_of(item.body) for item in candidates]
+        if infos:
+            return [caller.call for info in infos if info is not None for caller in self.flow.callers(info)]
+        return [value.site] if isinstance(value.site, ast.Call) else []
+
+    def _part_asked_for(self, call: ast.Call) -> set[Value]:
+        """What is taken from a model that a call gives, if that is one attribute and nothing else."""
+        located = self.program.locate(call)
+        if located is None:
+            return set()
+        _, scope = located
+        parents = scope.module.parents
+        part = parents[call]
+        while isinstance(part, ast.Attribute) and part.attr in RETURNS_RECEIVER:
+            outer = parents[part]
+            if not (isinstance(outer, ast.Call) and outer.func is part):
+                return set()
+            part = parents[outer]
+        owner = parents[part]
+        if not isinstance(part, ast.Attribute) or (isinstance(owner, ast.Call) and owner.func is part):
+            return set()
+        return self.flow.values(part, scope)
+
+    @staticmethod
+    def _has_sited(value: Value, sited: set[object]) -> bool:
+        return any(value.ref is other or value.ref in other.mro() for other in sited)  # type: ignore[attr-defined]
+
+    # ---- variables -----------------------------------------------------------------------------------------
+
+    def _where_made(self, value: Value) -> Home | None:
+        """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``.
+
+        Or in a field of a record: ``Trainer(model=Net())`` of a dataclass, which assigns the field itself.
+        """
+        call = value.site
+        located = self.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or self.program.is_model_code(located[0]):
+            return None
+        body, scope = located
+        module = scope.module
+        parents = [parent for parent in module.ancestors(call) if not isinstance(parent, ast.stmt)]
+        is_listed = any(
+            isinstance(parent, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for parent in parents
+        )
+        statement = blocks.statement_of(module, call)
+        if isinstance(statement, ast.Return):
+            return None
+        expression: ast.expr = call
+        for parent in parents:
+            # ``Net().to(device)``: the model is prepared when it is where it belongs.
+            if isinstance(parent, ast.Attribute) and parent.attr in PLACING:
+                outer = module.parents[parent]
+                if isinstance(outer, ast.Call) and outer.func is parent:
+                    expression = outer
+                    continue
+            if parent is not expression:
+                break
+        if not is_listed and not self._is_field(expression, scope):
+            return None
+        return Home(
+            module,
+            scope,
+            body,
+            statement,
+            module.text(call),
+            (call, ""),
+            expression,
+            rebinds=False,
+            in_place=True,
+        )
+
+    def _is_field(self, expression: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is given to the constructor of a record."""
+        outer = scope.module.parents[expression]
+        if isinstance(outer, ast.keyword):
+            outer = scope.module.parents[outer]
+        if not isinstance(outer, ast.Call) or expression is outer.func:
+            return False
+        made = self.flow.values(outer.func, scope)
+        return bool(made) and all(
+            constructor_fields(value) and not (value.kind == "class" and is_module(Value("instance", value.ref)))
+            for value in made
+        )
+
+    def _parameter(self, value: Value) -> Home | None:
+        """The parameter that gets the model, where no variable holds it before: ``fit(Net(), loader)``.
+
+        Each call has a model of its own: that of the caller who is not part of the program, or what the argument makes.
+        """
+        for body, scope in self.program.bodies:
+            if not isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) or self.program.is_model_code(body):
+                continue
+            for name in (item.arg for item in arguments_of(body)):
+                if value in self.flow.cells.get((body, name), NOTHING).values and self._comes_with(body, name, value):
+                    item = HoldingVariable((body, name), name, scope.module, scope, body, [])
+                    return self._placement.of_parameter(item, value)
+        return None
+
+    def _comes_with(self, body: ast.AST, name: str, value: Value) -> bool:
+        """Whether each call of a function makes the model that the parameter gets, which nothing else has."""
+        info = self.flow.functions[body]
+        if value.is_given_model:
+            return value.site in set(arguments_of(info.node))
+        given = [info.argument(caller.call, name) for caller in self.flow.callers(info)]
+        return any(item is not None and _without_placing(item) is value.site for item in given)
+
+    def _choose(self, candidates: list[HoldingVariable], value: Value) -> HoldingVariable | None:
+        candidates = [
+            item
+            for item in candidates
+            if not self._variables.comes_too_late(item) and not self._part_by_part.is_run(item.body)
+        ]
+        # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
+        candidates = [
+            item for item in candidates if not self._trained_before.is_trained(value, item.assignments[0], item.module)
+        ]
+        if not candidates:
+            return None
+        if len(candidates) > 1:
+            candidates = [item for item in candidates if self._variables.is_read(item)] or candidates
+            candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
+            candidates = [item for item in candidates if not only_unwraps(item)] or candidates
+            candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+        order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
+
+        def score(item: HoldingVariable) -> tuple[int, int, int, int]:
+            optimizer_here = self._variables.optimizer_statement(item) is not None
+            placed_here = self._variables.places(item)
+            made_here = any(
+                value.site is not None and value.site in set(walk(statement)) for statement in item.assignments
+            )
+            returned = self._variables.only_returned(item)
+            return (
+                0 if optimizer_here else 1,
+                1 if returned else 0,
+                0 if placed_here or made_here else 1,
+                order.get(item.body, 0),
+            )
+
+        return min(candidates, key=score)
+
+    def _made_alike(
+        self, chosen: HoldingVariable, candidates: list[HoldingVariable], value: Value
+    ) -> list[HoldingVariable]:
+        """The variable, and others with a model of their own from the same factory, which an optimizer trains."""
+        others = [
+            item
+            for item in candidates
+            if item is not chosen
+            and self._variables.optimizer_statement(item) is not None
+            and not self._variables.comes_too_late(item)
+            and self._variables.makes_anew(item, value)
+        ]
+        return [chosen, *others] if others and self._variables.makes_anew(chosen, value) else [chosen]
+
+
+def _is_made_within(part: Value, whole: Value) -> bool:
+    """Whether the call that makes one model is an argument of the call that makes the other."""
+    if part.site is None or whole.site is None or part.site is whole.site:
+        return False
+    return whole.kind == "object" and any(node is part.site for node in walk(whole.site))
+
+
+def _without_placing(node: ast.expr) -> ast.expr:
+    """``Net()`` of ``Net().to(device)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
+        node = node.func.value
+    return node

@@ -1,0 +1,220 @@
+"""Behind which statement a model is complete, with its weights where they belong."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.model_homes.home import Home, made_at
+from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds
+from amp_rules.plan.step_conditions import may_be_none
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+from amp_rules.torch.wrappers import DATA_PARALLEL
+
+_INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
+
+
+class Placement:
+    """Says where the model of a variable is prepared."""
+
+    def __init__(self, program: Program, variables: Variables) -> None:
+        self.program = program
+        self.flow = program.flow
+        self._variables = variables
+
+    def of(self, item: HoldingVariable, value: Value) -> Home:
+        """Behind the last statement that makes the model complete, above its training."""
+        first = item.assignments[0]
+        suite = self._variables.common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if holds(statement, first))
+        limit = next(
+            (
+                index
+                for index, statement in enumerate(suite)
+                if index >= start and self.program.runs_backward(statement) and not holds(statement, first)
+            ),
+            len(suite),
+        )
+        last = start
+        for index in range(start, limit):
+            inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
+            if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
+                self._variables.is_placing(node, item.path) or self._initialises(node, item, value) for node in inner
+            ):
+                last = index
+        built = self._variables.optimizer_statement(item)
+        for index in range(last + 1, limit):
+            if built is None or any(holds(statement, built) for statement in suite[last : index + 1]):
+                break
+            if self._completes(suite[index], item):
+                last = index
+        fence = next(
+            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)),
+            None,
+        )
+        statement = suite[last]
+        inline = None
+        # What is asked for an attribute before is not None here.
+        is_optional = any(may_be_none(self.program, given) for given in item.assignments) and not any(
+            _asks_for_attribute(one, item.path) for one in suite[start + 1 : last + 1]
+        )
+        value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
+            value_node, item.scope
+        ):
+            assert isinstance(statement, ast.Assign)
+            single = statement.lineno == statement.end_lineno
+            if single and exact_path(statement.targets[0]) == item.path and last == start and not is_optional:
+                inline = value_node
+        return Home(
+            item.module,
+            item.scope,
+            item.body,
+            statement,
+            item.path,
+            item.key,
+            inline,
+            rebinds=fence is None,
+            made=made_at(value),
+            is_optional=is_optional,
+        )
+
+    def of_parameter(self, item: HoldingVariable, value: Value) -> Home | None:
+        """Behind what places the model or sets its weights in the function, else before its first use."""
+        suite: list[ast.stmt] = item.body.body  # type: ignore[attr-defined]
+        limit = next((i for i, part in enumerate(suite) if self.program.runs_backward(part)), len(suite))
+        used = [i for i, part in enumerate(suite) if blocks.touches({item.path}, blocks.reads(part))]
+        placed = [
+            i
+            for i, part in enumerate(suite[:limit])
+            if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            and any(
+                self._variables.is_placing(node, item.path) or self._initialises(node, item, value)
+                for node in walk(part)
+                if isinstance(node, ast.stmt)
+            )
+        ]
+        if not used or used[0] > limit:
+            return None
+        last = placed[-1] if placed else used[0]
+        return Home(
+            item.module,
+            item.scope,
+            item.body,
+            suite[last],
+            item.path,
+            item.key,
+            inline=None,
+            rebinds=not any(self._leaks(part, item.path) for part in suite[:last]),
+            made=made_at(value),
+            before=not placed,
+        )
+
+    def _initialises(self, statement: ast.stmt, item: HoldingVariable, value: Value) -> bool:
+        """Whether a call sets weights of a part of the model, or of the model under another name."""
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return False
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _INITIALISING:
+            part: ast.expr = call.func.value
+        elif call.args and any(name.startswith("torch.nn.init.") for name in self.program.names(call.func, item.scope)):
+            part = call.args[0]
+        else:
+            return False
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            if value in self.flow.values(part, item.scope):
+                return True
+            part = part.value
+        return isinstance(part, ast.Name) and value in self.flow.values(part, item.scope)
+
+    def _completes(self, statement: ast.stmt, item: HoldingVariable) -> bool:
+        """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return False
+        nodes = list(blocks.walk_own(statement))
+        if any(path.startswith(f"{item.path}.") for path in blocks.writes(statement)):
+            return True
+        if blocks.touches({item.path}, blocks.reads(statement)) and any(_freezes(node) for node in nodes):
+            return True
+        for call in nodes:
+            if not isinstance(call, ast.Call) or not any(blocks.path_of(given) == item.path for given in call.args):
+                continue
+            for info in self.flow.callees(call):
+                inner = self.program.nodes_of(info.node)
+                if any(_freezes(node) or _loads(node, info.parameters) for node in inner):
+                    return True
+        return False
+
+    def _is_parallel(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether the expression is a ``DataParallel``, which another rewrite takes out."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            return False
+        return bool(self.program.names(node.func, scope) & DATA_PARALLEL)
+
+    def _leaks(self, statement: ast.stmt, path: str) -> bool:
+        """Whether the statement keeps the model elsewhere: in a list, an attribute, another object."""
+        for node in blocks.walk_own(statement):
+            if isinstance(node, ast.Call):
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if not any(exact_path(argument) == path for argument in arguments):
+                    continue
+                inner = [item for item in walk(statement) if isinstance(item, ast.stmt) and node in set(walk(item))]
+                if any(self._variables.is_placing(item, path) for item in inner):
+                    continue
+                if self._only_uses(node, path):
+                    continue
+                # A library's function that gives nothing back (``print``) keeps nothing either.
+                if self.flow.callees(node) or not any(isinstance(item, ast.Expr) for item in inner):
+                    return True
+            elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+                parts = node.values if isinstance(node, ast.Dict) else node.elts
+                if any(part is not None and exact_path(part) == path for part in parts):
+                    if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+                        return True
+        return False
+
+    def _only_uses(self, call: ast.Call, path: str) -> bool:
+        """Whether the functions of the project that get the model ask it for things, and keep it nowhere."""
+        callees = self.flow.callees(call)
+        for info in callees:
+            given = {name for name, argument in info.bound(call) if blocks.path_of(argument) == path}
+            if not given or info.name == "__init__" or info.yields:
+                return False
+            for node in walk(info.node):
+                if isinstance(node, ast.Name) and node.id in given:
+                    if not isinstance(info.module.module.parents.get(node), ast.Attribute):
+                        return False
+        return bool(callees)
+
+
+def _freezes(node: ast.AST) -> bool:
+    """``param.requires_grad = False``, ``module.requires_grad_(False)``."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Attribute) and target.attr == "requires_grad" for target in node.targets)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_"
+
+
+def _loads(node: ast.AST, names: Collection[str]) -> bool:
+    """``model.load_state_dict(...)`` for one of the names."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "load_state_dict"
+        and blocks.path_of(node.func.value) in names
+    )
+
+
+def _asks_for_attribute(statement: ast.stmt, path: str) -> bool:
+    """``model.to(device)``: whether running the statement is sure to fail where the variable is None."""
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    while isinstance(call, ast.Call | ast.Attribute):
+        if isinstance(call, ast.Attribute) and blocks.path_of(call.value) == path:
+            return True
+        call = call.func if isinstance(call, ast.Call) else call.value
+    return False

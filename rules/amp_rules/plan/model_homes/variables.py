@@ -1,0 +1,328 @@
+"""The variables that hold a model, and what a program does with each."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeGuard
+
+from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Cell, Value
+from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import PUTS_PART, TELLS_OF_MODEL
+
+PLACING = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "half",
+        "apply",
+        "load_state_dict",
+        "init_weights",
+        "reset_parameters",
+        "npu",
+        "requires_grad_",
+        "initialize",
+        "load_weights",
+        "share_memory",
+        "weight_init",
+        "init_parameters",
+    ]
+)
+"""Methods of a model that move it or set its weights."""
+
+NOTHING = Cell()
+
+
+@dataclass
+class HoldingVariable:
+    """A variable that holds a model in one body, with the assignments that give it one."""
+
+    key: CellKey
+    path: str
+    module: Module
+    scope: Scope
+    body: ast.AST
+    assignments: list[ast.stmt]
+
+
+class Variables:
+    """Finds the variables that hold a model."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.flow = program.flow
+
+    def of(self, value: Value) -> list[HoldingVariable]:
+        """The variables that a model may be prepared through."""
+        found: dict[tuple[CellKey, ast.AST], HoldingVariable] = {}
+        for node, path, key, body, scope in self.given.get(value, ()):
+            entry = found.setdefault((key, body), HoldingVariable(key, path, scope.module, scope, body, []))
+            entry.assignments.append(blocks.statement_of(scope.module, node))
+        found = {key: item for key, item in found.items() if not self._only_builds(item)}
+        for entry in found.values():
+            # Where the variable holds None until a condition makes the model, the model is made under that condition.
+            entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
+        return list(found.values())
+
+    @cached_property
+    def given(self) -> dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]]:
+        """The assignments that may give a variable a model, by what the variable holds: gone through once for all."""
+        found: dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]] = {}
+        for node, body, scope in self.program.nodes():
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target, given in (pair for item in targets for pair in blocks.unpacked(item, node.value)):
+                path = exact_path(target)
+                if path is None or _is_no_model(given):
+                    continue
+                key = self._key(target, scope)
+                if key is None:
+                    continue
+                for value in self.flow.values(blocks.reading(target), scope):
+                    found.setdefault(value, []).append((node, path, key, body, scope))
+        return found
+
+    def _only_builds(self, item: HoldingVariable) -> bool:
+        """Whether a class of models makes a part there and trains none, as one that fits a head does."""
+        return self.program.is_model_code(item.body) and (
+            "." in item.path or item.path.endswith("]") or self.optimizer_statement(item) is None
+        )
+
+    def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
+        """The cell that a variable stands for, an item of a dictionary of models included."""
+        if isinstance(target, ast.Subscript):
+            key = self.flow.key(target.value, scope)
+            return ((key, "item"), exact_path(target) or "") if key is not None else None
+        return self.flow.key(target, scope)
+
+    def makes_anew(self, item: HoldingVariable, value: Value) -> bool:
+        """Whether the variable gets its model of a function that makes one in each call."""
+        located = self.program.locate(value.site) if value.site is not None else None
+        calls = [getattr(statement, "value", None) for statement in item.assignments]
+        made = [call for call in calls if isinstance(call, ast.Call) and call is not value.site]
+        return located is not None and located[0] in self.program.called_from(made)
+
+    def is_read(self, item: HoldingVariable) -> bool:
+        """Whether anything reads the variable: ``_, name = make()`` throws a model away."""
+        name = item.path.rpartition(".")[2]
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                own = node.id if isinstance(node, ast.Name) else node.attr
+                if own == name and self.flow.key(node, scope) in (item.key, None):
+                    return True
+        return isinstance(item.key[0], tuple)  # an item of a container, which is read as a whole
+
+    def only_tells(self, item: HoldingVariable) -> bool:
+        """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""
+        owner, _, name = item.path.rpartition(".")
+        given = {argument.arg for argument in arguments_of(item.body)} if is_function(item.body) else set()
+        if not owner or not all(_assigned_name(statement) in given for statement in item.assignments):
+            return False
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+                parent = scope.module.parents[node]
+                told = isinstance(parent, ast.Attribute) and parent.attr in TELLS_OF_MODEL
+                if not told and self.flow.key(node, scope) in (item.key, None):
+                    return False
+        return True
+
+    def comes_too_late(self, item: HoldingVariable) -> bool:
+        """Whether the training is over when the variable gets its model."""
+        first = item.assignments[0]
+        suite = self.common_suite(item)
+        start = next(index for index, statement in enumerate(suite) if holds(statement, first))
+        return self.program.runs_backward(first) or (
+            any(self.program.runs_backward(statement) for statement in suite[:start])
+            and not any(self.program.runs_backward(statement) for statement in suite[start + 1 :])
+        )
+
+    def only_returned(self, item: HoldingVariable) -> bool:
+        """Whether the variable belongs to a factory that returns the model, and does not train it."""
+        info = self.program.function_of(item.body)
+        if info is None or "." in item.path or any(map(self.program.runs_backward, self._own_statements(item))):
+            return False
+        return any(item.path in blocks.reads(value) for value in info.returns)
+
+    def turns(self, item: HoldingVariable) -> list[HoldingVariable]:
+        """The assignments by model, where a variable gets another one after the first was trained."""
+        return [turn for branch in self._by_branch(item) for turn in self._turns_of(branch)]
+
+    def _by_branch(self, item: HoldingVariable) -> list[HoldingVariable]:
+        """One for each branch of a condition, where the branches make their models and train them themselves."""
+        around = [statement for statement in self.common_suite(item) if holds(statement, item.assignments[0])]
+        if len(item.assignments) < 2 or not any(map(self.program.runs_backward, around)):
+            return [item]
+        branches: list[list[ast.stmt]] = []
+        for given in item.assignments:
+            own = next((b for b in branches if not blocks.exclude_each_other(item.module, b[0], given)), None)
+            if own is None:
+                branches.append([given])
+            else:
+                own.append(given)
+        return [replace(item, assignments=branch) for branch in branches]
+
+    def _turns_of(self, item: HoldingVariable) -> list[HoldingVariable]:
+        turns: list[list[ast.stmt]] = []
+        trained = True
+        for statement in self.common_suite(item):
+            inside = [given for given in item.assignments if holds(statement, given)]
+            if inside:
+                if trained and (not turns or any(self._is_new(given, item) for given in inside)):
+                    turns.append([])
+                turns[-1].extend(inside)
+                # A loop or a branch may make its model and train it.
+                trained = statement not in inside and self.program.runs_backward(statement)
+            elif turns and self.program.runs_backward(statement):
+                trained = True
+        return [replace(item, assignments=turn) for turn in turns]
+
+    def _is_new(self, statement: ast.stmt, item: HoldingVariable) -> bool:
+        """Whether a model is assigned that the variable did not hold."""
+        source = getattr(statement, "value", None)
+        if not isinstance(source, ast.expr) or item.path in blocks.reads(source):
+            return False
+        return bool(self.program.roles.modules(source, item.scope))
+
+    def places(self, item: HoldingVariable) -> bool:
+        """Whether the body of the variable moves its model or sets its weights."""
+        return any(self.is_placing(statement, item.path) for statement in self._own_statements(item))
+
+    def _own_statements(self, item: HoldingVariable) -> list[ast.stmt]:
+        return [node for node in self.program.nodes_of(item.body) if isinstance(node, ast.stmt)]
+
+    def is_placing(self, statement: ast.stmt, path: str) -> bool:
+        """Whether a simple statement moves the model, sets its weights, adds a part, or assigns the variable."""
+        if isinstance(statement, ast.Assign):
+            if any(path in _flat_paths(target) for target in statement.targets):
+                return True
+        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            return False
+        call = statement.value
+        if isinstance(call.func, ast.Attribute) and exact_path(call.func.value) == path:
+            if call.func.attr in PLACING or call.func.attr in PUTS_PART:
+                return True
+        # ``init_weights(model)``: a function that is given nothing but the model.
+        return (
+            len(call.args) == 1
+            and not call.keywords
+            and exact_path(call.args[0]) == path
+            and isinstance(call.func, (ast.Name, ast.Attribute))
+            and "init" in (call.func.id if isinstance(call.func, ast.Name) else call.func.attr).lower()
+        )
+
+    def optimizer_statement(self, item: HoldingVariable) -> ast.stmt | None:
+        """The first statement of the body that builds an optimizer from the variable's parameters.
+
+        A factory that returns model and optimizer may sort the parameters into groups first.
+        """
+        indirect = None
+        for node in self.program.nodes_of(item.body):
+            if not isinstance(node, ast.Call):
+                continue
+            models = self.program.models_of_optimizer(node) if self.makes_optimizer(node, item.scope) else set()
+            if models and any(path == item.path or path.startswith(item.path + ".") for path in blocks.reads(node)):
+                return blocks.statement_of(item.module, node)
+            if indirect is None and models & self.flow.cells.get(item.key, NOTHING).values:
+                indirect = blocks.statement_of(item.module, node)
+        return indirect if indirect is not None and self.only_returned(item) else None
+
+    def makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call gives an optimizer that it makes itself."""
+        return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))
+
+    def common_suite(self, item: HoldingVariable) -> tuple[ast.stmt, ...]:
+        """The innermost suite that holds every assignment of the variable in its body."""
+        chains = []
+        for statement in item.assignments:
+            chain = [blocks.place(item.module, statement).suite]
+            for parent in blocks.enclosing(item.module, statement):
+                chain.append(blocks.place(item.module, parent).suite)
+            chains.append(chain)
+        for suite in chains[0]:
+            if all(any(other and other[0] is suite[0] for other in chain) for chain in chains):
+                return suite
+        return chains[0][-1]
+
+
+def only_unwraps(item: HoldingVariable) -> bool:
+    """Whether a function takes the wrapper off the model that it is given: ``model = model.module``."""
+    values = [getattr(statement, "value", None) for statement in item.assignments]
+    return all((blocks.path_of(value) or "").startswith(f"{item.path}.") for value in values if value is not None)
+
+
+def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
+    """Whether a variable is another name for a model that runs by its own: ``bare = model``, ``bare = model.module``.
+
+    It is asked for parameters and weights alone, while the script may wrap what the other one holds.
+    """
+    paths = {other.path for other in others if other is not item and other.body is item.body}
+    values = [getattr(statement, "value", None) for statement in item.assignments]
+    if not all((blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None):
+        return False
+    uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
+    return all(_asks_of(item.module.parents[node]) for node in uses)
+
+
+def _is_read(node: ast.Name | ast.Attribute, item: HoldingVariable) -> bool:
+    return isinstance(node.ctx, ast.Load) and blocks.path_of(node) == item.path
+
+
+def _asks_of(parent: ast.AST) -> bool:
+    """Whether an attribute is asked for that runs no model."""
+    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *PLACING}
+
+
+def is_function(body: ast.AST) -> TypeGuard[FunctionNode]:
+    """Whether a body is that of a function with a name."""
+    return isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _assigned_name(statement: ast.stmt) -> str:
+    """``model`` of ``self.model = model``; empty for anything else."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _is_no_model(value: ast.expr) -> bool:
+    """Whether a variable gets a tensor, a number or a text, whatever else it may hold: ``far = far * scale``."""
+    if isinstance(value, ast.Constant):
+        return value.value is not None
+    return isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr))
+
+
+def _empties(statement: ast.stmt) -> bool:
+    """``model = None``."""
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _flat_paths(target: ast.expr) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return {path for element in target.elts for path in _flat_paths(element)}
+    path = exact_path(target)
+    return {path} if path is not None else set()
+
+
+def exact_path(node: ast.AST) -> str | None:
+    """``self.model``, and ``self.models["encoder"]`` for an item of its own; other items count as their whole."""
+    if isinstance(node, ast.Subscript):
+        base = blocks.path_of(node.value) if not isinstance(node.value, ast.Subscript) else None
+        is_item = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        return f'{base}["{node.slice.value}"]' if base is not None and is_item else None  # type: ignore[attr-defined]
+    return blocks.path_of(node)
+
+
+def holds(statement: ast.stmt, node: ast.AST) -> bool:
+    """Whether a node is a part of a statement."""
+    return any(child is node for child in walk(statement))
