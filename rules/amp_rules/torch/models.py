@@ -178,6 +178,9 @@ def is_network_of_library(name: str) -> bool:
     return name.startswith(_NETWORKS_OF_LIBRARIES) and not name.startswith(_UTILITIES_OF_NETWORKS)
 
 
+OF_PRETRAINED = frozenset({"config", "push_to_hub", "save_pretrained"})
+"""Attributes and methods of the networks of transformers that only tell of a model or save it."""
+
 TELLS_OF_MODEL = frozenset(
     [
         "buffers", "children", "eval", "modules", "named_buffers", "named_children", "named_modules",

@@ -15,7 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import PUTS_PART, TELLS_OF_MODEL
+from amp_rules.torch.models import OF_PRETRAINED, PUTS_PART, TELLS_OF_MODEL
 
 PLACING = frozenset(
     [
@@ -268,10 +268,26 @@ def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
     """
     paths = {other.path for other in others if other is not item and other.body is item.body}
     values = [getattr(statement, "value", None) for statement in item.assignments]
-    if not all((blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None):
+    is_beside = all(
+        (blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None
+    )
+    # An attribute is read by other methods, too.
+    if not is_beside and ("." in item.path or not all(map(_names_another, item.assignments))):
         return False
     uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
     return all(_asks_of(item.module.parents[node]) for node in uses)
+
+
+def _names_another(statement: ast.stmt) -> bool:
+    """Whether a variable gets what another one holds: ``model``, ``model.module if is_wrapped else model``."""
+    pending = [getattr(statement, "value", None)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, ast.IfExp):
+            pending += [value.body, value.orelse]
+        elif not isinstance(value, (ast.Name, ast.Attribute)):
+            return False
+    return True
 
 
 def _is_read(node: ast.Name | ast.Attribute, item: HoldingVariable) -> bool:
@@ -280,7 +296,7 @@ def _is_read(node: ast.Name | ast.Attribute, item: HoldingVariable) -> bool:
 
 def _asks_of(parent: ast.AST) -> bool:
     """Whether an attribute is asked for that runs no model."""
-    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *PLACING}
+    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *PLACING, *OF_PRETRAINED}
 
 
 def is_function(body: ast.AST) -> TypeGuard[FunctionNode]:
