@@ -220,19 +220,28 @@ def test_a_loader_is_prepared_where_it_is_taken_from_a_file_that_stays_as_it_is(
     assert "loader, other = get(list(range(8)))\n    loader = amp.prepare_loader(loader)\n" in change.after
 
 
-def test_models_kept_under_names_are_prepared_one_by_one(report_of) -> None:
-    make = """models = {}
+UNDER_NAMES = """models = {{}}
     models["a"] = Plain()
     models["b"] = Deep(width=1)
-    model = nn.Sequential(models["a"], models["b"])
+    {model}
     weights = []
     weights += list(models["a"].parameters())
     weights += list(models["b"].parameters())
     optimizer = torch.optim.Adam(weights)"""
-    report = report_of(make, "from nets import Deep, Plain", nets=NETS)
-    (change,) = report.changes
-    assert 'models["a"] = amp.prepare_model(Plain(), delay_allreduce=True)' in change.after
-    assert 'models["b"] = amp.prepare_model(Deep(width=1), delay_allreduce=True)' in change.after
+
+
+def test_models_kept_under_names_are_prepared_one_by_one(report_of) -> None:
+    make = UNDER_NAMES.format(model='model = lambda x: models["b"](models["a"](x))')
+    (change,) = report_of(make, "from nets import Deep, Plain", nets=NETS).changes
+    assert 'models["a"] = amp.prepare_model(Plain()' in change.after
+    assert 'models["b"] = amp.prepare_model(Deep(width=1)' in change.after
+
+
+def test_models_kept_under_names_are_prepared_with_the_chain_of_them(report_of) -> None:
+    make = UNDER_NAMES.format(model='model = nn.Sequential(models["a"], models["b"])')
+    (change,) = report_of(make, "from nets import Deep, Plain", nets=NETS).changes
+    assert 'model = amp.prepare_model(nn.Sequential(models["a"], models["b"])' in change.after
+    assert change.after.count("prepare_model") == 1
 
 
 def test_two_subclasses_that_make_the_same_attribute_both_prepare_it(report_of) -> None:
