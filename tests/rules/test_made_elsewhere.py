@@ -200,6 +200,13 @@ def test_a_model_made_elsewhere_is_prepared_in_the_script(report_of, make, impor
     assert f"model = amp.prepare_model({made})" in change.after
 
 
+def test_a_variable_that_held_many_functions_holds_the_model_too(report_of) -> None:
+    functions = "".join(f"def net{number}():\n    return nn.Linear(4, 1)\n" for number in range(50))
+    make = "model = nets.__dict__[args.arch]\n    model = model()"
+    report = report_of(make + SGD, "import nets", nets="from torch import nn\n" + functions)
+    assert (report.precision, report.distribution) == ("migrated", "migrated")
+
+
 def test_registries_of_one_class_do_not_share_their_entries(report_of) -> None:
     losses = "import registry\nfrom torch import nn\n@registry.LOSSES.register()\nclass Loss(nn.Module):\n    pass\n"
     nets = "import registry\n" + REGISTERED.format("()")

@@ -6,7 +6,7 @@ Bodies wait in the queue; of a body that is looked at again, only the statements
 from __future__ import annotations
 
 import ast
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from amp_rules.flow.cells import Mark, SlotKey, attribute_key, element_key, keys_key
@@ -15,7 +15,8 @@ from amp_rules.source.scopes import Scope
 
 _MAX_VALUES = 40
 """Values that a cell can hold. Variables hold one to three, tables of classes up to some dozen; what comes after that
-is left out. It ends what would grow for ever: ``x = x.next`` is another name of the library in each round."""
+is left out. It ends what would grow for ever: ``x = x.next`` is another name of the library in each round. A full cell
+has room for as many of another kind: ``net = nets.__dict__[name]`` can be any function, and ``net = net()`` a model."""
 
 
 class Store:
@@ -106,7 +107,9 @@ class Store:
         if cell is None:
             cell = self.cells[key] = self._made(key)
         fresh = (values if isinstance(values, set) else set(values)) - cell.values
-        if not fresh or len(cell.values) >= _MAX_VALUES:
+        if fresh and len(cell.values) >= _MAX_VALUES:
+            fresh = _fitting(cell, fresh)
+        if not fresh:
             return set()
         if not cell.values and key[0].__class__ is ast.ClassDef:
             self._name_attribute(key)
@@ -200,3 +203,9 @@ class Store:
         """Keep everything as it is."""
         self._current = None
         self.frozen = True
+
+
+def _fitting(cell: Cell, values: set[Value]) -> set[Value]:
+    """Those of new values that a full cell has room for."""
+    held = Counter(value.kind for value in cell.values)
+    return {value for value in values if held[value.kind] < _MAX_VALUES}

@@ -54,6 +54,8 @@ class WholeLengths:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
         self._known: dict[CellKey, Count] = {}
+        # By function, and the item of the tuple that it gives back; None for the whole.
+        self._returned: dict[tuple[ast.AST, int | None], Count] = {}
         self._listed: set[CellKey] = set()
         # Names are given to each other in many ways: each is asked for once.
         self._asked: dict[tuple[ast.expr, Scope], bool] = {}
@@ -79,6 +81,8 @@ class WholeLengths:
             return self.count(node.body, scope) or self.count(node.orelse, scope)
         if isinstance(node, ast.Call) and node.args and self.keeps(node, scope):
             return next(filter(None, (self.count(item, scope) for item in node.args)), None)
+        if isinstance(node, ast.Call):
+            return self._of_functions(node)
         if isinstance(node, ast.DictComp):
             return self.count(node.value, scope)
         if isinstance(node, ast.Dict):
@@ -233,6 +237,11 @@ class WholeLengths:
                 return "steps" if self.is_batch_size(node.right, scope) else "unknown"
             return left
         return left or self.count(node.right, scope) if isinstance(node.op, (ast.Mult, ast.Add, ast.Sub)) else None
+
+    def _of_functions(self, call: ast.Call, item: int | None = None) -> Count | None:
+        """What the functions of the project that a call runs give back, or an item of it; None where they differ."""
+        found = {self._returned.get((info.node, item)) for info in self.program.flow.callees(call)}
+        return found.pop() if len(found) == 1 else None
 
     def _is_data(self, node: ast.expr, scope: Scope) -> bool:
         known = self._asked.get((node, scope))
@@ -419,11 +428,35 @@ class WholeLengths:
         self._note_splits()
         self._note_slices()
         for _ in range(_MAX_ROUNDS):
-            before = len(self._known)
-            for node, _, scope in self.program.nodes():
+            before = len(self._known) + len(self._returned)
+            for node, body, scope in self.program.nodes():
                 self._follow(node, scope)
-            if len(self._known) == before:
+                if isinstance(node, ast.Return):
+                    self._note_returned(body, scope)
+            if len(self._known) + len(self._returned) == before:
                 return
+
+    def _note_returned(self, function: ast.AST, scope: Scope) -> None:
+        """``return sizes``: what all that a function gives back counts, or the same item of all.
+
+        Not of a function that several calls give something: it may measure the data for one, a loader for another.
+        """
+        info = self.program.function_of(function)
+        if (
+            info is None
+            or info.yields
+            or (set(info.parameters) - {info.receiver} and len(self.program.flow.callers(info)) > 1)
+        ):
+            return
+        returns = info.returns
+        items = {len(node.elts) if isinstance(node, ast.Tuple) else None for node in returns}
+        size = items.pop() if len(items) == 1 else None
+        for index in (None,) if size is None else range(size):
+            parts = [node if index is None else node.elts[index] for node in returns]  # type: ignore[attr-defined]
+            counts = {self.count(part, scope) for part in parts}
+            count = counts.pop() if len(counts) == 1 else None
+            if count is not None:
+                self._returned.setdefault((function, index), count)
 
     def _follow(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -442,7 +475,13 @@ class WholeLengths:
             for one, other in zip(target.elts, value.elts, strict=True):
                 self._assign(one, other, scope)
             return
-        count = self.count(value, scope)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
+            for index, one in enumerate(target.elts):
+                self._set(one, self._of_functions(value, index), scope)
+            return
+        self._set(target, self.count(value, scope), scope)
+
+    def _set(self, target: ast.expr, count: Count | None, scope: Scope) -> None:
         owner = target.value if isinstance(target, ast.Subscript) else target
         key = self.program.flow.key(blocks.reading(owner), scope) if count is not None else None
         if count is not None and key is not None and key not in self._counters:

@@ -286,10 +286,25 @@ class Loaders:
                 continue
             scope = self.program.flow.scopes[info.node]
             further = way.to(info.node, _FETCHING)
-            for item in self.program.nodes_of(info.node):
-                if isinstance(item, ast.Assign) and any("." in path for path in blocks.writes(item)):
-                    site = Site(info.module.module, scope, info.node, item.value)
-                    yield from self.taken(item.value, site, further)
+            assigned = [item for item in self.program.nodes_of(info.node) if isinstance(item, ast.Assign)]
+            for item in assigned:
+                site = Site(info.module.module, scope, info.node, item.value)
+                uses = list(self.taken(item.value, site, further))
+                if uses and self._keeps(item, assigned):
+                    yield from uses
+
+    def _keeps(self, statement: ast.Assign, assigned: list[ast.Assign]) -> bool:
+        """Whether a method keeps what it assigns here, or a part of it: ``self.x, self.y = batch``.
+
+        What the model makes of a batch is no part of it.
+        """
+        held: set[str] = set()
+        added = set(blocks.writes(statement))
+        while not added <= held:
+            held |= added
+            parts = [item for item in assigned if held & blocks.reads(item.value)]
+            added = {path for item in parts if not self.program.runs_model(item.value) for path in blocks.writes(item)}
+        return any("." in path for path in held)
 
     def _in_wrapper(self, value: Value, way: Way) -> Iterator[LoaderUse]:
         """Loaders that an object of the project iterates when it is iterated itself."""

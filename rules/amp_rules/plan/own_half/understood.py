@@ -74,8 +74,9 @@ def _conversions(program: Program, helpers: Helpers) -> Iterator[Place]:
             if call.args and is_trained and not (helpers.is_own(body, scope) or _only_evaluates(program, body)):
                 yield Place(call, scope)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "half" and not (call.args or call.keywords):
-            # A parameter of a helper that is no model's own is half in the helper alone.
-            models = program.roles.modules(call.func.value, scope)
+            # A parameter of a helper that is no model's own is half in the helper alone. What a library makes is known
+            # by its value: ``Bert.from_pretrained(name)``.
+            models = program.roles.modules(call.func.value, scope) | program.flow.values(call.func.value, scope)
             if is_copied(program, call.func.value, scope):
                 continue
             if _is_one_of(models, trained) and not helpers.is_own(body, scope):

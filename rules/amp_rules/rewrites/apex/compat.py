@@ -43,10 +43,11 @@ from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
-from amp_rules.source.resolver import imported, root_of
+from amp_rules.source.resolver import Reference, imported, root_of
 from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import apex as api
+from amp_rules.torch.apex_names import DROPIN_NAMES
 from amp_rules.torch.canonical_names import canonical
 
 _LINE = 88  # black's: an import that it would leave on one line stays there
@@ -112,6 +113,8 @@ def _stays(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> bool:
 def _check_uses(file: ApexFile) -> None:
     """``amp.lists``: the import finds its package in the runtime, and that has no such part."""
     for use in file.references.uses:
+        if _asks_for_name(file, use):
+            continue
         roots = file.references.targets(root_of(use.node))
         # The path as it is written too: another path to the same function may lead through a module that is not there.
         path = ast.unparse(use.node).partition(".")[2]
@@ -122,6 +125,20 @@ def _check_uses(file: ApexFile) -> None:
         if missing is not None and imported_whole:
             raise file.not_understood(use.node, f"the runtime has no `{missing}`")
     _check_state(file)
+
+
+def _asks_for_name(file: ApexFile, use: Reference) -> bool:
+    """``"state_dict" in amp.__dict__``, of a name that the runtime's module has as Apex's has it."""
+    module, _, last = use.target.rpartition(".")
+    if last != "__dict__" or module not in api.DROPIN_MODULES:
+        return False
+    parent = file.module.parents[use.node]
+    if not (
+        isinstance(parent, ast.Compare) and len(parent.ops) == 1 and isinstance(parent.ops[0], (ast.In, ast.NotIn))
+    ):
+        return False
+    name = parent.left.value if isinstance(parent.left, ast.Constant) else None
+    return isinstance(name, str) and f"{module}.{name}" in DROPIN_NAMES
 
 
 def _check_state(file: ApexFile) -> None:
