@@ -47,6 +47,19 @@ def test_a_half_loss_is_scaled_in_float32() -> None:
         amp.scaler.scale("loss")
 
 
+def test_a_number_stays_one_so_that_a_step_without_a_loss_ends_as_it_did() -> None:
+    model, optimizer = small()
+    for number in (0, 0.0):
+        with pytest.raises(AttributeError, match="backward"):
+            amp.scaler.scale(number).backward()
+    assert amp.scaler.scale(0) == 0
+    before = model.weight.detach().clone()
+    backward(model)
+    amp.scaler.step(optimizer)
+    amp.scaler.update()
+    assert torch.allclose(model.weight, before - 0.1) and amp.scaler.get_scale() == 65536.0
+
+
 @pytest.mark.parametrize("value", [INF, float("nan")])
 @pytest.mark.parametrize("unscale", [True, False])
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])

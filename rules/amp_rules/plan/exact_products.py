@@ -19,6 +19,7 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
+from amp_rules.plan.made_of_data import is_made_of_data, is_of_tensors
 from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program, Site
@@ -28,14 +29,15 @@ from amp_rules.source.text import SourceError
 from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
 Need = Literal[
-    "itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "variance", "loss"
+    "itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "variance", "loss", "data"
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a place that an image is sampled at, a matrix that is decomposed, or what is divided by; ``square`` is of
 elements, and is summed; ``area`` is of boxes, whose overlap is divided by their union. ``theta`` is no product: the
 transform that ``affine_grid`` multiplies its grid by; a ``variance`` is the difference between a convolution of squares
-and the square of a convolution; the mean of a ``loss`` is what is trained on."""
-_WEAK: frozenset[Need] = frozenset({"itself", "loss"})
+and the square of a convolution; the mean of a ``loss`` is what is trained on.
+``data`` has met no model yet, and was exact without a region."""
+_WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
 _SHAPING = frozenset(
@@ -71,7 +73,9 @@ def exact_products(program: Program, precision: Precision, options: Options) -> 
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
     for site, need in places.found(_judged):
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
-        if need != "loss" or places.is_of_loss(site):
+        if need in ("loss", "data") and not places.is_of_loss(site):
+            continue
+        if need != "data" or (is_of_tensors(program, site) and is_made_of_data(program, site)):
             yield site, need
 
 
@@ -164,6 +168,8 @@ class _Products(Check):
             self._keep_whole(op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
+        elif self._place(op, frame) not in self.found:
+            self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
     def _keep_whole(self, op: Value, frame: Frame) -> None:
         """``a @ b @ inverse``: what is rounded before or after is multiplied by what is large in the inverse."""
@@ -215,7 +221,10 @@ class _Products(Check):
 
     def _note(self, need: Need, op: Value, frame: Frame) -> None:
         place = self._place(op, frame)
-        if place is not None and (need not in _WEAK or place not in self.found):
+        if place is None:
+            return
+        known = self.found.get(place)
+        if known is None or known.what == "data" or need not in _WEAK:
             is_certain = op.op in MATRIX_PRODUCTS | _CONVOLUTIONS or made_by_product(op)
             self.found[place] = HalfPlace(need, is_certain, parameters_of(op, frame.module))
 

@@ -12,6 +12,8 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
+_ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+
 
 def at(module: Module, node: ast.AST) -> str:
     """A piece of code and its line, for the report."""
@@ -41,7 +43,7 @@ class Outputs:
                 continue
             outputs = {path for target in statement.targets for path in _elements(target)}
             outputs |= self._items(statement, call)
-            unread = self._unread_output(call, statement)
+            unread = self._unread_output(call, statement) or self._read_at_times(call, statement)
             if unread:
                 return unread
             picked = self._picked_loss(call, statement)
@@ -85,6 +87,39 @@ class Outputs:
                 if isinstance(element, ast.Name) and element.id not in read and self._made_apart(call, index):
                     return f"{at(call.module, element)}, which a part of the model makes, enters no loss"
         return ""
+
+    def _read_at_times(self, call: Site, statement: ast.Assign) -> str:
+        """An output that the loss is made of under a condition only: ``if args.task > 0: old = out``.
+
+        An option that never holds is no better: what makes the output gets no gradient in any step.
+        """
+        entering = self._entering(call)
+        for element in (item for target in statement.targets if isinstance(target, ast.Tuple) for item in target.elts):
+            reads = [node for node in entering if isinstance(element, ast.Name) and node.id == element.id]
+            reads = [node for node in reads if statement.lineno < node.lineno]
+            tests = [test for node in reads if (test := _test_above(node, reads, call)) is not None]
+            if tests and len(tests) == len(reads):
+                return f"{at(call.module, tests[0])} decides which outputs of the model enter the loss"
+        return ""
+
+    def _entering(self, call: Site) -> list[ast.Name]:
+        """The reads, in the body of the call, of what the loss there is made of, or what the body returns."""
+        nodes = list(self._program.nodes_of(call.body))
+        backwards = [site for site in self._precision.backwards if site.body is call.body]
+        ends = {site.statement for site in backwards} if backwards else {n for n in nodes if isinstance(n, ast.Return)}
+        made = {path for site in backwards for path in blocks.reads(site.loss)}
+        made |= {path for end in ends if not backwards for path in blocks.reads(end)}
+        written = [(blocks.writes(node), node) for node in nodes if isinstance(node, (*_ASSIGNING, ast.Expr))]
+        before: set[str] = set()
+        while made != before:
+            before = made
+            made = made.union(*(blocks.reads(node) for paths, node in written if paths & before))
+        reads = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        return [
+            node
+            for node in reads
+            if (around := blocks.statement_of(call.module, node)) in ends or blocks.writes(around) & made
+        ]
 
     def _picked_loss(self, call: Site, statement: ast.Assign) -> ast.Subscript | None:
         """``losses[step % 2]``, where the list is written out."""
@@ -153,6 +188,23 @@ class Outputs:
         names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
         items = (item for part in blocks.own_parts(call.body) for item in _reads(part))
         return {item for item in items if "|" in item and item.partition("|")[0] in names}
+
+
+def _test_above(read: ast.Name, others: list[ast.Name], call: Site) -> ast.expr | None:
+    """The condition that a read stands under, below the model's call, where the other branch has no such read."""
+    around = set(blocks.enclosing(call.module, call.node))
+    below: ast.AST = read
+    for parent in call.module.ancestors(read):
+        if parent in around or parent is call.body:
+            return None
+        if isinstance(parent, (ast.If, ast.IfExp)) and below is not parent.test:
+            within = set(walk(parent)) - set(walk(parent.test)) - set(walk(below))
+            if isinstance(parent, ast.If):
+                within = {item for item in others if blocks.choice_between(call.module, read, item) is parent}
+            if within.isdisjoint(others):
+                return parent.test
+        below = parent
+    return None
 
 
 def _reads(node: ast.AST) -> set[str]:

@@ -112,6 +112,7 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
 def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
     """Yield the conditions such as ``step % 500 == 0`` of a loop on which more depends than what is shown."""
     of_epoch: dict[str, ast.expr] = {}
+    from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
     for node in loop.inner:
         # The end of an accumulation is meant in steps.
@@ -125,15 +126,40 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
                 continue
             within = read <= loop.of_epoch
             if _does_more(program, node, loop.scope, within=within):
-                (of_epoch if within else of_all).setdefault(loop.module.text(part), part)
+                begins = within and _holds_at_first(loop, part)
+                (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
     for found, text in (
         (of_all, f"{_LESS}: this code runs less often"),
+        (from_first, f"{_LESS}: this code runs less often"),
         (of_epoch, f"{_LESS}: this code runs less often, and never if an epoch has too few steps"),
     ):
         if found:
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
             yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+
+
+def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
+    """Whether ``step % 100 == 0`` is asked, of a counter that ``enumerate`` begins at 0: it holds in every epoch."""
+    asked = loop.module.parents.get(rest)
+    if not (isinstance(asked, ast.Compare) and asked.left is rest and isinstance(asked.ops[0], ast.Eq)):
+        return False
+    head = loop.loop
+    if ast.unparse(asked.comparators[0]) != "0" or len(asked.ops) > 1 or not isinstance(head, ast.For):
+        return False
+    if not isinstance(loop.module.parents.get(asked), ast.If):
+        return False  # another condition beside it may not hold then
+    first = head.target.elts[0] if isinstance(head.target, ast.Tuple) else None
+    return (
+        isinstance(first, ast.Name)
+        and isinstance(rest.left, ast.Name)
+        and rest.left.id == first.id
+        and isinstance(head.iter, ast.Call)
+        and isinstance(head.iter.func, ast.Name)
+        and head.iter.func.id == "enumerate"
+        and len(head.iter.args) == 1
+        and not head.iter.keywords
+    )
 
 
 def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) -> bool:

@@ -190,7 +190,8 @@ class Scaler(torch.amp.GradScaler):
 
         Args:
             outputs: a floating tensor of any shape, or a list, tuple or other iterable of them. Half losses become
-                float32, because the scaled value does not fit in them.
+                float32, because the scaled value does not fit in them. A plain number is given back as it is: no loss
+                was computed, and ``.backward()`` says so as it does without a scaler.
             loss_id: which of the ``num_losses`` of ``amp.init`` it is, from 0.
 
         Raises:
@@ -198,7 +199,7 @@ class Scaler(torch.amp.GradScaler):
             ValueError: there is no such loss.
         """
         self._require_loss(loss_id)
-        if self._in_closure:
+        if self._in_closure or isinstance(outputs, (int, float)):
             return shadow.weigh(outputs)
         if self._skips.observer is not None:
             self._skips.observer.see_loss(outputs)

@@ -6,7 +6,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
 (`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
 summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, convolutions of which a local variance is
-made (`conv(x * x) - conv(x) ** 2`, as in SSIM), and products whose mean is the loss. A product with an inverse,
+made (`conv(x * x) - conv(x) ** 2`, as in SSIM), products whose mean is the loss, and products of data that no model has
+had yet, such as the rays of a camera. A product with an inverse,
 `a @ b @ inverse @ c`, is kept whole, and so is what its result is multiplied with in the same function.
 
 ## Why
@@ -53,6 +54,7 @@ _WHY: dict[Need, str] = {
     "theta": "half has too few digits for places in an image",
     "variance": "a variance is a small difference of large means",
     "loss": "a mean of it, as a loss is, would be half",
+    "data": "it is made of data alone, which no model has rounded",
 }
 
 
