@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
@@ -12,6 +12,7 @@ from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
+from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own
 from amp_rules.plan.worker_functions import training_workers, workers
 from amp_rules.roles.steps import Program
@@ -64,6 +65,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
         lacking = _lacking(program, name)
         if lacking is not None:
             message, by_hand = lacking
+            joining = next(iter(program.calls_to(JOINS)), None)
+            module, node = (joining.module, joining.node) if joining is not None else (module, node)
             # Without its set-up, what uses it (``model.module``, ``if rank == 0:``) stops a script; others may need it.
             elsewhere = "" if module is program.entry else ", unless other scripts need it"
             anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
@@ -96,12 +99,12 @@ def guarded_uses(program: Program) -> list[Use]:
     found = [
         Use(module, node, name)
         for module, node, name in uses(program, OWN_DISTRIBUTION)
-        if blocks.body_of(module, node) not in idle and not _is_idle(program, node, module)
+        if blocks.body_of(module, node) not in idle and not is_idle(program, node, module)
     ]
     names = {use.name for use in found}
     if names <= ASKS_RANK or names & JOINS or first_use(program, JOINS_PROCESSES):
         return []
-    mentions = _mentioned(program, idle)
+    mentions = mentioned(program, idle)
     if any(word in mention for word in JOINING_WORDS for mention in mentions):
         return []
     guards = GroupGuards(program)
@@ -115,7 +118,7 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     A logger that only asks for its rank does with several processes what its author meant for them: which values
     differ between ranks by that is followed like all that differs.
     """
-    asking = [use for use in uses(program, OWN_DISTRIBUTION) if not _is_idle(program, use[1], use[0])]
+    asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     return None if {name for _, _, name in asking} <= ASKS_RANK else asking[0]
 
 
@@ -154,9 +157,14 @@ def _started(program: Program) -> Iterator[Declined]:
         yield declining.decline(declining.OWN_DISTRIBUTION, site.module, site.node, message, _WITH_TORCHRUN)
 
 
+def lacks_a_part(program: Program) -> bool:
+    """Whether processes of the script's own lack for certain what no rewrite adds, so that distribution declines."""
+    return _lacking(program, "") is not None
+
+
 def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     """What processes of the script's own lack for certain, and how it is added; None where they may be complete."""
-    used = {used for _, _, used in uses(program, OWN_DISTRIBUTION)}
+    used = {used for module, node, used in uses(program, OWN_DISTRIBUTION) if not is_within_idle(program, node, module)}
     texts = [module.source.text for module in program.flow.modules]
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return None
@@ -164,38 +172,10 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
         message = f"`{name}` needs a process group, which nothing in the script creates"
         return message, "create the group by hand with `torch.distributed.init_process_group`"
     if used & JOINS and not may_wrap(program) and not may_average(program):
+        joining = min(used & JOINS)
         message = (
-            f"`{name}` creates a process group, but nothing averages the gradients: each process would train "
+            f"`{joining}` creates a process group, but nothing averages the gradients: each process would train "
             "its own model"
         )
         return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
     return None
-
-
-def _is_idle(program: Program, node: ast.AST, module: Module) -> bool:
-    """Whether a use stands in a function that nothing in the program calls or mentions: a method that nobody needs."""
-    info = program.function_of(blocks.body_of(module, node))
-    if info is None or isinstance(info.node, ast.Lambda) or info.decorator_list or program.flow.callers(info):
-        return False
-    if info.name.startswith("__"):
-        return False  # Python itself calls it
-    owner = program.flow.class_of(info)
-    if owner is not None and owner.external_bases() - {"builtins.object"}:
-        return False  # a library that knows the base can call it
-    return info.name not in _mentioned(program)
-
-
-def _mentioned(program: Program, left_out: Collection[ast.AST] = ()) -> set[str]:
-    """The names and texts in what the program runs, by which a function could be reached."""
-    found: set[str] = set()
-    for other, body, scope in program.nodes():
-        if body in left_out:
-            continue
-        if isinstance(other, ast.Attribute):
-            if not program.names(other, scope):  # a library's own: ``dist.all_reduce``
-                found.add(other.attr)
-        elif isinstance(other, ast.Name):
-            found.add(other.id)
-        elif isinstance(other, ast.Constant) and isinstance(other.value, str):
-            found.add(other.value)
-    return found

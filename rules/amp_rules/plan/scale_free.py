@@ -50,6 +50,11 @@ def keeps_scale(info: FunctionFacts) -> bool:
     return _keeps(node.body, given)
 
 
+def degree_of(node: ast.expr, graded: set[str]) -> int | None:
+    """With which power of the gradient that variables hold an expression grows: 0, 1, or None where it is neither."""
+    return _degree(node, graded)
+
+
 def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
     """The same for statements of a hook, with the variables that hold the gradient; one that ends gives it back."""
     for statement in suite:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining, hand_updates
 from amp_rules.plan.attacks import Attacks
+from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.given_gradients import given_by
 from amp_rules.plan.gradient_owners import GradientOwners, Owners
 from amp_rules.plan.gradient_state import GradientState
@@ -68,7 +69,10 @@ def unscales(program: Program, perturbed: Perturbations | None = None) -> list[U
     perturbed = perturbed or Perturbations()
     reasons.extend(hand_updates.reasons(program, accesses, perturbed.writes))
     attacks = Attacks(program, places.owners)
-    looks = [access for access in accesses if access.node not in perturbed.accesses]
+    exchanged = ExchangedGradients(program, accesses)
+    reasons.extend(_lost_on_the_way(access) for access in exchanged.lost)
+    left_out = perturbed.accesses | exchanged.in_any_unit | {access.node for access in exchanged.lost}
+    looks = [access for access in accesses if access.node not in left_out]
     # What is kept to be put back is asked about last: it may be scaled if it is so in all of its time.
     for access in sorted(looks, key=lambda item: item.node in perturbed.kept):
         if access.node in perturbed.kept and perturbed.are_kept_scaled(found):
@@ -81,6 +85,7 @@ def unscales(program: Program, perturbed: Perturbations | None = None) -> list[U
                 known = found.get(unscale.statement)
                 found[unscale.statement] = unscale if known is None else known.together(unscale)
                 places.plan(found[unscale.statement])
+    reasons.extend(_unscaled_before(access) for access in exchanged.sums if places.are_unscaled_before(access))
     reasons.decline()
     # Of several accesses before one step only the first needs it.
     hoisted = [_hoisted(program, item, list(found.values())) for item in found.values()]
@@ -174,6 +179,17 @@ class _Places:
     def plan(self, unscale: Unscale) -> None:
         """Take what is unscaled there into account from now on."""
         self._state.planned[unscale.statement] = unscale.values
+
+    def are_unscaled_before(self, access: GradientAccess) -> bool:
+        """Whether something that is planned unscales the gradients before this, on some way there."""
+        planned, self._state.planned = self._state.planned, {}
+        try:
+            alone = self.of(access)
+        except declining.Declined:
+            alone = []
+        finally:
+            self._state.planned = planned
+        return bool(alone and planned) and len(self.of(access)) < len(alone)
 
     def of(self, access: GradientAccess) -> list[Unscale]:
         """What is to be unscaled, and before which statement; nothing where the gradients are true already.
@@ -414,6 +430,30 @@ def _looks_up_any(program: Program, node: ast.AST, scope: Scope) -> bool:
         return False
     owners = program.flow.values(found.args[0], scope)
     return not owners or any(owner.kind not in ("external", "module") for owner in owners)
+
+
+_BY_HAND = "wrap the model in `torch.nn.parallel.DistributedDataParallel` in place of the sum by hand"
+
+
+def _unscaled_before(access: GradientAccess) -> declining.Declined:
+    return _exchanged(
+        access,
+        "what else looks at them has them unscaled first, and each process would find infinities of its own alone",
+    )
+
+
+def _lost_on_the_way(access: GradientAccess) -> declining.Declined:
+    return _exchanged(access, "what else becomes of the scaled gradients there was not followed")
+
+
+def _exchanged(access: GradientAccess, why: str) -> declining.Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        access.module,
+        access.node,
+        f"`{access.what}` is summed over the processes by hand: {why}",
+        _BY_HAND,
+    )
 
 
 _UNSCALE = (

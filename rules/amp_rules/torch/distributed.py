@@ -46,7 +46,8 @@ ASKS_GROUP = frozenset(
         "is_available is_initialized is_nccl_available is_gloo_available is_mpi_available is_torchelastic_launched "
         "get_rank get_world_size get_backend barrier monitored_barrier broadcast broadcast_object_list all_reduce "
         "reduce all_gather all_gather_object all_gather_into_tensor gather gather_object reduce_scatter ReduceOp "
-        "ReduceOp.SUM ReduceOp.AVG ReduceOp.MAX ReduceOp.MIN ReduceOp.PRODUCT"
+        "ReduceOp.SUM ReduceOp.AVG ReduceOp.MAX ReduceOp.MIN ReduceOp.PRODUCT "
+        "reduce_op reduce_op.SUM reduce_op.MAX reduce_op.MIN reduce_op.PRODUCT"
     ).split()
 )
 """What asks for a group of processes, or works in one that others joined."""

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.plan.draft_check.matching import Defect, Draft
 from amp_rules.plan.draft_check.naming import leaves
+from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.steps import Program
@@ -161,7 +162,9 @@ class Protocol:
     def _looks(self) -> Iterator[Defect]:
         """Gradients of a scaled loss are unscaled before anything looks at them."""
         accesses = gradient_accesses(self.program)
-        looking = {access.statement for access in accesses if not is_scale_free(self.program, access)}
+        exchanged = ExchangedGradients(self.program, accesses).in_any_unit
+        looks = [access for access in accesses if access.node not in exchanged]
+        looking = {access.statement for access in looks if not is_scale_free(self.program, access)}
         for statement, old in self.draft.old.items():
             if old in looking and self._sees_scaled(statement):
                 yield self._defect(statement, f"lets `{ast.unparse(statement).split(chr(10))[0]}` see scaled gradients")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -43,9 +44,14 @@ def may_wrap(program: Program) -> bool:
 
 
 def may_average(program: Program) -> bool:
-    """Whether the program exchanges gradients or parameters between processes by hand, for all that is known."""
+    """Whether the program exchanges gradients or parameters between processes by hand, for all that is known.
+
+    A function that files import and nothing calls exchanges nothing.
+    """
     if any(
-        isinstance(node, ast.FunctionDef) and NAMED_AVERAGES_GRADIENTS.search(node.name)
+        isinstance(node, ast.FunctionDef)
+        and NAMED_AVERAGES_GRADIENTS.search(node.name)
+        and not is_within_idle(program, node, module)
         for module in program.flow.modules
         for node in module.nodes
     ):
@@ -53,13 +59,13 @@ def may_average(program: Program) -> bool:
     return any(
         _is_of_weights(program, site, [*site.node.args, *(item.value for item in site.node.keywords)], frozenset())
         for site in program.calls_to(EXCHANGES - BROADCASTS)
-        if isinstance(site.node, ast.Call)
+        if isinstance(site.node, ast.Call) and not is_within_idle(program, site.node, site.module)
     )
 
 
 def _is_of_weights(program: Program, site: Site, given: list[ast.expr], seen: frozenset[ast.AST]) -> bool:
     """Whether what a call is given may be gradients or parameters, by all that goes into it, in callers too."""
-    read, nodes = _sources(site.body, given)
+    read, nodes = _sources(program, site, given)
     if any(_names_weights(node) for node in nodes):
         return True
     info = program.function_of(site.body)
@@ -73,19 +79,28 @@ def _is_of_weights(program: Program, site: Site, given: list[ast.expr], seen: fr
     return False
 
 
-def _sources(body: ast.AST, given: list[ast.expr]) -> tuple[set[str], list[ast.AST]]:
+def _sources(program: Program, site: Site, given: list[ast.expr]) -> tuple[set[str], list[ast.AST]]:
     """The variables that go into expressions, in a function, and all that is read for them."""
-    nodes = [node for item in given for node in walk(item)]
+    nodes = [node for item in given for node in _read_for(program, site, item)]
     read: set[str] = set()
-    bindings = [pair for node in blocks.walk_body(body) for pair in _bindings(node)]
+    bindings = [pair for node in blocks.walk_body(site.body) for pair in _bindings(node)]
     pending = True
     while pending:
         new = {node.id for node in nodes if isinstance(node, ast.Name)} - read
         read |= new
         more = [value for target, value in bindings if new & {n.id for n in walk(target) if isinstance(n, ast.Name)}]
-        nodes += [node for value in more for node in walk(value)]
+        nodes += [node for value in more for node in _read_for(program, site, value)]
         pending = bool(more)
     return read, nodes
+
+
+def _read_for(program: Program, site: Site, node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a value is made of; what a module gives, a loss, is neither its weights nor their gradients."""
+    if isinstance(node, ast.Call) and program.roles.modules(node.func, site.scope):
+        return
+    yield node
+    for child in children(node):
+        yield from _read_for(program, site, child)
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -14,6 +14,7 @@ from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Site
@@ -38,6 +39,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _forwards(own)
     yield from _evaluations(own)
     yield from known_to_first(own)
+    yield from stopped_apart(own)
     yield from _restored(own)
 
 

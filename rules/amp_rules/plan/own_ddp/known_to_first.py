@@ -99,7 +99,7 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
             names -= {name for name in names if blocks.touches({name}, blocks.reads(item))}  # the others are told
         for node in blocks.walk_own(item):
             text = _lacks(own, alone, lacking, node) or _use(own, alone, names, node)
-            if text is not None and not own.is_of_first_alone(alone.module, node):
+            if text is not None and not _is_of_first(own, alone.module, node):
                 yield alone.module, node, text
                 return
         if isinstance(item, ast.Assign) and not blocks.reads(item.value) & names:
@@ -115,9 +115,23 @@ def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
         for item in suite[index + 1 :]:
             for node in blocks.walk_own(item):
                 text = _lacks(own, alone, names, node)
-                if text is not None and not own.is_of_first_alone(alone.module, node):
+                if text is not None and not _is_of_first(own, alone.module, node):
                     yield alone.module, node, text
                     return
+
+
+def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
+    """Whether the others do not come to a place, by a test that is further out too."""
+    if own.is_of_first_alone(module, node):
+        return True
+    for item in blocks.enclosing(module, node):
+        if isinstance(item, blocks.BODIES):
+            return False
+        # The innermost test may ask whether there is one process only: ``if local_rank == -1 and args.evaluate``.
+        if isinstance(item, ast.If) and own.parts_first(module, item):
+            if any(node is part for inner in item.body for part in walk(inner)):
+                return True
+    return False
 
 
 def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:

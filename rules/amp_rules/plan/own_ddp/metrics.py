@@ -76,6 +76,15 @@ class Metrics:
                         found.add(value)
         return found
 
+    @property
+    def shared_loaders(self) -> frozenset[ast.AST]:
+        """The calls that make such loaders."""
+        return frozenset(value.site for value in self._shared if value.site is not None)
+
+    def may_be_of_all(self, body: ast.AST) -> bool:
+        """Whether a number of a function may be that of all processes already, or become it in a caller."""
+        return self._exchanges.may_be_of_all(body)
+
     @cached_property
     def loops(self) -> list[TrainingLoop]:
         """The loops over such loaders that every process runs."""
@@ -155,7 +164,7 @@ class Metrics:
 
     def _reached_alike(self, metrics: list[Metric]) -> list[Metric]:
         """Those that every process gets to, once they are the same for all: no test on the way parts the processes."""
-        made = frozenset(value.site for value in self._shared if value.site is not None)
+        made = self.shared_loaders
         while metrics:
             setting = Setting(
                 prepared=made,

@@ -97,7 +97,8 @@ def completed(program: Program, selection: Selection) -> Completed:
         found.program = drafted(found.program, found.drafts)
     else:
         found.told = _told(own, selection)
-    return found
+    # What declines leaves no trace.
+    return Completed(program) if found.drafts and own_processes.lacks_a_part(found.program) else found
 
 
 def _round(

@@ -86,6 +86,29 @@ def _is_whole(own: OwnDdp, made: Value | ast.Call) -> bool:
     else:
         texts = [info.facts.node for info in made.ref.mro()]
         texts += [made.site] if made.site is not None else []
+        if _is_given_share(own, made):
+            return False
         if made.ref.external_bases() - {"builtins.object"}:
             return False
     return not any(names_rank(text) or NAMED_SHARE.search(ast.unparse(text)) for text in texts)
+
+
+def _is_given_share(own: OwnDdp, made: Value) -> bool:
+    """Whether an iterator is made of a data set, or of samples, for which a call spoke of a rank."""
+    call = made.site
+    located = own.program.locate(call) if isinstance(call, ast.Call) else None
+    if located is None or not isinstance(call, ast.Call):
+        return False
+    given = [*call.args, *(item.value for item in call.keywords)]
+    values = {value for item in given for value in own.program.flow.values(item, located[1])}
+    if any(
+        value.kind == "instance" and any(names_rank(info.facts.node) for info in value.ref.mro()) for value in values
+    ):
+        return True
+    sites = [value.site for value in values if value.site is not None]
+    sites += [item for node in given for item in assigned(own.program, node, located[1]) if _is_path(node)]
+    return any(map(names_rank, sites))
+
+
+def _is_path(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))

@@ -59,6 +59,7 @@ _STREAM = "each process iterates its own"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _INITIALISED = "torch.distributed.is_initialized"
 _NAMES = ("train_sampler", "sampler", "distributed_sampler")
+_BESIDE = "another loader that comes to the same loop has a sampler, and this one has none"
 _UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
 
 
@@ -108,7 +109,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if several is False or own.reach(site.module, call) is Reach.ONE:
         return ""
     if _may_share(own, others):
-        return ""
+        return _BESIDE if not is_evaluated and _is_of_another_way(own, site, others) else ""
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     packed = next((item for item in arguments if _is_packed(item)), None)
     if packed is not None and any(map(_speaks_of_shares, own.modules)):
@@ -140,6 +141,30 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     ):
         return "no line can stand above it"
     return None
+
+
+def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bool:
+    """Whether loaders with a sampler are made in other functions, and this one is for another data set of its own."""
+    if deals_out(own) or any(own.program.locate(value.site) is None for value in loaders if value.site is not None):
+        return False
+    call = site.node
+    assert isinstance(call, ast.Call)
+    dataset = given_to_loader(call, "dataset")
+    values = own.program.flow.values(dataset, site.scope) if dataset is not None else set()
+    if not values or not all(_is_indexed(value) and not _shares(own, value) for value in values):
+        return False
+    given = {value: own.program.locate(value.site) for value in loaders if isinstance(value.site, ast.Call)}
+    samples: set[object] = set()
+    for value, located in given.items():
+        assert isinstance(value.site, ast.Call)
+        if located is None or not any(given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")):
+            continue
+        if located[0] is site.body:
+            return False  # one of them is for one process
+        other = given_to_loader(value.site, "dataset")
+        kinds = own.program.flow.values(other, located[1]) if other is not None else set()
+        samples |= {kind.ref for kind in kinds} or {None}
+    return bool(samples) and samples.isdisjoint({None, *(value.ref for value in values)})
 
 
 def _may_share(own: OwnDdp, loaders: frozenset[Value]) -> bool:

@@ -8,6 +8,9 @@ one that holds these very gradients. A further backward pass scales them again b
 Adversarial training that moves weights along their gradients, `epsilon * p.grad / norm` as in FGM and PGD, goes the
 same way at any scale, and stays as it is. Its condition `not torch.isnan(norm)` becomes `torch.isfinite(norm)`.
 
+Gradients that a script sums over its processes by hand, without `DistributedDataParallel`, are unscaled behind the
+sum: it carries an infinity to all processes, so all skip the same steps.
+
 ## Why
 Until the step, gradients are multiplied by the scale. A norm of 1.0 would be a norm of 65536, and clipping
 at 1.0 would make every step tiny.
@@ -24,8 +27,8 @@ Where scaled gradients overflow, their norm is infinite, which is a number: the 
     amp.scaler.step(optimizer)
 
 ## When it declines
-When no optimizer holds the gradients, when it cannot be named there, or when the script changes weights by their
-gradients itself (AMP195).
+When no optimizer holds the gradients, when it cannot be named there, when the script changes weights by their
+gradients itself, or clips them before it sums them over its processes by hand (AMP195).
 
 ## Leaving it out
 No: clipping would cut scaled gradients to almost nothing.
