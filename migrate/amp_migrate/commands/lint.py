@@ -45,7 +45,7 @@ _EPILOG = f"""\b
 Other commands:
   amp-lint server                 findings as you type, for editors
   amp-lint completion bash        completion for bash, zsh or fish
-  (each has --help; a folder of that name is ./server)
+  (each has --help; for a folder of that name, write ./server)
 
 {_EXIT_CODES}
 

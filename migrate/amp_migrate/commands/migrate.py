@@ -54,7 +54,7 @@ _EPILOG = f"""\b
 Other commands:
   amp-migrate verify train.py     run a script before and after its migration, and compare
   amp-migrate completion bash     completion for bash, zsh or fish
-  (each has --help; a folder of that name is ./verify)
+  (each has --help; for a folder of that name, write ./verify)
 
 {_EXIT_CODES}
 
@@ -130,7 +130,7 @@ class _Command(CommandWithOthers):
 @click.option(
     "--vendor/--no-vendor",
     default=None,
-    help="With -w or -o, copy the part of amp_runtime that a migrated script uses to its folder. [default: no]",
+    help="With -w or -o, copy into the script's folder the part of amp_runtime that it uses. [default: no]",
 )
 @click.option(
     "--launch-lines/--no-launch-lines",

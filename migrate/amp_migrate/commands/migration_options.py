@@ -48,7 +48,7 @@ _MIGRATION = (
     click.option(
         "--shard-eval/--no-shard-eval",
         default=None,
-        help="With --ddp, split evaluation across the processes if the results stay those of one process. "
+        help="With --ddp, split evaluation across the processes if the results equal those of one process. "
         "[default: no]",
     ),
     click.option(

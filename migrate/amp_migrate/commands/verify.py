@@ -114,8 +114,8 @@ def _in_words_of_its_own(command: click.Command) -> click.Command:
 def verify(ctx: click.Context, /, **arguments: Any) -> None:
     """Run a training script before and after its migration, and compare what it computes.
 
-    The original and the migrated script run in temporary copies of the project, with the same seeds: in float32 (O0),
-    where the losses must be equal to the last bit, at the levels that use half precision, and in several processes.
+    The original and the migrated script run with the same seeds, in temporary copies of the project: in float32 (O0),
+    at the half precision levels, and in several processes. In float32 the losses must be equal to the last bit.
 
     \b
       amp-migrate verify train.py                              migrate in memory, run, compare

@@ -91,7 +91,7 @@ _OPTIONS = (
         type=click.FloatRange(0, 1, min_open=True),
         default=0.05,
         metavar="SHARE",
-        help="Largest relative difference of losses in half precision from the original's. [default: 0.05]",
+        help="Largest allowed relative difference between half precision losses and the original's. [default: 0.05]",
     ),
     click.option(
         "--timeout",

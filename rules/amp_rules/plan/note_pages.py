@@ -184,7 +184,7 @@ _PAGES = {
         learning rate up to N times as large, with a warmup. `--no-sync-bn` leaves batch norm as it was.
         """,
     notes.EVALUATION: """
-        What every process evaluates in full, or a share of.
+        Each process evaluates all samples, or a share of them.
 
         ## What is noted
         A loader outside of the training step: either every process evaluates all of its samples, or each evaluates a
@@ -280,14 +280,14 @@ _PAGES = {
         features before the loss is computed, with a function that propagates gradients.
         """,
     notes.STEPS: """
-        What happens every so many steps happens less often.
+        What runs every N steps runs less often in an epoch.
 
         ## What is noted
         A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
         the learning rate by the step. With N processes an epoch has 1/N as many steps, and the batch of all processes
         together is N times as large. One note names all numbers of a loop. A number of steps that ends the training is
-        not noted: as many steps are made as before. Also a quotient of the dataset's length in a training loop, if it
-        is not known whether it counts steps.
+        not noted, because as many steps are made as before. Also a quotient of the dataset's length in a training loop,
+        if it is not known whether it counts steps.
 
         ## Why
         An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets

@@ -35,11 +35,11 @@ BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )
 EVALUATION = Rule(
-    "AMP281", "evaluation-by-rank", "What every process evaluates in full, or a share of.", "distribution"
+    "AMP281", "evaluation-by-rank", "Each process evaluates all samples, or a share of them.", "distribution"
 )
 TOTALS = Rule("AMP282", "count-of-a-rank", "A number covers the data of one process only.", "distribution")
 LOSS_OVER_BATCH = Rule("AMP283", "loss-over-a-ranks-batch", "A loss uses the batch of one rank only.", "distribution")
-STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What happens every so many steps happens less often.", "distribution")
+STEPS = Rule("AMP284", "fewer-steps-an-epoch", "What runs every N steps runs less often in an epoch.", "distribution")
 BLOCKS = Rule("AMP285", "sharded-blocks", "Which parts of a sharded model are whole at a time.", "distribution")
 NOT_SHARED = Rule(
     "AMP286", "evaluation-not-shared", "An evaluation that is not split across the processes, and why.", "distribution"

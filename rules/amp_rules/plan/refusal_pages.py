@@ -330,7 +330,7 @@ _PAGES = {
         `amp.init(...)` and `amp.prepare_model(...)` out of the condition, with the condition in `enabled=`.
         """,
     declining.LOCAL_DECISION: """
-        Each process decides by its own values what it trains on.
+        Each process would decide by its own values what it trains on.
 
         ## What is refused
         A value that differs between processes in a place where all processes need the same value: a condition around a

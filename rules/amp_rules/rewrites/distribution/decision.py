@@ -2,13 +2,14 @@
 
 ## What it does
 A number of a process's own batches that decides what is trained goes through `amp.reduce_mean(...)`: where it is made,
-or in the test. So does one that decides by way of other variables, functions, counters or exceptions. What each process
-reads from its own clock goes through `amp.from_main_process(...)`. So does a test between two epochs, where no mean
-can be taken on the way from the batches to it: `if not is_best:`, where a method returned `is_best` among others.
+or in the test. So does a number that decides through other variables, functions, counters or exceptions. What each
+process reads from its own clock goes through `amp.from_main_process(...)`. A test between two epochs goes through
+`amp.from_main_process(...)` too, if no mean can be taken before it: `if not is_best:`, where a method returned
+`is_best` among others.
 
-A handler that goes on where a step has failed, for want of memory for one, raises the error again where there are
-several processes: `if amp.world_size() > 1: raise`. One that fails alone would leave out a step that the others wait
-for.
+An exception handler may continue after a failed step, for example after running out of memory. With several processes
+it now raises the error again: `if amp.world_size() > 1: raise`. Otherwise a process that fails alone would skip a step
+that the others wait for.
 
 ## Why
 Each process sees its own batches. Where one skips a step that another takes, or stops earlier, the others

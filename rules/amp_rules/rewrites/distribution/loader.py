@@ -1,15 +1,15 @@
 """Give each process its share of the training data.
 
 ## What it does
-The loader that feeds a training loop goes through `amp.prepare_loader(...)`: alone it is the loader itself,
+The loader that feeds a training loop goes through `amp.prepare_loader(...)`: in one process it is the loader itself,
 under torchrun each process gets its share, in a new order every epoch. Loaders for evaluation stay whole on
 every process.
 
 ## Why
 Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
-is wrapped in the training loop only, so that its metrics stay those of all data; the same holds for a loader whose
-length goes to a schedule that is stepped once an epoch, `T_max=len(train_loader)`. One that comes from a file in which
-nothing else changes is prepared at the variable that takes it.
+is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
+schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes is
+prepared at the variable that takes it.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)

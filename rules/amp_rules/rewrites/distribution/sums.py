@@ -1,13 +1,13 @@
-"""Sum over all processes what is divided by the length of the whole dataset.
+"""Sum numbers over all processes before dividing them by the dataset length.
 
 ## What it does
 A sum or a count that a training loop adds up, and that is divided by the length of the dataset, goes through
 `amp.reduce_sum(...)` after the loop. Where the loop evaluates too, over a loader that is not shared out,
-`amp.sum_of_shares(total, loader)` adds only what was counted in shares. Alone both give the value itself.
+`amp.sum_of_shares(total, loader)` sums only what was counted in shares. In one process both give the value unchanged.
 
 ## Why
-Each process counts its own share, `len(loader.dataset)` counts all samples: with two processes half of the
-accuracy would be printed. Samples that are repeated so that all ranks make as many steps count twice.
+Each process counts its own share, `len(loader.dataset)` counts all samples: with two processes the printed
+accuracy would be halved. Samples that are repeated so that all ranks make as many steps count twice.
 
 ## Before
     for x, y in train_loader:

@@ -2,8 +2,8 @@
 
 ## What it does
 `model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, and
-`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`. So does a model whose graph is written down, by
-`torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
+`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`. A model that is exported or traced is unwrapped
+too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
 
 ## Why
 A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
@@ -16,13 +16,12 @@ forward pass may wait for the other processes besides.
     torch.save(amp.unwrap(model).state_dict(), "model.pt")
 
 ## When it declines
-Never; where gradients are averaged at the step (`delay_allreduce`), and where models are sharded, they have no wrapper
-and nothing is changed.
-Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` is what it was.
+Never. Models have no wrapper if they are sharded, or if gradients are averaged at the step (`delay_allreduce`); then
+nothing is changed. Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` works as before.
 
 ## Leaving it out
-No: a model that is saved whole would take its wrapper along, one that is traced fails by it, and what was
-`model.module` has no such attribute.
+No: a model that is saved as a whole would include its wrapper, tracing would fail because of the wrapper, and
+`model.module` would raise an AttributeError in one process.
 
 ## Source
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints

@@ -1,4 +1,4 @@
-"""Take half precision by hand out.
+"""Remove half precision written by hand.
 
 ## What it does
 `model.half()`, `network_to_half(model)`, `FP16_Optimizer`, float32 copies of the parameters (`prep_param_lists`) and a

@@ -1,12 +1,12 @@
-"""Apply epsilons that half precision loses in FP32.
+"""Add and clamp to epsilons in FP32 where half precision rounds them away.
 
 ## What it does
 `x.std(dim=0) + 1e-8` becomes `amp.float_function(torch.add)(x.std(dim=0), 1e-8)` where the tensor is half and is
-divided by, or is the argument of a logarithm or root; `clamp(min=1e-8)` likewise. So does a clamp to a bound that is 1
-in half, as `clamp(cos, -1 + 1e-7, 1 - 1e-7)` before `acos`, or `clamp(p, 1e-4, 1 - 1e-4)` before `log(1 - p)`.
+a divisor, or the argument of a logarithm or root; `clamp(min=1e-8)` likewise. So is a clamp to a bound that rounds to 1
+in half: `clamp(cos, -1 + 1e-7, 1 - 1e-7)` before `acos`, or `clamp(p, 1e-4, 1 - 1e-4)` before `log(1 - p)`.
 
 ## Why
-The smallest number of fp16 is 6e-8; 1e-8 is stored as 0. It keeps nothing from zero then, and 0 / 0 is NaN.
+The smallest number of fp16 is 6e-8; 1e-8 is stored as 0. Then it does not prevent a division by zero, and 0 / 0 is NaN.
 The fp16 below 1 is 0.9995 and the bfloat16 0.996: `1 - 1e-4` is 1, so the clamp lets 1 through, where the gradient of
 `acos` is infinite, and `log(1 - p)` as well.
 
@@ -20,7 +20,7 @@ The fp16 below 1 is 0.9995 and the bfloat16 0.996: `1 - 1e-4` is 1, so the clamp
 Where the epsilon is written into a tensor, as in `x[x == 0] = 1e-8`.
 
 ## Leaving it out
-No: where the tensor is zero the result is NaN in fp16, without a word.
+No: where the tensor is zero the result is NaN in fp16, without an error.
 
 ## Source
 https://pytorch.org/docs/stable/type_info.html#torch.torch.finfo

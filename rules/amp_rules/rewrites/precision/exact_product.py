@@ -1,14 +1,19 @@
-"""Run matrix products whose digits are needed in FP32.
+"""Run precision-sensitive products in FP32.
 
 ## What it does
 Products that are half under autocast are computed in FP32 where rounding spoils what is made of them:
-`amp.float_function(torch.matmul)(x, x.t())`. These are products of a matrix with itself (Gram matrices, covariances),
-squared distances (`a ** 2 + b ** 2 - 2 * a @ b`), arguments of a sine or cosine, places that an image is sampled at
-(`grid_sample`, `affine_grid`), matrices that are inverted or decomposed, what is divided by, squares that are
-summed, as in `(x * x).sum()`, the areas of boxes whose overlap is measured, convolutions of which a local variance is
-made (`conv(x * x) - conv(x) ** 2`, as in SSIM), products whose mean is the loss, and products of data that no model has
-had yet, such as the rays of a camera. A product with an inverse,
-`a @ b @ inverse @ c`, is kept whole, and so is what its result is multiplied with in the same function.
+`amp.float_function(torch.matmul)(x, x.t())`. These are:
+
+- products of a matrix with itself (Gram matrices, covariances), and squared distances (`a ** 2 + b ** 2 - 2 * a @ b`);
+- arguments of a sine or cosine, and the places that an image is sampled at (`grid_sample`, `affine_grid`);
+- matrices that are inverted or decomposed, and divisors;
+- sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
+- convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
+- products whose mean is the loss;
+- products of data that has not passed through a model, such as the rays of a camera.
+
+A chain of products with an inverse, `a @ b @ inverse @ c`, runs in FP32 as a whole. So do later products with its
+result in the same function.
 
 ## Why
 Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of
@@ -25,7 +30,7 @@ covariance that is rounded is not positive definite any more.
 Never. Products of normalised rows and of rows before a softmax stay half, as do other layers.
 
 ## Leaving it out
-No: sums overflow in fp16, and distances and places are wrong in half, without a word.
+No: sums overflow in fp16, and distances and places are wrong in half, without an error.
 
 ## Source
 https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
@@ -40,7 +45,7 @@ from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.rule import Rule
 
-RULE = Rule("AMP116", "exact-product", "Products whose digits are needed run in FP32.", "precision", after=("AMP113",))
+RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32.", "precision", after=("AMP113",))
 
 _WHY: dict[Need, str] = {
     "itself": "sums of squares overflow in fp16",

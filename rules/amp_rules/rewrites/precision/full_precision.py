@@ -20,7 +20,7 @@ vanish; and their squares, which a penalty sums, overflow early.
 Never; code outside of any region runs in FP32 anyway.
 
 ## Leaving it out
-No: the gradients inside vanish or overflow in half, without a word.
+No: the gradients inside vanish or overflow in half, without an error.
 
 ## Source
 https://pytorch.org/docs/stable/notes/amp_examples.html#gradient-penalty

@@ -6,10 +6,10 @@ path, after the command line is parsed.
 
 ## Why
 The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under
-torchrun, `init` joins the other processes; it is never called at import, where workers of a loader would
-call it too. A script for Apex has one start as well, where the level that it gave to `amp.initialize` is known at that
-place; else the processes join first, and a second call chooses the level. Where the script converts batch norm itself,
-perhaps on request, `sync_bn=False` leaves that to it.
+torchrun, `init` joins the other processes; it is never called at import, because workers of a
+DataLoader would then call it too. A script for Apex also gets one call, if the level that it gave to `amp.initialize`
+is known at that place; otherwise the first call joins the processes, and a second one chooses the level. If the script
+converts batch norm itself, perhaps on request, `sync_bn=False` keeps its conversion.
 
 ## Before
     args = parser.parse_args()
@@ -22,7 +22,7 @@ perhaps on request, `sync_bn=False` leaves that to it.
 Never by itself.
 
 ## Leaving it out
-No: without the start of the runtime its other calls do nothing at all. The whole unit is declined instead (AMP199).
+No: without `amp.init` the other calls of the runtime have no effect. The whole migration is declined instead (AMP199).
 
 ## Source
 https://nvidia.github.io/apex/amp.html for the levels.

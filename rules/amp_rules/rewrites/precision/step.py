@@ -1,12 +1,13 @@
 """Step the optimizer through the scaler, and update the scale.
 
 ## What it does
-`optimizer.step()` becomes `amp.scaler.step(optimizer)`; after the last step of a round comes `amp.scaler.update()`.
-A round ends before the next backward pass for an optimizer that stepped in it: each of its steps has its update.
+`optimizer.step()` becomes `amp.scaler.step(optimizer)`; after the last step of an iteration comes
+`amp.scaler.update()`. An iteration ends before the next backward pass for an optimizer that has stepped in it, so each
+step of that optimizer is followed by one update.
 
 ## Why
-The scaler divides the gradients by the scale again and leaves the step out when one of them overflowed, on all ranks
-together. Then it adapts the scale, once a round.
+The scaler divides the gradients by the scale again. If a gradient overflowed, it skips the step, on all ranks alike.
+Then it adapts the scale, once an iteration.
 
 ## Before
     optimizer.step()

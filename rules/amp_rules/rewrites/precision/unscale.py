@@ -3,19 +3,18 @@
 ## What it does
 Inserts `amp.scaler.unscale_(optimizer)` before clipping, and before any other code that reads or changes
 gradients which a backward pass left scaled: `p.grad`, `getattr(p, "grad")`, functions that clip. The optimizer is the
-one that holds these very gradients. A further backward pass scales them again by itself.
+one that holds these very gradients. The next backward pass scales them again.
 
-Adversarial training that moves weights along their gradients, `epsilon * p.grad / norm` as in FGM and PGD, goes the
-same way at any scale, and stays as it is. Its condition `not torch.isnan(norm)` becomes `torch.isfinite(norm)`.
+Adversarial training such as FGM and PGD moves weights by `epsilon * p.grad / norm`. That does not depend on the
+scale, so it stays as it is. Its condition `not torch.isnan(norm)` becomes `torch.isfinite(norm)`: if scaled gradients
+overflow, their norm is infinite, which is no NaN, and the weights would be NaN for one pass.
 
-Gradients that a script sums over its processes by hand, without `DistributedDataParallel`, are unscaled behind the
-sum: it carries an infinity to all processes, so all skip the same steps.
+Gradients that a script sums over its processes by hand, without `DistributedDataParallel`, are unscaled after the
+sum. The sum carries an infinity to all processes, so all skip the same steps.
 
 ## Why
 Until the step, gradients are multiplied by the scale. A norm of 1.0 would be a norm of 65536, and clipping
 at 1.0 would make every step tiny.
-
-Where scaled gradients overflow, their norm is infinite, which is a number: the weights would become NaN for a pass.
 
 ## Before
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
