@@ -76,8 +76,9 @@ class Regions:
             self._marked = {**before, **self._marked}
             self.given = {**given_before, **self.given}
         runs = self._runs()
-        if not runs and not self.given:
-            # Nothing is left that autocast could stand around, but for what the call itself computes.
+        if not runs and not self.given and not self.program.unknown_steps:
+            # Nothing is left that autocast could stand around, but for what the call itself computes. Where the step is
+            # not known, that is the reason, and this would only follow from it.
             lost = [site for site in backwards if site in lost or not self.program.runs_model(site.loss)]
         return runs, lost
 
