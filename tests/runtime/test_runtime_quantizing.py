@@ -327,7 +327,8 @@ def test_inputs_are_made_of_batches():
         def forward(self, left, right=None):
             return self.layer(left) + right
 
-    batch = {"left": torch.randn(1, 16), "right": torch.randn(1, 16), "label": torch.ones(1)}
+    torch.manual_seed(0)
+    batch = {"left": torch.randn(64, 16), "right": torch.randn(64, 16), "label": torch.ones(64)}
     model = Two()
     quantized = amp.quantize(model, "static", calibration=[batch])
     given = {"left": torch.randn(6, 16), "right": torch.randn(6, 16)}
