@@ -151,10 +151,9 @@ class Definitions:
         where = blocks.place(scope.module, blocks.statement_of(scope.module, node))
         for earlier in reversed(where.suite[: where.index]):
             if node.id in blocks.writes(earlier):
-                is_whole = isinstance(earlier, ast.Assign) and [blocks.path_of(item) for item in earlier.targets] == [
-                    node.id
-                ]
-                return earlier.value if is_whole and isinstance(earlier, ast.Assign) else None
+                if isinstance(earlier, ast.Assign) and [*map(blocks.path_of, earlier.targets)] == [node.id]:
+                    return earlier.value
+                return None
         return None
 
     def _keeps_number(self, item: Definition, depth: int) -> bool:

@@ -26,6 +26,7 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
+from amp_rules.torch.gradients import NORMS
 from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
 Need = Literal[
@@ -65,7 +66,6 @@ _ADDING = frozenset({"addmm", "baddbmm"})
 _SUMS = ("sum", "mean", "norm", "vector_norm")
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 _MULTIPLYING = _SHAPING | frozenset({"mul", "pow", "square"})
-_LENGTHS = frozenset({"norm", "vector_norm"})
 
 
 def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
@@ -303,12 +303,12 @@ def _is_normalised(value: Value) -> bool:
             return True
         if item.op == "div" and len(item.args) == 2:
             divisor = item.args[1].through(_GUARDING)
-            if divisor.op in _LENGTHS or (divisor.op in ("sqrt", "pow") and divisor.args):
+            if divisor.op in NORMS or (divisor.op in ("sqrt", "pow") and divisor.args):
                 return True
     return False
 
 
 def _is_sum_of_squares(value: Value) -> bool:
-    if value.op in _LENGTHS:
+    if value.op in NORMS:
         return True
     return value.op == "sum" and bool(value.args) and squared(value.args[0]) is not None

@@ -12,6 +12,7 @@ from amp_rules.plan.arguments_in_reach import Parsed
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import whole_of
 from amp_rules.torch.command_lines import GROUPS, HOLDING_ALL, PARSERS
 
 _ADDING = "add_argument"
@@ -161,15 +162,8 @@ class OwnOptions:
     def _holds_all(self, node: ast.expr, scope: Scope, parsed: Parsed) -> bool:
         """Whether all arguments go into an expression: ``{**vars(args)}``, ``dict(args.__dict__)``."""
         for part in ast.walk(node):
-            whole = _whole(part)
+            whole = whole_of(part)
             values = self._program.flow.values(whole, scope) if whole is not None else set()
             if whole is not None and (not values or any(value.site is parsed.call for value in values)):
                 return True
         return False
-
-
-def _whole(node: ast.AST) -> ast.expr | None:
-    """``args`` of ``vars(args)`` and of ``args.__dict__``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:
-        return node.args[0]
-    return node.value if isinstance(node, ast.Attribute) and node.attr == "__dict__" else None

@@ -46,21 +46,16 @@ def keeps_scale(info: FunctionFacts) -> bool:
     by_place = info.by_place[1:] if info.cls is not None and not info.is_static else info.by_place
     given = set(by_place[:1])
     if isinstance(node, ast.Lambda):
-        return _degree(node.body, given) == 1
+        return degree_of(node.body, given) == 1
     return _keeps(node.body, given)
-
-
-def degree_of(node: ast.expr, graded: set[str]) -> int | None:
-    """With which power of the gradient that variables hold an expression grows: 0, 1, or None where it is neither."""
-    return _degree(node, graded)
 
 
 def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
     """The same for statements of a hook, with the variables that hold the gradient; one that ends gives it back."""
     for statement in suite:
         if isinstance(statement, ast.Return):
-            return statement.value is None or _is_nothing(statement.value) or _degree(statement.value, known) == 1
-        if isinstance(statement, ast.If) and _degree(statement.test, known) == 0:
+            return statement.value is None or _is_nothing(statement.value) or degree_of(statement.value, known) == 1
+        if isinstance(statement, ast.If) and degree_of(statement.test, known) == 0:
             branches = [statement.body, statement.orelse]
             # What one branch assigns is not followed behind it.
             if any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) for node in walk(statement)):
@@ -70,16 +65,16 @@ def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
             return False
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
-            degree = _degree(statement.value, known)
+            degree = degree_of(statement.value, known)
             if isinstance(target, ast.Name) and degree in (0, 1):
                 known = known | {target.id} if degree else known - {target.id}
                 continue
-            if isinstance(target, ast.Subscript) and _degree(target, known) == 1:
+            if isinstance(target, ast.Subscript) and degree_of(target, known) == 1:
                 # ``gradient[rows] = 0``: zero is the same in any unit.
                 if degree == 1 or _is_zero(statement.value):
                     continue
         if isinstance(statement, ast.AugAssign) and isinstance(statement.op, (ast.Mult, ast.Div)):
-            if _degree(statement.target, known) == 1 and _degree(statement.value, known) == 0:
+            if degree_of(statement.target, known) == 1 and degree_of(statement.value, known) == 0:
                 continue
         if isinstance(statement, ast.Pass) or (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -105,7 +100,7 @@ def _ends_free(program: Program, module: Module, scope: Scope, node: ast.expr, a
                 )
         if not isinstance(parent, ast.expr):
             break
-        degree = _degree(parent, set(), node)
+        degree = degree_of(parent, set(), node)
         if degree == 0:
             return True
         if degree is None:
@@ -159,7 +154,7 @@ def _takes_free(program: Program, info: FunctionFacts, call: ast.Call, given: as
 # ---- degrees -------------------------------------------------------------------------------------------------
 
 
-def _degree(node: ast.expr, graded: set[str], source: ast.expr | None = None) -> int | None:
+def degree_of(node: ast.expr, graded: set[str], source: ast.expr | None = None) -> int | None:
     """With which power of the gradient an expression grows: 0, 1, or None where it is neither.
 
     Args:
@@ -169,7 +164,7 @@ def _degree(node: ast.expr, graded: set[str], source: ast.expr | None = None) ->
     """
 
     def degree(part: ast.expr) -> int | None:
-        return _degree(part, graded, source)
+        return degree_of(part, graded, source)
 
     if _is_gradient(node, graded, source):
         return 1

@@ -52,7 +52,7 @@ class Unscale:
         return replace(self, optimizers=optimizers, values=self.values | other.values)
 
 
-def unscales(program: Program, perturbed: Perturbations | None = None) -> list[Unscale]:
+def unscales(program: Program, perturbed: Perturbations) -> list[Unscale]:
     """What must be unscaled before something of the program looks at gradients.
 
     Args:
@@ -66,7 +66,6 @@ def unscales(program: Program, perturbed: Perturbations | None = None) -> list[U
     reasons = declining.Reasons()
     places = _Places(program)
     accesses = gradient_accesses(program)
-    perturbed = perturbed or Perturbations()
     reasons.extend(hand_updates.reasons(program, accesses, perturbed.writes))
     attacks = Attacks(program, places.owners)
     exchanged = ExchangedGradients(program, accesses)

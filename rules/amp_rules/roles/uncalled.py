@@ -9,6 +9,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import bound_name
 from amp_rules.source.syntax import last_name, names_written, walk
 
 _BY_TEXT = frozenset(
@@ -81,7 +82,7 @@ def _own_names(module: Module, imported: set[str]) -> set[str]:
 def _imported_names(module: Module) -> set[str]:
     """The names that a file imports anywhere; ``*`` among them where it imports all of another file's."""
     return {
-        alias.asname or alias.name.partition(".")[0]
+        bound_name(alias)
         for node in walk(module.tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names

@@ -143,5 +143,4 @@ def _training(traces: Traces) -> Iterator[Check]:
     reason = unrepeatable(traces)
     hint = reason or "Make the int8 model behind all training, of a model that goes on as it was."
     verdict: Verdict = "unproved" if reason else "disproved"
-    words = difference.words
-    yield Check(TRAINING_ID, _TRAINING_TITLE, verdict, f"{words[0].upper()}{words[1:]}. {hint}")
+    yield Check(TRAINING_ID, _TRAINING_TITLE, verdict, f"{_sentence(difference.words)}. {hint}")

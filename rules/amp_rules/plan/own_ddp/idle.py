@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
+from weakref import WeakKeyDictionary
 
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -33,7 +34,18 @@ def is_idle_function(program: Program, info: FunctionFacts) -> bool:
     owner = program.flow.class_of(info)
     if owner is not None and owner.external_bases() - {"builtins.object"}:
         return False  # a library that knows the base can call it
-    return info.name not in mentioned(program)
+    return info.name not in _mentioned_anywhere(program)
+
+
+_KNOWN: WeakKeyDictionary[Program, set[str]] = WeakKeyDictionary()
+
+
+def _mentioned_anywhere(program: Program) -> set[str]:
+    """The same of all of the program, found once: each use of a group asks."""
+    known = _KNOWN.get(program)
+    if known is None:
+        known = _KNOWN[program] = mentioned(program)
+    return known
 
 
 def mentioned(program: Program, left_out: Collection[ast.AST] = ()) -> set[str]:

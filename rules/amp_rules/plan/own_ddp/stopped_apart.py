@@ -22,6 +22,8 @@ _Found = tuple[Module, ast.AST, str]
 def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
     """Yield what leaves a training loop under a test of numbers that each process has of its own batches."""
     leaving = list(_leaving(own)) if own.wraps else []
+    if not leaving:
+        return
     metrics = Metrics(own)
     leaving = [item for item in leaving if not metrics.may_be_of_all(blocks.body_of(item[0], item[1]))]
     shared = metrics.shared_loaders | frozenset(_shared_by_own_samplers(own)) if leaving else frozenset()

@@ -12,7 +12,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import own_name, walk, whole_of
 
 Anchor = tuple[Module, ast.stmt, bool]
 
@@ -130,19 +130,12 @@ def _filled(node: ast.AST) -> Iterator[str]:
         if own_name(node.func) == "setattr" and node.args:
             held = node.args[0]
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "update":
-            held = _of_attributes(node.func.value)
+            held = whole_of(node.func.value)
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        held = _of_attributes(node.value)
+        held = whole_of(node.value)
     path = blocks.path_of(held) if held is not None else None
     if path is not None:
         yield path
-
-
-def _of_attributes(node: ast.expr) -> ast.expr | None:
-    """The object of ``vars(args)`` or ``args.__dict__``."""
-    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
-        return node.value
-    return node.args[0] if isinstance(node, ast.Call) and own_name(node.func) == "vars" and node.args else None
 
 
 def _too_late(module: Module, node: ast.stmt, message: str) -> Declined:
