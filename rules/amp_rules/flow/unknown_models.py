@@ -2,8 +2,8 @@
 
 So does what a class of the project gives for a key by code of its own: ``zoo["encoder", depth]``.
 
-The variable that such a call is put into says what it holds by what the program asks of it: it is called, and its
-parameters are asked for. That is a model, of any class.
+The variable that such a call is put into says what it holds by what the program asks of it: it is called, or a method
+or part of it is, and its parameters are asked for. That is a model, of any class.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from amp_rules.flow.values import GIVEN_MODEL, Value
 from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
 from amp_rules.source.blocks import walk_body
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.models import NO_FORWARD, RETURNS_RECEIVER
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 
 _LOADED = "torch.load"
@@ -41,6 +41,8 @@ class UnknownModels:
         self._graph = graph
         self._expressions = expressions
         self._called: set[CellKey] = set()
+        self._computing: set[CellKey] = set()
+        """Those of which a method or a part is called with something: ``model.encode_text(words)``."""
         self._run: set[CellKey] = set()
         """Those of which ``forward`` is called by its name, as of nothing but a module."""
         self._handed_to: dict[CellKey, set[CellKey]] = {}
@@ -63,8 +65,9 @@ class UnknownModels:
             self._see_call(call, scope)
         for key, maker in [item for node, scope in assigned for item in self._made(node, scope)]:
             held = self._following(key)
-            is_asked = any(self._expressions.uses.get(item, set()) & _ASKED for item in held)
-            if (held & self._run or (is_asked and held & self._called)) and self._is_open(key):
+            uses = set().union(*(self._expressions.uses.get(item, set()) for item in held))
+            is_run = bool(held & self._run or (uses & _ASKED and held & self._called))
+            if (is_run or (uses & ASKED and held & self._computing)) and self._is_open(key):
                 self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
 
     # ---- what the program does with variables ----------------------------------------------------------------
@@ -76,6 +79,9 @@ class UnknownModels:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" and call.args:
             run = self._key(call.func.value, scope)
             self._run |= {run} if run is not None else set()
+        is_given = bool(call.args or call.keywords)
+        if is_given and isinstance(call.func, ast.Attribute) and call.func.attr not in NO_FORWARD:
+            self._computing |= self._owners(call.func, scope)
         for info in self._graph.callees(call):
             for name, argument in info.bound(call):
                 items = [(name, argument, scope)] if name is not None else self._items(argument, scope)
@@ -83,6 +89,15 @@ class UnknownModels:
                     given = self._key(item, place)
                     if given is not None and parameter in info.parameters:
                         self._handed_to.setdefault(given, set()).add((info.node, parameter))
+
+    def _owners(self, part: ast.expr, scope: Scope) -> set[CellKey]:
+        """The variables that something may be a part of: ``model`` and ``model.visual`` of ``model.visual.trunk``."""
+        found: set[CellKey] = set()
+        while isinstance(part, (ast.Attribute, ast.Subscript)):
+            part = part.value
+            key = self._key(part, scope)
+            found |= {key} if key is not None else set()
+        return found
 
     def _items(self, mapping: ast.expr, scope: Scope) -> Iterator[tuple[str, ast.expr, Scope]]:
         """What ``**mapping`` gives by name, of dictionaries that are written out, with the place where they are."""

@@ -58,8 +58,13 @@ class TrainingLoop(Site):
 
     @cached_property
     def means(self) -> dict[str, ast.AST]:
-        """What the loop keeps a running mean in, and where: ``mean += (loss - mean) / step``."""
-        return {path: node for node in self.inner for path in _additions(node) if path not in added_to(node)}
+        """What the loop keeps a running mean in, and where: ``mean += (loss - mean) / step``.
+
+        Not what it begins anew in each round, as in ``target = target + torch.ones(target.size())``.
+        """
+        found = {path: node for node in self.inner for path in _additions(node) if path not in added_to(node)}
+        begun = {path for path in found for node in self.inner if _assigns(node, path)}
+        return {path: node for path, node in found.items() if path not in begun}
 
     @cached_property
     def lists(self) -> tuple[str, ...]:

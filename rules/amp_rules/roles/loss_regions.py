@@ -391,7 +391,18 @@ class Regions:
     def _own(self, runs: list[StatementRun]) -> list[StatementRun]:
         """Drop runs that only call functions with runs of their own."""
         bodies = {blocks.body_of(run.module, run.first) for run in runs}
-        return [run for run in runs if not self._delegates(run, bodies - {blocks.body_of(run.module, run.first)})]
+        runs = [run for run in runs if not self._delegates(run, bodies - {blocks.body_of(run.module, run.first)})]
+        return [run for run in runs if not self._is_called_within(run, runs)]
+
+    def _is_called_within(self, run: StatementRun, runs: list[StatementRun]) -> bool:
+        """Whether it stands in a forward pass that only others of the runs call: ``self.codes`` is kept there."""
+        body = blocks.body_of(run.module, run.first)
+        info = self.program.function_of(body) if self.program.is_model_code(body) else None
+        callers = {caller.call for caller in self.program.flow.callers(info)} if info is not None else set()
+        if not callers:
+            return False
+        others = (item for item in runs if item is not run)
+        return callers <= {node for item in others for statement in item.statements() for node in walk(statement)}
 
     def _delegates(self, run: StatementRun, bodies: set[ast.AST]) -> bool:
         delegated = False

@@ -28,7 +28,7 @@ from amp_rules.source.syntax import is_super, walk
 from amp_rules.torch.functions import TENSOR_MAKERS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
 from amp_rules.torch.mixed_precision import SCALERS
-from amp_rules.torch.models import PUTS_PART
+from amp_rules.torch.models import NO_FORWARD, PUTS_PART
 from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
 
@@ -617,9 +617,32 @@ class Program:
             return False
         if self.called_models(node, located[1]):
             return True
+        if self._runs_part_of_unseen(node, located[1]):
+            return True
         if isinstance(node.func, (ast.Name, ast.Attribute)):
             return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, located[1]))
         return False
+
+    def _runs_part_of_unseen(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call gives something to a method or a part of a trained model that a library makes.
+
+        ``model.encode_text(words)``, ``model.visual.trunk(images)``: nothing of the project shows what they are.
+        """
+        is_given = bool(call.args or call.keywords)
+        if not is_given or not isinstance(call.func, ast.Attribute) or call.func.attr in NO_FORWARD:
+            return False
+        if self.flow.callees(call):
+            return False
+        owner = call.func.value
+        while True:
+            found = self.roles.modules(owner, scope)
+            if found:
+                return all(value.kind == "object" and not value.is_given_model for value in found) and any(
+                    value in self.trained for value in found
+                )
+            if not isinstance(owner, (ast.Attribute, ast.Subscript)):
+                return False
+            owner = owner.value
 
     @cached_property
     def runs_forward(self) -> Callable[[ast.AST], bool]:
@@ -652,6 +675,8 @@ class Program:
             return True
         if not isinstance(call.func, ast.Attribute) or not (called or self.runs_model(call)):
             return False
+        if not called and any(value.kind == "class" for value in self.flow.values(call.func, scope)):
+            return False  # ``model = model.Net(3)``, where the name is a module's and the model's: it makes the model
         owner: ast.expr = call.func.value
         while True:
             if any(self.is_trained(value) for value in self.roles.modules(owner, scope)):

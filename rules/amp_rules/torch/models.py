@@ -188,3 +188,19 @@ TELLS_OF_MODEL = frozenset(
     ]
 )  # fmt: skip
 """Attributes and methods of a module that run no forward pass: what only logs or saves a model uses these alone."""
+
+NO_FORWARD = (
+    TELLS_OF_MODEL
+    | RETURNS_RECEIVER
+    | OF_MODULES_ALONE
+    | OF_PRETRAINED
+    | PUTS_PART
+    | frozenset(
+        [
+            "freeze", "load", "load_state_dict", "preprocess", "print_trainable_parameters",
+            "register_forward_hook", "register_full_backward_hook", "resize_token_embeddings", "save", "tokenize",
+            "tokenizer", "unfreeze",
+        ]
+    )
+)  # fmt: skip
+"""Methods of models of any library that run no forward pass: they tell of a model, change it, or prepare its input."""

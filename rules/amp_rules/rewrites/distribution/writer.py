@@ -96,15 +96,17 @@ def _runs(context: Context) -> Iterator[Change]:
         return
     for site in sites:
         call = site.node
-        if not isinstance(call, ast.Call) or any(item.arg is None for item in call.keywords):
+        if not isinstance(call, ast.Call):
             continue
         is_main = context.vocabulary.is_main_process(site.module)
         mode = next((item.value for item in call.keywords if item.arg == "mode"), None)
-        action = (
-            Replace(call, add_keyword(f'mode=None if {is_main} else "disabled"'))
-            if mode is None
-            else Replace(mode, _disabled_unless(is_main))
-        )
+        spread = next((item.value for item in call.keywords if item.arg is None), None)
+        if mode is not None:
+            action = Replace(mode, _disabled_unless(is_main))
+        elif spread is not None:
+            action = Replace(spread, _disabled_in(is_main))
+        else:
+            action = Replace(call, add_keyword(f'mode=None if {is_main} else "disabled"'))
         yield Change(RULE, site.module, call, "one run for all processes", [action], needs_import=True)
 
 
@@ -113,5 +115,23 @@ def _disabled_unless(condition: str) -> ExpressionEdit:
         if isinstance(node, (cst.IfExp, cst.Lambda)) and not node.lpar:
             node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return cst.IfExp(test=cst.parse_expression(condition), body=node, orelse=cst.SimpleString('"disabled"'))
+
+    return edit
+
+
+def _disabled_in(condition: str) -> ExpressionEdit:
+    """Settings that may hold a mode: the other processes have the same with another one."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        if isinstance(node, (cst.IfExp, cst.Lambda)) and not node.lpar:
+            node = node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        off = cst.DictElement(key=cst.SimpleString('"mode"'), value=cst.SimpleString('"disabled"'))
+        return cst.IfExp(
+            test=cst.parse_expression(condition),
+            body=node,
+            orelse=cst.Dict([cst.StarredDictElement(node), off]),
+            lpar=[cst.LeftParen()],
+            rpar=[cst.RightParen()],
+        )
 
     return edit
