@@ -16,6 +16,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 from amp_rules.torch.file_access import (
+    FOLDER_LOADERS,
     LOADERS,
     MOVES,
     OPENERS,
@@ -58,6 +59,9 @@ class FileMeets:
             return isinstance(change, FileEffect) and self._share_variable(read, path, change, other)
         is_log = bool(names & LOG_KEEPERS)
         of_data = self._is_of_data_set(read)
+        of_folder = bool(self._program.callee_names(read.node, read.scope) & FOLDER_LOADERS)
+        if of_folder and not self._fits(read, change, names, of_its_kind=False):
+            return False
         if any(_share_text(one, two, is_log or of_data) for one, two in pairs):
             return True
         if self._share_variable(read, path, change, other, by_item=of_data):
@@ -65,6 +69,8 @@ class FileMeets:
         has_clock = self._paths.is_of_this_moment(other, change.scope)
         if has_clock or makes_folder or is_log:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
+        if of_folder:
+            return False  # what a script trains on lies where nothing of it writes, unless the path says so
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
         return self._fits(read, change, names, of_its_kind=of_data)
@@ -86,7 +92,7 @@ class FileMeets:
         """Whether a call reads from a file, or looks for one that is no folder."""
         names = self._program.callee_names(call, scope)
         own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if names & LOADERS or own in READING_METHODS or own in _LOOKS_FOR_FILES:
+        if names & (LOADERS | FOLDER_LOADERS) or own in READING_METHODS or own in _LOOKS_FOR_FILES:
             return True
         if not (names & OPENERS.keys()):
             return False

@@ -15,10 +15,12 @@ from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
+    FOLDER_LOADERS,
     LOADERS,
     LOOKING_METHODS,
     LOOKS,
@@ -88,6 +90,8 @@ class FileReads:
         given = next(iter(given_paths(call)), None)
         if names & LOADERS and given is not None:
             return given
+        if names & FOLDER_LOADERS:
+            return given if given is not None else keyword(call, "root")
         if names & MAKES_FOLDERS and given is not None:
             return given
         if isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not names:
@@ -228,7 +232,8 @@ class FileReads:
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
-        if name in _LISTS and not self._program.callee_names(site.node, site.scope) & _PATTERNS:
+        names = self._program.callee_names(site.node, site.scope)
+        if names & FOLDER_LOADERS or (name in _LISTS and not names & _PATTERNS):
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in

@@ -63,6 +63,8 @@ class EvaluationRegions:
         """
         if self.program.called_models(call, scope) or not self.program.forwards(call, scope):
             return False
+        if self.program.runs_part_of_unseen(call, scope):
+            return False  # so does all that leads to it
         wanted = {path for item in [*call.args, *(word.value for word in call.keywords)] for path in blocks.reads(item)}
         before = [
             node

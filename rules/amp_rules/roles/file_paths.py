@@ -173,7 +173,9 @@ class Paths:
                 found |= self._texts(value, where, depth - 1)
         if not found and isinstance(node, ast.Attribute) and node.attr in ("name", "parent", "stem"):
             found = self._texts(node.value, scope, depth - 1)
-            return found if any(OWN in text for text in found) else {UNKNOWN}
+            if any(OWN in text for text in found):
+                return found
+            return set(map(_above, found)) if node.attr == "parent" else {UNKNOWN}
         if len(found) > _MANY:
             return {UNKNOWN}
         return found or {UNKNOWN}
@@ -251,6 +253,12 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
 
 class _Grown(ast.BinOp):
     """What a variable holds after ``path += suffix``, once or several times."""
+
+
+def _above(text: str) -> str:
+    """The folder of a path whose own name is known."""
+    folder, _, name = text.rstrip("/").rpartition("/")
+    return folder if folder and name and not name.startswith(UNKNOWN) else UNKNOWN
 
 
 def _filled(hole: re.Match[str], filled: str) -> str:

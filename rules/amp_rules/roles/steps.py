@@ -617,13 +617,13 @@ class Program:
             return False
         if self.called_models(node, located[1]):
             return True
-        if self._runs_part_of_unseen(node, located[1]):
+        if self.runs_part_of_unseen(node, located[1]):
             return True
         if isinstance(node.func, (ast.Name, ast.Attribute)):
             return any(name.startswith("torch.nn.functional.") for name in self.names(node.func, located[1]))
         return False
 
-    def _runs_part_of_unseen(self, call: ast.Call, scope: Scope) -> bool:
+    def runs_part_of_unseen(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call gives something to a method or a part of a trained model that a library makes.
 
         ``model.encode_text(words)``, ``model.visual.trunk(images)``: nothing of the project shows what they are.

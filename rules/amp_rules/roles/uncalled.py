@@ -10,6 +10,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
+from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import last_name, names_written, walk
 
 _BY_TEXT = frozenset(
@@ -53,7 +54,7 @@ def _uncalled_functions(program: Program) -> set[ast.AST]:
             if module is not program.entry and isinstance(statement, ast.If) and is_main_guard(statement):
                 continue  # it runs where the file is the script
             for node in walk(statement):
-                if _finds_by_text(program, node):
+                if _finds_by_text(program, module, node):
                     return set()
                 if isinstance(node, ast.Attribute) and not _may_be_of_module(program, node, imported):
                     continue
@@ -94,10 +95,13 @@ def _may_be_of_module(program: Program, node: ast.Attribute, imported: set[str])
     owner = node.value
     while isinstance(owner, ast.Attribute):
         owner = owner.value
-    if not isinstance(owner, ast.Name) or owner.id in imported or "*" in imported:
+    if not isinstance(owner, ast.Name) or owner.id in imported:
         return True
     located = program.locate(node)
-    return located is None or any(value.kind == "module" for value in program.flow.values(node.value, located[1]))
+    values = program.flow.values(node.value, located[1]) if located is not None else set()
+    if located is None or ("*" in imported and not values):
+        return True
+    return any(value.kind == "module" for value in values)
 
 
 def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
@@ -110,13 +114,36 @@ def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
     }
 
 
-def _finds_by_text(program: Program, node: ast.AST) -> bool:
+def _finds_by_text(program: Program, module: Module, node: ast.AST) -> bool:
     """Whether a node may give a function whose name it does not write."""
     if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BY_TEXT:
-        return isinstance(node, ast.Name) or node.attr != "eval"  # ``model.eval()``
+        if isinstance(node, ast.Attribute) and node.attr == "eval":
+            return False  # ``model.eval()``
+        return not (_is_parameter(module, node) or _is_asked_of_object(program, module, node))
     if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
         return False
     located = None if isinstance(node.args[1], ast.Constant) else program.locate(node)
     if located is None:
         return not isinstance(node.args[1], ast.Constant)
     return any(value.kind == "module" for value in program.flow.values(node.args[0], located[1]))
+
+
+def _is_parameter(module: Module, node: ast.AST) -> bool:
+    """Whether a name is that of a parameter of a function around it: ``def convert(vars):``."""
+    return isinstance(node, ast.Name) and any(
+        isinstance(parent, FunctionNode) and node.id in {item.arg for item in arguments_of(parent)}
+        for parent in module.ancestors(node)
+    )
+
+
+def _is_asked_of_object(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether the attributes that ``vars(args)`` and ``args.__dict__`` give are those of an object, and of no file."""
+    parent = module.parents[node]
+    owner: ast.expr | None = None
+    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+        owner = node.value
+    elif isinstance(node, ast.Name) and node.id == "vars" and isinstance(parent, ast.Call) and parent.func is node:
+        owner = parent.args[0] if len(parent.args) == 1 else None
+    located = program.locate(node) if owner is not None else None
+    values = program.flow.values(owner, located[1]) if owner is not None and located is not None else set()
+    return bool(values) and all(value.kind in ("object", "instance", "sequence") for value in values)

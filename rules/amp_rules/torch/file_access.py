@@ -191,6 +191,9 @@ LOADERS = frozenset(
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
 
+FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.datasets.folder.ImageFolder"})
+"""Data sets that list the images below the folder which they are given first, when they are made."""
+
 WEIGHT_LOADERS = frozenset({"torch.load"})
 """Of these, what reads the weights that ``torch.save`` has written."""
 
@@ -205,6 +208,7 @@ _WRITES_IMAGES = frozenset(
 )  # fmt: skip
 
 WRITERS_OF_READERS = {
+    **dict.fromkeys(FOLDER_LOADERS, _WRITES_IMAGES),
     "PIL.Image.open": _WRITES_IMAGES, "cv2.imread": _WRITES_IMAGES, "imageio.imread": _WRITES_IMAGES,
     "torch.load": frozenset({"torch.save", "torch.jit.save", "pickle.dump", "save", "save_model", "save_weights",
                              "save_pretrained"}),
