@@ -109,7 +109,8 @@ class Homes:
 
     def roots(self) -> list[Value]:
         """Trained models, each replaced by the model that holds it as a part."""
-        trained = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        found = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        trained = set().union(*map(self._as_held, found))
         sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
         trained = {
             value
@@ -123,6 +124,22 @@ class Homes:
             roots |= self._holders.outermost(value) or {value}
         roots = self._without_parts(roots)
         return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=made_at)
+
+    def _as_held(self, value: Value) -> set[Value]:
+        """What the variables hold, for what a constructor sees of itself: a factory's result is told apart by its call.
+
+        ``net = make(3)``, and the class of the model makes its optimizer.
+        """
+        located = self.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is None or value.kind != "instance" or value in self._variables.given:
+            return {value}
+        made = {
+            other
+            for other in self._variables.given
+            if other.kind == "instance" and other.ref is value.ref and isinstance(other.site, ast.Call)
+            if located[0] in self.program.called_from({other.site})
+        }
+        return made or {value}
 
     def _without_parts(self, roots: set[Value]) -> set[Value]:
         """Without what a function makes that calls itself for each part, where who called it first has the whole."""
