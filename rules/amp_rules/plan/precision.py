@@ -28,6 +28,7 @@ from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.scale_free import keeps_scale
+from amp_rules.plan.tight_loops import into_loops
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, trail_end
 from amp_rules.plan.unscale_places import Unscale, unscales
@@ -127,7 +128,7 @@ def plan(
     losses = Regions(program)
     runs, lost = losses.training(program.backwards)
     reasons.extend(own_off.reasons(program, runs))
-    runs = own_off.without_off(program, runs)
+    runs = into_loops(program, own_off.without_off(program, runs))
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
