@@ -52,6 +52,7 @@ from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
+from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LOG_KEEPERS, NAMED_LOGS
@@ -154,9 +155,19 @@ def _leave_logs(own: OwnDdp) -> None:
             continue
         if never_runs(own.program.flow, site.module, call):
             continue
-        if own.reach(site.module, call) is Reach.EVERY:
+        if own.reach(site.module, call) is Reach.EVERY or _runs_in_the_spawned(own, site):
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
             return
+
+
+def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
+    """Whether a place is of the script's own file and no guard's: processes that it spawns run the file first."""
+    return (
+        site.module is own.program.entry
+        and isinstance(site.body, ast.Module)
+        and not any(isinstance(item, ast.If) for item in blocks.enclosing(site.module, site.node))
+        and bool(own.program.calls_to(SPAWNS))
+    )
 
 
 def _has_no_file(call: ast.Call) -> bool:
