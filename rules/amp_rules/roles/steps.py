@@ -573,7 +573,7 @@ class Program:
 
     def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         """Models whose forward pass the call runs directly."""
-        if is_super(call):
+        if is_super(call) or self._makes_itself(call, scope):
             return set()
         found = self.roles.modules(call.func, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
@@ -581,6 +581,16 @@ class Program:
         if (spread := self.callee(call, scope)) is not call.func:
             found = found | self.roles.modules(spread, scope)
         return found
+
+    def _makes_itself(self, call: ast.Call, scope: Scope) -> bool:
+        """``model = model(**settings)``, where the name held what makes models before it held one."""
+        statement = scope.module.parents.get(call) if isinstance(call.func, ast.Name) else None
+        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            return False
+        target = statement.targets[0]
+        if not (isinstance(target, ast.Name) and isinstance(call.func, ast.Name) and target.id == call.func.id):
+            return False
+        return any(value.kind in ("function", "class") for value in self.flow.values(call.func, scope))
 
     def callee(self, call: ast.Call, scope: Scope) -> ast.expr:
         """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well."""
