@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import (
     declining,
     geometry,
@@ -714,7 +715,7 @@ def homes(program: Program) -> list[Home]:
     reasons = declining.Reasons()
     for item in missing:
         if item.kind == "instance":
-            reasons.extend([_unknown_model(program, f" ({item.ref})")])
+            reasons.extend([_unknown_model(program, f" ({item.ref})", model=item)])
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])
     if not found and not missing:
@@ -723,8 +724,8 @@ def homes(program: Program) -> list[Home]:
     return found
 
 
-def _unknown_model(program: Program, what: str, trail: str = "") -> Declined:
-    step = program.steps[0]
+def _unknown_model(program: Program, what: str, trail: str = "", model: Value | None = None) -> Declined:
+    step = next((item for item in program.steps if model in program.models_of_step(item)), program.steps[0])
     return declining.decline(
         declining.UNKNOWN_MODEL,
         step.module,

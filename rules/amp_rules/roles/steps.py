@@ -95,6 +95,9 @@ def calling(caller: CallSite) -> Site:
     return Site(module, caller.scope, blocks.body_of(module, caller.call), caller.call)
 
 
+_PLAIN_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "builtins.object"})
+"""Bases that have no methods of a project's own."""
+
 ToldOwners = Mapping[tuple[object, ...], str]
 """The optimizer, by its source, that a script says holds some parameters; the key is made by :func:`told_owner`."""
 
@@ -391,9 +394,7 @@ class Program:
         """Models whose parameters an optimizer of the program is given."""
         found: set[Value] = set()
         for step in self.steps:
-            for value in self.flow.values(step.optimizer, step.scope):
-                if isinstance(value.site, ast.Call):
-                    found |= self.models_of_optimizer(value.site)
+            found |= self.models_of_step(step)
         for site in self.added_groups:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
@@ -401,6 +402,11 @@ class Program:
         found = found or models_given(self.flow, self._made_optimizers)
         # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
         return {value for value in found if not value.is_given_model} or found
+
+    def models_of_step(self, step: Step) -> set[Value]:
+        """Models whose parameters reach the constructor of the optimizer that a step is of."""
+        made = [value.site for value in self.flow.values(step.optimizer, step.scope)]
+        return {model for site in made if isinstance(site, ast.Call) for model in self.models_of_optimizer(site)}
 
     @property
     def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:
@@ -502,7 +508,20 @@ class Program:
         located = self.locate(call) if given is not None else None
         if given is None or located is None:
             return set()
-        return {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
+        asked = {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
+        name = given.func.attr if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else None
+        return {value for value in asked if name is None or not self._lacks(value, name)}
+
+    def _lacks(self, value: Value, name: str) -> bool:
+        """Whether a model has no method of a name: it is one of several classes, and others have it."""
+        if value.kind != "instance" or value.ref.find_method(name) is not None or value.ref.find_method("__getattr__"):
+            return False
+        if not value.ref.external_bases() <= _PLAIN_BASES:
+            return False
+        return not any(
+            isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
+            for node, _, _ in self.nodes()
+        )
 
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
