@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from amp_rules.flow.values import Value
 from amp_rules.plan import (
     declining,
     geometry,
@@ -713,9 +712,11 @@ def homes(program: Program) -> list[Home]:
     """
     found, missing = Homes(program).find()
     reasons = declining.Reasons()
+    by_step = [(step, program.models_of_step(step)) for step in program.steps] if missing else []
     for item in missing:
         if item.kind == "instance":
-            reasons.extend([_unknown_model(program, f" ({item.ref})", model=item)])
+            step = next((step for step, models in by_step if item in models), None)
+            reasons.extend([_unknown_model(program, f" ({item.ref})", step=step)])
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])
     if not found and not missing:
@@ -724,8 +725,8 @@ def homes(program: Program) -> list[Home]:
     return found
 
 
-def _unknown_model(program: Program, what: str, trail: str = "", model: Value | None = None) -> Declined:
-    step = next((item for item in program.steps if model in program.models_of_step(item)), program.steps[0])
+def _unknown_model(program: Program, what: str, trail: str = "", step: Step | None = None) -> Declined:
+    step = step or program.steps[0]
     return declining.decline(
         declining.UNKNOWN_MODEL,
         step.module,

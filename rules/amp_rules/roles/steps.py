@@ -518,10 +518,12 @@ class Program:
             return False
         if not value.ref.external_bases() <= _PLAIN_BASES:
             return False
-        return not any(
-            isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
-            for node, _, _ in self.nodes()
-        )
+        return name not in self._attributes_written
+
+    @cached_property
+    def _attributes_written(self) -> set[str]:
+        nodes = (node for node, _, _ in self.nodes())
+        return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
