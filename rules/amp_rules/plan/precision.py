@@ -710,12 +710,14 @@ def homes(program: Program) -> list[Home]:
     Raises:
         Declined: models that an optimizer trains were not found, with each of them.
     """
-    found, missing = Homes(program).find()
+    places = Homes(program)
+    found, missing = places.find()
     reasons = declining.Reasons()
     by_step = [(step, program.models_of_step(step)) for step in program.steps] if missing else []
+    wholes = [(step, {whole for model in models for whole in places.wholes(model)}) for step, models in by_step]
     for item in missing:
         if item.kind == "instance":
-            step = next((step for step, models in by_step if item in models), None)
+            step = next((step for step, models in wholes if item in models), None)
             reasons.extend([_unknown_model(program, f" ({item.ref})", step=step)])
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])

@@ -95,9 +95,6 @@ def calling(caller: CallSite) -> Site:
     return Site(module, caller.scope, blocks.body_of(module, caller.call), caller.call)
 
 
-_PLAIN_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "builtins.object"})
-"""Bases that have no methods of a project's own."""
-
 ToldOwners = Mapping[tuple[object, ...], str]
 """The optimizer, by its source, that a script says holds some parameters; the key is made by :func:`told_owner`."""
 
@@ -508,22 +505,7 @@ class Program:
         located = self.locate(call) if given is not None else None
         if given is None or located is None:
             return set()
-        asked = {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
-        name = given.func.attr if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else None
-        return {value for value in asked if name is None or not self._lacks(value, name)}
-
-    def _lacks(self, value: Value, name: str) -> bool:
-        """Whether a model has no method of a name: it is one of several classes, and others have it."""
-        if value.kind != "instance" or value.ref.find_method(name) is not None or value.ref.find_method("__getattr__"):
-            return False
-        if not value.ref.external_bases() <= _PLAIN_BASES:
-            return False
-        return name not in self._attributes_written
-
-    @cached_property
-    def _attributes_written(self) -> set[str]:
-        nodes = (node for node, _, _ in self.nodes())
-        return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+        return {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
 
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
