@@ -32,16 +32,21 @@ _LONGEST = 3
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
 
-def remarks(module: Module) -> list[Span]:
+def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
     """Where words can go without any other in their place: asides in brackets, and Apex's name before that of ``AMP``.
 
     Lines of a comment go too that say no more than that Apex is used there.
 
     An aside with an address, such as that of an issue, says where something was found, which stays true.
+
+    Args:
+        module: the file.
+        in_help: whether the help of options counts: not where torch's mixed precision is what is left, for an option of
+            Apex then turns nothing on.
     """
     if not _APEX.search(module.source.text):
         return []
-    helps = list(_helps(module))
+    helps = list(_helps(module)) if in_help else []
     found: list[Span] = []
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
