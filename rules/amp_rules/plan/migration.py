@@ -179,7 +179,7 @@ def _decided_now(program: Program, selection: Selection) -> Report:
     own = migrate_own_half(program, selection, lambda plain, start: _without_own_half(plain, selection, start))
     if own.report is not None:
         return own.report
-    report = _decided_as_it_is(program, selection)
+    report = _decided_as_it_is(program, selection, own.refusals)
     if not own.refusals or report.precision == "migrated":
         return report
     refusals = (*own.refusals, *(item for item in report.refusals if item.unit != "precision"))
@@ -204,8 +204,8 @@ def _without_own_half(program: Program, selection: Selection, start: OwnStart) -
     )
 
 
-def _decided_as_it_is(program: Program, selection: Selection) -> Report:
-    """The report for a program whose half precision by hand, if it has any, stays."""
+def _decided_as_it_is(program: Program, selection: Selection, half: tuple[Refusal, ...] = ()) -> Report:
+    """The report for a program whose half precision by hand, if it has any, stays, for the reasons given."""
     options = selection.options
     if uses_apex(program):
         report = migrate_apex(
@@ -213,6 +213,7 @@ def _decided_as_it_is(program: Program, selection: Selection) -> Report:
             selection,
             lambda plain, initialised: _migrate(plain, selection, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
+            half,
         )
         return _without_switch(report, program, options)
     report = _migrate(program, selection)

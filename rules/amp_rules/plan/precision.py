@@ -342,6 +342,7 @@ def _is_layer_of_apex(name: str, node: ast.AST, module: Module) -> bool:
 
 def _own_precision(program: Program) -> Iterator[Declined]:
     yield from beside_own_steps(program)
+    yield from own_mixed_steps.scaled_by_others(program)
     found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX, _is_layer_of_apex)
     if found is not None:
         module, node, name = found
@@ -517,11 +518,56 @@ def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
 # ---- steps -------------------------------------------------------------------------------------------------
 
 
+def _own_arguments(program: Program, step: Step) -> str:
+    """What a step of the project's own is given beside a closure, in words; nothing where it is given a closure."""
+    names: set[str] = set()
+    callees = program.flow.callees(step.call)
+    for info in callees:
+        given = {name for name in info.parameters[1:] if info.argument(step.call, name) is not None}
+        if any(_is_closure(info, name) for name in given):
+            return ""
+        names |= given
+    if not callees:
+        for item in step.call.args:
+            held = program.flow.values(item, step.scope)
+            is_data = isinstance(item, ast.Attribute) and "closure" not in item.attr.lower()
+            if item is step.optimizer or not is_data or any(value.kind in ("function", "partial") for value in held):
+                return ""
+            names.add(step.module.text(item))
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _is_closure(info: FunctionFacts, name: str) -> bool:
+    """Whether a step calls what it is given, or gives it to another step."""
+    return "closure" in name.lower() or any(
+        isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id == name)
+            or (
+                own_name(node.func) == "step"
+                and any(isinstance(item, ast.Name) and item.id == name for item in node.args)
+            )
+        )
+        for node in walk(info.node)
+    )
+
+
 def _steps_not_understood(program: Program) -> Iterator[Declined]:
     """Steps that cannot be scaled, calls that may be steps, and backward passes that no step follows."""
     for step in program.steps:
         given = [item for item in step.call.args if item is not step.optimizer]
-        if given or step.call.keywords:
+        others = _own_arguments(program, step)
+        if others:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` gives the optimizer's own `step` {others}: what it does with scaled "
+                "gradients beside it was not followed",
+                "step with `amp.scaler.step(optimizer, ...)` by hand, which hands the arguments on, then "
+                "`amp.scaler.update()`",
+            )
+        elif given or step.call.keywords:
             yield declining.decline(
                 declining.CLOSURE,
                 step.module,
