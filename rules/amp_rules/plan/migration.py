@@ -17,6 +17,7 @@ from amp_rules.plan import (
     exchanges_alone,
     local_directions,
     loose_parameters,
+    mixed_already,
     models_from_outside,
     notes,
     own_processes,
@@ -247,7 +248,7 @@ def _migrate(
     precision = None
     precision_outcome: Outcome = "absent"
     distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
-    if options.ddp and not initialised and precision_plan.has_torch_amp(program):
+    if options.ddp and not initialised and mixed_already.has_torch_amp(program):
         return _distribute_only(program, selection)
     if not selection.precision:
         return _without_precision(program, options)
@@ -260,7 +261,7 @@ def _migrate(
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
         # A script of another framework is told from one of PyTorch in one sentence.
-        if options.ddp and declined.already and precision_plan.is_half_by_hand(program):
+        if options.ddp and declined.already and mixed_already.is_half_by_hand(program):
             beside = _distribute_only(program, selection)
             return replace(beside, precision="already", refusals=(*refusals, *beside.refusals))
         if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
@@ -347,7 +348,7 @@ def _without_precision(program: Program, options: Options) -> Report:
     path = program.entry.path
     if not program.backwards:
         return Report(path, "absent", "absent" if options.ddp else "not requested")
-    outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
+    outcome: Outcome = "already" if mixed_already.has_torch_amp(program) else "not requested"
     if not options.ddp:
         return Report(path, outcome, "not requested")
     own = _own_distribution(program)
@@ -395,7 +396,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
     precision: Outcome = "already"
     outcome: Outcome = "migrated"
     try:
-        decline_at_first(precision_plan.beside_own_steps(program))
+        decline_at_first(mixed_already.beside_own_steps(program))
     except Declined as declined:
         precision = "declined"
         refusals.extend(declined.refusals)
