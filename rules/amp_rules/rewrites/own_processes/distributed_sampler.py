@@ -225,7 +225,8 @@ def _change(own: OwnDdp, site: Site) -> Change:
     if shuffle is None or literal(shuffle) is not True:
         arguments += f", shuffle={'False' if shuffle is None else own.source(module, shuffle)}"
     made = f"{own.word(module, _SAMPLER)}({arguments})"
-    always = own.is_several_always
+    # Scripts that join no group may import another file.
+    always = own.is_several_always and module is own.program.entry
     if not always:
         made += f" if {own.word(module, _INITIALISED)}() else None"
     message = f"each process trains on its share of `{own.source(module, dataset)}`"
