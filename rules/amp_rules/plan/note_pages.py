@@ -302,7 +302,7 @@ _PAGES = {
         A part of the script's own distributed code is left as it is.
 
         ## What is noted
-        With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP238 would
+        With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP239 would
         complete, and what was not understood about it. The note begins with that code. A note without a code names an
         error in the script that no rewrite fixes: a process group that is created twice, a forward pass through
         `DistributedDataParallel` on one process only, a loss of the model inside it (`model.module.loss(x)`), whose
