@@ -26,7 +26,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -380,6 +380,7 @@ def _is_of_first(test: ast.expr, holds: bool) -> bool:
         return _is_of_first(test.operand, not holds)
     if isinstance(test, ast.BoolOp):
         asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
+        asking = [item for item in asking if not _asks_for_launcher(item)]
         found = [_is_of_first(item, holds) for item in asking]
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
     if isinstance(test, ast.Compare):
@@ -390,6 +391,16 @@ def _is_of_first(test: ast.expr, holds: bool) -> bool:
             return bounds[type(op), number] is holds
         return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
     return holds
+
+
+def _asks_for_launcher(test: ast.expr) -> bool:
+    """``"RANK" not in os.environ``: whether a launcher has set it."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Constant)
+        and isinstance(test.ops[0], (ast.In, ast.NotIn))
+        and last_name(test.comparators[0]) == "environ"
+    )
 
 
 def _is_guard(test: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 
-_MAX_DEPTH = 6
+_MAX_DEPTH = 8
 """Names and parameters between a wrapper and where it is called: a trainer, its method, a function that evaluates."""
 
 
@@ -27,8 +27,12 @@ def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site],
     made = {item.node for item in wraps}
     if node in made:
         return True
+    if depth > 0 and isinstance(node, ast.Call):
+        return _is_given_back(own, node, wraps, depth)
     if depth <= 0 or not isinstance(node, (ast.Name, ast.Attribute)):
         return False
+    if isinstance(node, ast.Attribute) and any(_is_kept_as(own, node, site, wrap) for wrap in wraps):
+        return True
     owner = site.scope.owner(node.id) if isinstance(node, ast.Name) else site.scope
     for value in assigned(own.program, node, site.scope):
         body = blocks.body_of(site.module, value)
@@ -44,6 +48,33 @@ def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site],
         if given is not None and wrapped_by(own, given, calling(caller), wraps, depth - 1):
             return True
     return False
+
+
+def _is_given_back(own: OwnDdp, call: ast.Call, wraps: Collection[Site], depth: int) -> bool:
+    """Whether a function of the project gives such a wrapper back."""
+    for info in own.program.flow.callees(call):
+        scope = own.program.flow.scopes[info.node]
+        module = info.module.module
+        for given in info.returns:
+            if wrapped_by(own, given, Site(module, scope, info.node, given), wraps, depth - 1):
+                return True
+    return False
+
+
+def _is_kept_as(own: OwnDdp, node: ast.Attribute, site: Site, wrap: Site) -> bool:
+    """Whether an attribute of an object is the one that a wrapper is put into from outside: ``trainer.model = ...``."""
+    statement = wrap.statement
+    values = own.program.flow.values(node.value, site.scope)
+    return (
+        isinstance(statement, ast.Assign)
+        and statement.value is wrap.node
+        and any(
+            isinstance(target, ast.Attribute)
+            and target.attr == node.attr
+            and own.program.flow.values(target.value, wrap.scope) & values
+            for target in statement.targets
+        )
+    )
 
 
 def _line(node: ast.AST) -> int:
