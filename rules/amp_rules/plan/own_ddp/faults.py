@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
@@ -20,6 +21,7 @@ from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import BROADCASTS
@@ -36,6 +38,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         )
         yield second.module, second.node, text
     yield from _around(own)
+    yield from _taken(own)
     yield from forwards_of_one(own)
     yield from _evaluations(own)
     yield from known_to_first(own)
@@ -58,6 +61,37 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
                 text = f"this bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
                 remedy = f"call `{name}` itself" + ("" if is_whole else ", and let its forward() call the method")
                 yield module, call.func, f"{text}; {remedy}"
+
+
+def _taken(own: OwnDdp) -> Iterator[Fault]:
+    """Yield the first place where gradients of a wrapped model's parameters are taken, and not averaged."""
+    if not own.wraps or may_average(own.program):
+        return
+    for site in own.program.calls_to(_GRADIENTS):
+        call = site.node
+        if not isinstance(call, ast.Call) or site.module not in own.modules:
+            continue
+        if keyword(call, "create_graph") is not None or not _sets_gradients(own):
+            continue
+        given = call.args[1] if len(call.args) > 1 else keyword(call, "inputs")
+        if not (isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)):
+            continue
+        if given.func.attr == "parameters" and wrapped_by(own, given.func.value, site, own.wraps):
+            name = site.module.text(given.func.value)
+            text = "DistributedDataParallel averages what `backward()` computes, and not what `torch.autograd.grad` gives"
+            yield site.module, call, f"{text}: each process goes on with gradients of `{name}` of its own"
+            return
+
+
+def _sets_gradients(own: OwnDdp) -> bool:
+    """Whether the program puts gradients where its optimizer finds them: ``parameter.grad = taken``."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store)
+        for node, _, _ in own.program.nodes()
+    )
+
+
+_GRADIENTS = frozenset({"torch.autograd.grad"})
 
 
 def _is_wrapped(own: OwnDdp, module: Module, node: ast.expr) -> bool:

@@ -9,6 +9,7 @@ from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.steps import Site, calling
+from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -82,9 +83,16 @@ def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
     model = call.args[0] if call.args else keyword(call, "module")
     values = own.program.roles.modules(model, wrapping.scope) if model is not None else set()
     return any(map(own.norms.are_in, values)) or any(
-        isinstance(node, ast.Attribute) and node.attr == "register_buffer"
+        _registers(info.facts.module.module, node)
         for value in with_parts(own.program, values)
         if value.kind == "instance"
         for info in value.ref.mro()
         for node in walk(info.facts.node)
     )
+
+
+def _registers(module: Module, node: ast.AST) -> bool:
+    """Whether a place registers a buffer in any case: a mask for old releases of torch alone is none today."""
+    if not (isinstance(node, ast.Attribute) and node.attr == "register_buffer"):
+        return False
+    return not any(isinstance(item, ast.If) for item in blocks.enclosing(module, node))
