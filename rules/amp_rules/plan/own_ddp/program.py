@@ -248,6 +248,9 @@ class OwnDdp:
         """Whether the function at a place gives something that is read there another value on other ranks."""
         body = blocks.body_of(module, node)
         read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
+        # ``with open(path, "w") as file:`` gives its file to itself.
+        opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
+        read -= {item.id for item in opened if isinstance(item, ast.Name)}
         return any(
             isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & read
             for item in blocks.walk_body(body)
