@@ -13,6 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import values_given
 from amp_rules.torch.data import SPLITS
+from amp_rules.torch.idioms import NAMED_EVALUATION
 
 _UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
 _SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed"})
@@ -60,6 +61,31 @@ def split_by_each(own: OwnDdp, dataset: ast.expr, site: Site) -> ast.Call | None
         if not seeds or any(names_rank(given) for call in seeds for given in values_given(call)):
             return value
     return None
+
+
+def training_test(own: OwnDdp, site: Site) -> str | None:
+    """The test that tells training from evaluation in a function that makes the loaders of both; None without one.
+
+    A parameter says it, which is ``"train"`` in some calls and ``"val"`` in others, or true and false.
+    """
+    info = own.program.function_of(site.body)
+    callers = own.program.flow.callers(info) if info is not None else []
+    for name in info.parameters if info is not None and len(callers) > 1 else ():
+        if any(name in blocks.writes(item) for item in blocks.own_parts(site.body) if isinstance(item, ast.stmt)):
+            continue
+        given = {literal(info.argument_or_default(caller.call, name)) for caller in callers}
+        if given == {True, False} and all(isinstance(item, bool) for item in given):
+            if name in _SAYS_TRAINING:
+                return name
+        words = sorted(item for item in given if isinstance(item, str))
+        training = [word for word in words if "train" in word.lower() and not NAMED_EVALUATION.search(word)]
+        others = [word for word in words if word not in training]
+        if len(words) == len(given) and len(training) == 1 and others and all(map(NAMED_EVALUATION.search, others)):
+            return f'{name} == "{training[0]}"'
+    return None
+
+
+_SAYS_TRAINING = frozenset({"train", "is_train", "training", "is_training", "train_mode", "for_training"})
 
 
 def _made(dataset: ast.expr, site: Site) -> list[ast.expr]:

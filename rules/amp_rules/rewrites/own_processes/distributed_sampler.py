@@ -39,7 +39,13 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
-from amp_rules.plan.own_ddp.data_sets import is_indexed, is_shuffled_whole, shares, split_by_each
+from amp_rules.plan.own_ddp.data_sets import (
+    is_indexed,
+    is_shuffled_whole,
+    shares,
+    split_by_each,
+    training_test,
+)
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import given_to_loader
@@ -80,7 +86,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             done.add(site.node)
             reason = _against(own, site, value in evaluated, use.values)
             if reason is None:
-                yield _change(own, site)
+                yield _change(own, site, training_test(own, site) if value in evaluated else None)
             elif reason:
                 text = reason if "each process" in reason else f"every process goes through all of the data: {reason}"
                 own.leave(RULE, site.module, site.node, text)
@@ -134,7 +140,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if split is not None:
         text = f"each process splits the data at random in its own way: give `{site.module.text(split)}` a generator"
         return f"{text} with one seed, and the loader a DistributedSampler"
-    if is_evaluated:
+    if is_evaluated and training_test(own, site) is None:
         return "it is used to evaluate too"
     if not own.is_joined_at(site.module, call):
         return "it is made before the processes have joined, for all that is known"
@@ -207,7 +213,8 @@ def _is_packed(argument: ast.expr | ast.keyword, site: Site) -> bool:
     return names is None or bool(names & _OF_THE_ORDER)
 
 
-def _change(own: OwnDdp, site: Site) -> Change:
+def _change(own: OwnDdp, site: Site, test: str | None) -> Change:
+    """The edit of a loader, which is one that trains under a test where the same call makes those that evaluate."""
     call = site.node
     assert isinstance(call, ast.Call)
     module = site.module
@@ -225,11 +232,12 @@ def _change(own: OwnDdp, site: Site) -> Change:
     if shuffle is None or literal(shuffle) is not True:
         arguments += f", shuffle={'False' if shuffle is None else own.source(module, shuffle)}"
     made = f"{own.word(module, _SAMPLER)}({arguments})"
-    always = own.is_several_always
-    if not always:
-        made += f" if {own.word(module, _INITIALISED)}() else None"
+    tests = [] if own.is_several_always else [f"{own.word(module, _INITIALISED)}()"]
+    tests += [test] if test is not None else []
+    if tests:
+        made += f" if {' and '.join(tests)} else None"
     message = f"each process trains on its share of `{own.source(module, dataset)}`"
-    alone = None if always or shuffle is None else _alone(name, own.source(module, shuffle), literal(shuffle))
+    alone = None if not tests or shuffle is None else _alone(name, own.source(module, shuffle), literal(shuffle))
     edit = Replace(call, _with_sampler(name, alone))
     return Change(RULE, module, call, message, [*actions, Insert(site.statement, f"{name} = {made}"), edit])
 
