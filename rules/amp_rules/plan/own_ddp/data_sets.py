@@ -69,8 +69,10 @@ def training_test(own: OwnDdp, site: Site) -> str | None:
     A parameter says it, which is ``"train"`` in some calls and ``"val"`` in others, or true and false.
     """
     info = own.program.function_of(site.body)
-    callers = own.program.flow.callers(info) if info is not None else []
-    for name in info.parameters if info is not None and len(callers) > 1 else ():
+    if info is None:
+        return None
+    callers = own.program.flow.callers(info)
+    for name in info.parameters if len(callers) > 1 else ():
         if any(name in blocks.writes(item) for item in blocks.own_parts(site.body) if isinstance(item, ast.stmt)):
             continue
         given = {literal(info.argument_or_default(caller.call, name)) for caller in callers}

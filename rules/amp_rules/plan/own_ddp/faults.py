@@ -78,7 +78,9 @@ def _taken(own: OwnDdp) -> Iterator[Fault]:
             continue
         if given.func.attr == "parameters" and wrapped_by(own, given.func.value, site, own.wraps):
             name = site.module.text(given.func.value)
-            text = "DistributedDataParallel averages what `backward()` computes, and not what `torch.autograd.grad` gives"
+            text = (
+                "DistributedDataParallel averages what `backward()` computes, and not what `torch.autograd.grad` gives"
+            )
             yield site.module, call, f"{text}: each process goes on with gradients of `{name}` of its own"
             return
 

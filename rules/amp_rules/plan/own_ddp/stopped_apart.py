@@ -25,7 +25,7 @@ _Found = tuple[Module, ast.AST, str]
 
 
 def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
-    """Yield what leaves a training loop, or a backward pass out, by numbers that each process has of its own batches."""
+    """Yield what leaves a training loop, or a backward pass out, by numbers of each process's own batches."""
     leaving = list(_leaving(own)) if own.wraps else []
     skipping = list(_skipping(own)) if own.wraps else []
     if not leaving and not skipping:
@@ -77,10 +77,10 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
                 if not any(map(own.program.runs_backward, branch.orelse)):
                     yield module, branch.test, branch.test, loop
         for node in blocks.walk_own(loop):
-            branch = module.parents.get(node)
-            if isinstance(node, ast.Continue) and isinstance(branch, ast.If) and node.lineno < backward.line:
-                if _asks_for_loss(branch.test, loss) and not own.program.runs_backward(branch):
-                    yield module, node, branch.test, loop
+            parent = module.parents.get(node)
+            if isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line:
+                if _asks_for_loss(parent.test, loss) and not own.program.runs_backward(parent):
+                    yield module, node, parent.test, loop
 
 
 def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:

@@ -35,7 +35,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
