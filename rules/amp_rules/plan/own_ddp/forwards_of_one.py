@@ -27,7 +27,7 @@ def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
         if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):
             continue
         site = Site(scope.module, scope, body, call)
-        where = _one_alone(own, call.func, site, site, wraps, frozenset())
+        where = _one_alone(own, call.func, site, site, wraps, set())
         if where is None or where.node in told:
             continue
         told |= {body, where.node}
@@ -44,7 +44,7 @@ def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
 
 
 def _one_alone(
-    own: OwnDdp, model: ast.expr, held: Site, place: Site, wraps: Collection[Site], seen: frozenset[ast.AST]
+    own: OwnDdp, model: ast.expr, held: Site, place: Site, wraps: Collection[Site], seen: set[ast.AST], depth: int = 0
 ) -> Site | None:
     """The place that one process alone gets to on a way to a call of what one of some wrappers may give.
 
@@ -54,20 +54,22 @@ def _one_alone(
         held: where it is read.
         place: the call on the way there that is asked about.
         wraps: the wrappers.
-        seen: the functions on the way from here to the call.
+        seen: the calls that were asked about, of which many ways lead through the same.
+        depth: how many functions lie between.
     """
+    seen.add(place.node)
     if own.is_of_first_alone(place.module, place.node):
         return place if wrapped_by(own, model, held, wraps) else None
     info = own.program.function_of(place.body)
-    if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+    if info is None or depth > _MAX_CALLERS:
         return None
     is_given = isinstance(model, ast.Name) and held.body is place.body and model.id in info.parameters
     for caller in own.program.flow.callers(info):
         site = calling(caller)
         given = info.argument_or_default(caller.call, model.id) if is_given and isinstance(model, ast.Name) else model
-        if given is None:
+        if given is None or site.node in seen:
             continue
-        found = _one_alone(own, given, site if is_given else held, site, wraps, seen | {info.node})
+        found = _one_alone(own, given, site if is_given else held, site, wraps, seen, depth + 1)
         if found is not None:
             return found
     return None
