@@ -333,7 +333,7 @@ def test_a_script_with_processes_of_its_own_counts_where_torchrun_can_take_over(
 
 def test_a_script_that_meets_at_a_port_of_its_own_has_no_line_that_waits_for_it(project):
     (project / "run.sh").write_text(f"{DIST} --nproc_per_node=2 train.py\n")
-    entry = report(project / "train.py", "completed", codes=("AMP409",))
+    entry = report(project / "train.py", "extended", codes=("AMP409",))
     assert len(launches([entry]).found) == 1
     left = Note(entry.entry, entry.edits[0].span, "AMP288", "own-processes-left", "AMP238: `url` names a port")
     assert launches([replace(entry, notes=(left,))]).found == []

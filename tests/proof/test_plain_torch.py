@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from plain_proofs import COMPLETED, NOT_IN_TORCH, OPEN, READ_THE_LAUNCHER, PlainProofs, plain_scripts
+from plain_proofs import EXTENDED, NOT_IN_TORCH, OPEN, READ_THE_LAUNCHER, PlainProofs, plain_scripts
 from proofs import Script, param
 from test_proof import saved_files, tail_difference, without_numbers, without_scale
 
@@ -33,8 +33,8 @@ def in_torch(script: Script, unit: str) -> str:
     """What becomes of a script in plain PyTorch."""
     if unit in NOT_IN_TORCH.get(script.name, {}):
         return "declined"
-    if unit == "distribution" and script.name in COMPLETED:
-        return "completed"
+    if unit == "distribution" and script.name in EXTENDED:
+        return "extended"
     return str(getattr(script, unit))
 
 

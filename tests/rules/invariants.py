@@ -95,7 +95,7 @@ def check(folder: Path, files: Files, entry: str, options: Options) -> Run | Non
 def check_outcomes(report: Report) -> None:
     """What the report says of a unit agrees with what it did."""
     codes = {edit.code for edit in report.edits}
-    if report.distribution == "completed":
+    if report.distribution == "extended":
         codes -= COMPLETING
     if report.precision != "migrated":
         # The runtime starts and prepares the models for the other processes too.
@@ -228,7 +228,7 @@ def runtime_blocks(run: Run, name: str) -> set[int]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.With, ast.If)):
             head = node.test if isinstance(node, ast.If) else ast.Tuple([item.context_expr for item in node.items])
-            is_new = run.report.distribution == "completed" and rows[node.lineno - 1] not in known
+            is_new = run.report.distribution == "extended" and rows[node.lineno - 1] not in known
             if is_new or "amp" in ast.unparse(head):
                 found |= set(range(node.body[0].lineno - 1, (node.end_lineno or 0) + 1))
                 # The comments below the last statement of a block are its own.
@@ -302,7 +302,7 @@ def check_second_run(run: Run, folder: Path, options: Options) -> None:
         wanted.add("already")  # an import of Apex without a step became one of the runtime
     assert again.report.precision in wanted, again.report.refusals
     if run.report.changes:
-        done = run.report.distribution in ("migrated", "completed")
+        done = run.report.distribution in ("migrated", "extended")
         wanted = "already" if done else run.report.distribution
         assert again.report.distribution == wanted, again.report.refusals
 

@@ -23,7 +23,7 @@ from migrating import ENTRY, FIXTURES, Case, cases, declined_scripts, files_of, 
 CASES = cases()
 CHANGING = [case for case in CASES if case.after != case.before]
 DECLINED = declined_scripts()
-DISTRIBUTED = ("migrated", "completed", "already")
+DISTRIBUTED = ("migrated", "extended", "already")
 LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
 
 

@@ -64,7 +64,7 @@ def codes(report):
 def test_all_that_lacks_is_written_at_once(tmp_path):
     report, _ = completed(tmp_path, LACKING)
     assert codes(report) == FOUND
-    assert (report.precision, report.distribution) == ("migrated", "completed")
+    assert (report.precision, report.distribution) == ("migrated", "extended")
     assert report.refusals == ()
 
 
@@ -72,7 +72,7 @@ def test_all_that_lacks_is_written_at_once(tmp_path):
 def test_each_piece_is_left_out_alone(code, tmp_path):
     report, _ = completed(tmp_path, LACKING, ignore=(code,))
     assert codes(report) == FOUND - {code}
-    assert report.distribution == "completed"
+    assert report.distribution == "extended"
 
 
 def test_without_all_pieces_the_processes_stay_as_they_are(tmp_path):
@@ -95,14 +95,14 @@ def test_without_sync_bn_batch_norm_stays_that_of_a_process(tmp_path):
 def test_the_processes_are_completed_where_the_step_is_not_asked_for(tmp_path):
     report, text = completed(tmp_path, LACKING, ignore=("AMP1", "AMP3"))
     assert codes(report) == FOUND
-    assert report.distribution == "completed"
+    assert report.distribution == "extended"
     assert "amp_runtime" not in text
 
 
 def test_plain_torch_is_completed_alike(tmp_path):
     report, text = completed(tmp_path, LACKING, target="torch")
     assert codes(report) == FOUND
-    assert report.distribution == "completed"
+    assert report.distribution == "extended"
     assert "amp_runtime" not in text
 
 
@@ -219,7 +219,7 @@ def test_a_rank_that_is_read_another_way_completes_nothing(tmp_path):
     )
     text = LACKING.replace("import torch\n", "import argparse\n\nimport torch\n", 1)
     text = text.replace("    rank = dist.get_rank()\n", f"{parsed}    rank = args.local_rank\n")
-    for folder, ignore, expected in (("alone", OWN, "already"), ("with_pieces", (), "completed")):
+    for folder, ignore, expected in (("alone", OWN, "already"), ("with_pieces", (), "extended")):
         report, _ = completed(tmp_path / folder, text, ignore=ignore)
         assert "AMP409" in {edit.code for edit in report.edits}
         assert report.distribution == expected

@@ -102,7 +102,7 @@ def launches(reports: Iterable[Report]) -> Launches:
             scripts[report.entry.resolve()] = "any"
         elif any(note.text.startswith(_ADDRESS) for note in report.notes):
             continue
-        elif report.distribution in ("already", "completed") and report.changes:
+        elif report.distribution in ("already", "extended") and report.changes:
             has_rank = any(edit.code == _LOCAL_RANK for edit in report.edits)
             scripts[report.entry.resolve()] = "option" if has_rank else "environment"
     result = Launches()

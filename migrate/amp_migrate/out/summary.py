@@ -24,12 +24,12 @@ from amp_migrate.runtimes import other_runtime, trains_here
 _LISTED = 12
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
 _MOST_REASONS = 5
-_DONE: set[Outcome] = {"migrated", "completed"}
+_DONE: set[Outcome] = {"migrated", "extended"}
 _WHY_O0 = "O0 here only joins the processes; the script's own mixed precision stays, and decides what runs in half"
 _NOT_TRAINING: set[Outcome] = {"absent", "not requested", "not applicable"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
-    "completed": "green",
+    "extended": "green",
     "declined": "yellow",
     "already": "cyan",
     "absent": "dim",
@@ -160,7 +160,7 @@ class Summary(Messages):
             is_patch: whether what was printed can be applied to files.
         """
         self._asked_torch(run)
-        done = {"migrated", "completed"}
+        done = {"migrated", "extended"}
         migrated = [report for report in run.reports if done & {report.precision, report.distribution}]
         if run.updates and not written and is_patch:
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
@@ -244,8 +244,8 @@ class Summary(Messages):
                 self._outcome(report, report.precision, "precision"),
                 ", distribution ",
                 self._outcome(report, report.distribution, "distribution"),
-                f" except for what {OWN_LEFT.code} names"
-                if report.distribution == "completed" and _is_left(report)
+                f" ({OWN_LEFT.code} names what was seen and left)"
+                if report.distribution == "extended" and _is_left(report)
                 else "",
                 " (--ddp asks for it)"
                 if report.distribution == "not requested" and report.entry.suffix != NOTEBOOK

@@ -31,8 +31,8 @@ _OFF = (
     "The migrated version makes an int8 model: its amp.quantize is turned off from outside in all runs but int8. What "
     "it prints, reads and writes behind its training besides what the original does is not compared."
 )
-_PROCESSES = {"not requested": "off", "not applicable": "off", "completed": "already"}
-"""What is completed are processes of the script's own, as before; a notebook has one whatever is asked for."""
+_PROCESSES = {"not requested": "off", "not applicable": "off", "extended": "already"}
+"""What is extended are processes of the script's own, as before; a notebook has one whatever is asked for."""
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,16 @@ class CallEvaluator:
                 if is_chain(value):
                     self._libraries.put_parts(value, given)
         found: set[Value] = set()
+        alike: dict[tuple[FunctionFacts, object], set[Value]] = {}
         for target in list(targets):
-            if not _lacks_arguments(target, node):
+            method = _run_by_call(target)
+            if method is not None:
+                alike.setdefault((method, target.ref), set()).add(target)
+            elif not _lacks_arguments(target, node):
                 found |= self.apply(target, given)
+        # Objects of one class share their attributes: calling any of them gives what calling each would.
+        for (method, _), receivers in alike.items():
+            found |= self._run(method, given, receivers, is_method=True)
         return found
 
     def _asked_by_name(self, owner: ast.expr, given: Invocation) -> set[Value]:
@@ -187,7 +194,7 @@ class CallEvaluator:
 
     def _apply_function(self, target: Value, given: Invocation) -> set[Value]:
         info = target.ref
-        result = {self._made_by(value, info, given.node) for value in self._run(info, given, target.receiver)}
+        result = {self._made_by(value, info, given.node) for value in self._run(info, given, _receivers(target))}
         if info.name in ("parameters", "named_parameters") and target.receiver is not None:
             return {Value("parameters", target.receiver)}
         return result
@@ -198,7 +205,7 @@ class CallEvaluator:
         self._reached.reach_class(info)
         initializer = info.find_method("__init__")
         if initializer is not None:
-            self._run(initializer, given, made, is_method=True)
+            self._run(initializer, given, {made}, is_method=True)
         elif fields := fields_of(info):
             self._records.store(made, fields, given)
         elif is_container(made):
@@ -212,7 +219,7 @@ class CallEvaluator:
     def _apply_instance(self, target: Value, given: Invocation) -> set[Value]:
         method = _run_by_call(target)
         if method is not None:
-            return self._run(method, given, target, is_method=True)
+            return self._run(method, given, {target}, is_method=True)
         self._run_parts(target, given)
         return set()
 
@@ -227,7 +234,7 @@ class CallEvaluator:
                 seen.add(part)
                 method = _run_by_call(part) if is_module(part) else None
                 if method is not None:
-                    self._run(method, given, part, is_method=True)
+                    self._run(method, given, {part}, is_method=True)
                 else:
                     pending.append(part)
 
@@ -260,12 +267,12 @@ class CallEvaluator:
     # ---- functions of the project --------------------------------------------------------------------------------
 
     def _run(
-        self, info: FunctionFacts, given: Invocation, receiver: Value | None, *, is_method: bool = False
+        self, info: FunctionFacts, given: Invocation, receivers: set[Value], *, is_method: bool = False
     ) -> set[Value]:
-        """Give a function its arguments; what it returns."""
+        """Give a function its arguments, a method any of its objects besides; what it returns."""
         self._reached.reach(info)
         self._graph.add(given.node, given.scope, info)
-        bound = self._bind(info, given, receiver, is_method)
+        bound = self._bind(info, given, receivers, is_method)
         for name, values in bound.items():
             self._store.write((info.node, name), values)
         yields = self._store.read((info.node, Mark.YIELD))
@@ -274,16 +281,16 @@ class CallEvaluator:
         return self._returns.of(info, bound)
 
     def _bind(
-        self, info: FunctionFacts, given: Invocation, receiver: Value | None, is_method: bool
+        self, info: FunctionFacts, given: Invocation, receivers: set[Value], is_method: bool
     ) -> dict[str, set[Value]]:
         """What each parameter gets from a call; what ``*args`` and ``**kwargs`` gather is stored at once."""
         bound: dict[str, set[Value]] = {}
         parameters = info.by_place
         takes_receiver = not info.is_static and (
-            is_method or (receiver is not None and (receiver.kind == "instance" or info.is_class_method))
+            is_method or info.is_class_method or any(receiver.kind == "instance" for receiver in receivers)
         )
-        if takes_receiver and parameters and receiver is not None:
-            bound[parameters[0]] = {receiver}
+        if takes_receiver and parameters and receivers:
+            bound[parameters[0]] = set(receivers)
             parameters = parameters[1:]
         position = 0
         for argument, values in zip(given.node.args, given.arguments, strict=False):
@@ -328,6 +335,11 @@ class CallEvaluator:
 
     def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
         self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
+
+
+def _receivers(target: Value) -> set[Value]:
+    """The object that a function is bound to, if any."""
+    return {target.receiver} if target.receiver is not None else set()
 
 
 def _run_by_call(target: Value) -> FunctionFacts | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 
 from amp_rules.flow.cells import Mark
 from amp_rules.flow.local_variables import LocalVariables
@@ -27,6 +28,28 @@ factory that calls a factory that calls a registry needs three."""
 _DECISIVE = frozenset({"class", "function", "module", "constant", "sequence", "external"})
 
 
+@dataclass
+class Followed:
+    """The functions whose returns were evaluated for one call, and those that were asked again while they were.
+
+    Attributes:
+        functions: those that were evaluated.
+        again: those that called themselves, through others too: they gave what any call gets.
+    """
+
+    functions: set[FunctionFacts] = field(default_factory=set)
+    again: set[FunctionFacts] = field(default_factory=set)
+
+    def is_same_below(self, callers: list[FunctionFacts]) -> bool:
+        """Whether a call gives the same below these callers."""
+        return not any(caller in self.functions or caller in self.again for caller in callers)
+
+    def add(self, other: Followed) -> None:
+        """Count what a call within this one followed."""
+        self.functions |= other.functions
+        self.again |= other.again
+
+
 class Returns:
     """Evaluates what is returned with the arguments of the call where that makes a difference."""
 
@@ -46,6 +69,9 @@ class Returns:
         self._named: dict[ast.AST, set[str]] = {}
         self._slices: dict[ast.AST, set[str] | None] = {}
         self._inlining: list[FunctionFacts] = []
+        self._followed = Followed()
+        self._known: dict[object, tuple[set[Value], Followed]] = {}
+        self._known_since = -1
 
     def of(self, info: FunctionFacts, bound: dict[str, set[Value]]) -> set[Value]:
         """What a call returns that gives the parameters these values."""
@@ -54,15 +80,38 @@ class Returns:
         direct = self._named_by(info)
         frame = self._frame(info, direct, bound)
         # A function that calls itself gets what any call gets.
-        if frame is None or info in self._inlining or len(self._inlining) >= _MAX_INLINED:
+        if frame is None or len(self._inlining) >= _MAX_INLINED:
             return self._of_any_call(info)
-        self._inlining.append(info)
-        try:
-            frame = self._reassigned(info, frame, direct)
-            evaluate = self._evaluation.expressions.evaluate
-            return set().union(*(evaluate(item, self._reached.scopes[info.node], frame) for item in info.returns))
-        finally:
-            self._inlining.pop()
+        if info in self._inlining:
+            self._followed.again.add(info)
+            return self._of_any_call(info)
+        return self._of_frame(info, frame, direct)
+
+    def _of_frame(self, info: FunctionFacts, frame: Overlay, direct: set[str]) -> set[Value]:
+        """What is returned with these variables, evaluated once for all calls of a statement that give the same.
+
+        Many objects can be called in one place, and many of their methods call the same ones.
+        """
+        if self._known_since != self._store.evaluations:
+            self._known, self._known_since = {}, self._store.evaluations
+        values = frozenset((name, frozenset(values)) for name, values in frame.items())
+        key = info, len(self._inlining), frame.__class__, values
+        known = self._known.get(key)
+        if known is None or not known[1].is_same_below(self._inlining):
+            outer, self._followed = self._followed, Followed({info})
+            self._inlining.append(info)
+            try:
+                frame = self._reassigned(info, frame, direct)
+                evaluate = self._evaluation.expressions.evaluate
+                scope = self._reached.scopes[info.node]
+                known = set().union(*(evaluate(item, scope, frame) for item in info.returns)), self._followed
+            finally:
+                self._inlining.pop()
+                self._followed = outer
+            if known[1].is_same_below(self._inlining):
+                self._known[key] = known
+        self._followed.add(known[1])
+        return known[0]
 
     def _named_by(self, info: FunctionFacts) -> set[str]:
         """The variables that stand in what is returned; for ``super()`` the object itself."""

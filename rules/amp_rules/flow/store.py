@@ -26,6 +26,7 @@ class Store:
         cells: what each variable, attribute and element can hold.
         attribute_names: the attributes that the objects of a class have, by the node of the class.
         bodies: the bodies that the program can reach, with their scopes.
+        evaluations: how many parts of bodies were evaluated, those included that were evaluated again.
         frozen: whether the fixed point is reached; reading and writing change nothing then.
     """
 
@@ -33,6 +34,7 @@ class Store:
         self.cells: dict[SlotKey, Cell] = {}
         self.attribute_names: dict[object, set[str]] = {}
         self.bodies: dict[ast.AST, Scope] = {}
+        self.evaluations = 0
         self.frozen = False
         # The cells of attributes, by class: who has read one asks again when the class gets another base.
         self._of_classes: dict[object, list[Cell]] = {}
@@ -176,6 +178,7 @@ class Store:
     def begin(self, part: ast.AST, body: ast.AST) -> None:
         """Note that a part of a body is evaluated from now on: what is read is read by it."""
         self._current = part
+        self.evaluations += 1
         self._bodies_of[part] = body
         self._due.discard(part)
         self._evaluated[part] = self._round
@@ -202,6 +205,7 @@ class Store:
     def freeze(self) -> None:
         """Keep everything as it is."""
         self._current = None
+        self.evaluations += 1
         self.frozen = True
 
 

@@ -189,11 +189,11 @@ def _with_one_head(changes: Iterable[Hunk]) -> Iterator[Hunk]:
 
 def is_migrated(report: Report) -> bool:
     """Whether a script is migrated in any way."""
-    return "migrated" in (report.precision, report.distribution) or report.distribution == "completed"
+    return "migrated" in (report.precision, report.distribution) or report.distribution == "extended"
 
 
 def _migrated(report: Report) -> int:
-    return [report.precision, report.distribution].count("migrated") + (report.distribution == "completed")
+    return [report.precision, report.distribution].count("migrated") + (report.distribution == "extended")
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def felt_by(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     if codes and codes <= _HARMLESS:
         return False
     if (
-        other.distribution not in ("migrated", "completed")
+        other.distribution not in ("migrated", "extended")
         and codes
         and all(code.startswith(_DISTRIBUTION) for code in codes)
     ):
@@ -290,7 +290,7 @@ def left_alone(report: Report, path: Path, line: int, message: str, recipe: str)
     found = Refusal(path, Span(place, place), rule.code, rule.name, "precision", message, recipe)
 
     def outcome(before: Outcome) -> Outcome:
-        return "declined" if before == "migrated" else "already" if before == "completed" else before
+        return "declined" if before == "migrated" else "already" if before == "extended" else before
 
     return replace(
         report,

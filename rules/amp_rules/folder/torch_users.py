@@ -67,7 +67,7 @@ def _settled(report: Report, reports: Sequence[Report], searched: dict[Path, Men
 def _feels(path: Path, hunk: Hunk, owner: Report, other: Report) -> bool:
     """Whether a script that is not migrated runs what ``owner`` changes; what is for several processes matters to it
     where it has processes of its own."""
-    if other.distribution in ("already", "completed"):
+    if other.distribution in ("already", "extended"):
         return not hunk.only_head() and runs(path, hunk, owner, other)
     return felt_by(path, hunk, owner, other)
 

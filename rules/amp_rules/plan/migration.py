@@ -38,7 +38,7 @@ from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
-from amp_rules.plan.own_ddp.stage import Completed, completed
+from amp_rules.plan.own_ddp.stage import Extended, extended
 from amp_rules.plan.own_half.programs import migrate_own_half, own_half_beside_apex, prepared_in_a_branch
 from amp_rules.plan.own_half.start import OwnStart
 from amp_rules.plan.precision import Precision
@@ -113,7 +113,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         modern = _modern(entry, files, selection)
     program = modern.program
     with phase("processes of its own"):
-        own = Completed(program) if joins_as_written(program) else completed(program, selection)
+        own = Extended(program) if joins_as_written(program) else extended(program, selection)
     report = modern.joined(own.joined(_decided(own.program, selection)))
     originals = {path: draft.original for path, draft in modern.drafts.items()}
     modules = [originals.get(module.path, module) for module in program.flow.modules]

@@ -11,7 +11,7 @@ from amp_rules.source.reach import Reach
 from amp_rules.source.spans import Span
 
 Unit = Literal["precision", "distribution", "modern"]
-Outcome = Literal["migrated", "completed", "declined", "already", "absent", "not requested", "not applicable"]
+Outcome = Literal["migrated", "extended", "declined", "already", "absent", "not requested", "not applicable"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class FileChange:
 class Report:
     """The result for one entry script.
 
-    ``absent`` means that the script holds no training step at all, ``completed`` that it has processes of its own,
+    ``absent`` means that the script holds no training step at all, ``extended`` that it has processes of its own,
     which got what they lacked, ``not applicable`` that it is a notebook, which runs in one process in any case.
     ``seconds`` tells how long each phase took; it is empty where the result was kept.
     """

@@ -137,7 +137,7 @@ class Selection:
         if distribution == "not requested":
             for_processes = bool(skip.codes) and all(item.startswith(DISTRIBUTION) for item in skip.codes)
             return "" if for_processes else "leaves nothing out (without --ddp)"
-        return "leaves nothing out" if distribution in ("migrated", "completed") else ""
+        return "leaves nothing out" if distribution in ("migrated", "extended") else ""
 
 
 def _holds(skip: Skip, code: str, first: int, last: int, is_insert: bool) -> bool:

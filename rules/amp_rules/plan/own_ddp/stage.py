@@ -33,7 +33,7 @@ _STATISTICS = (
 
 
 @dataclass
-class Completed:
+class Extended:
     """A program whose own processes have what they need.
 
     Attributes:
@@ -51,10 +51,10 @@ class Completed:
         report = replace(report, notes=(*report.notes, *self.told))
         # Reading the rank as torchrun gives it lets them run as before.
         pieces = {rewrite.rule.code for rewrite in rewrites.of_own_processes()}
-        is_completed = any(edit.code in pieces for draft in self.drafts.values() for edit in draft.edits)
-        if report.distribution == "already" and is_completed:
+        is_extended = any(edit.code in pieces for draft in self.drafts.values() for edit in draft.edits)
+        if report.distribution == "already" and is_extended:
             refusals = tuple(item for item in report.refusals if item.unit != "distribution")
-            report = replace(report, distribution="completed", refusals=refusals)
+            report = replace(report, distribution="extended", refusals=refusals)
         elif report.distribution == "already" and self.told:
             report = replace(report, refusals=tuple(map(_with_what_is_left, report.refusals)))
         report = joined(self.drafts, report)
@@ -76,9 +76,9 @@ def _with_what_is_left(refusal: Refusal) -> Refusal:
     return replace(refusal, recipe=left)
 
 
-def completed(program: Program, selection: Selection) -> Completed:
+def extended(program: Program, selection: Selection) -> Extended:
     """The program with what its own processes lacked; itself where it has none."""
-    found = Completed(program)
+    found = Extended(program)
     options = selection.options
     if not (options.ddp and is_own(program)) or options.shard or has_large(program, options):
         return found
@@ -98,7 +98,7 @@ def completed(program: Program, selection: Selection) -> Completed:
     else:
         found.told = _told(own, selection)
     # What declines leaves no trace.
-    return Completed(program) if found.drafts and own_processes.lacks_a_part(found.program) else found
+    return Extended(program) if found.drafts and own_processes.lacks_a_part(found.program) else found
 
 
 def _round(
