@@ -66,3 +66,22 @@ def test_where_neither_way_goes_the_other_is_not_advised_and_a_place_is_told_onc
     assert not any("compat" in item.recipe for item in report.refusals)
     alone = migrate(entry, Options(apex="idiom"))
     assert "--apex compat" in alone.refusals[0].recipe
+
+
+def test_the_reason_for_a_helper_of_half_precision_is_what_stood_in_the_way(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(HALF.format(wrapped=""))
+    told = " ".join(note.text for note in migrate(entry, Options()).notes if note.code == "AMP480")
+    assert "FP16_Optimizer" in told and "in the idiom" not in told
+    entry.write_text(HALF.format(wrapped="").replace("print(FP16_Optimizer)", "print(optimizer.overflow)"))
+    told = " ".join(note.text for note in migrate(entry, Options()).notes if note.code == "AMP480")
+    assert "overflow" in told and "in the idiom" not in told
+
+
+def test_a_helper_that_makes_no_trained_model_half_has_a_reason_of_its_own(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        "from apex.fp16_utils import network_to_half\nfrom net import Net\n\nmodel = network_to_half(Net())\n"
+    )
+    report = migrate(entry, Options(apex="idiom"))
+    assert any("no model was found that the script makes half and trains" in item.message for item in report.refusals)

@@ -57,6 +57,13 @@ def test_a_rate_keeps_the_number_of_gpus_and_a_batch_does_not():
     assert sum("remove the factor" in text for text in told) == 2
 
 
+def test_an_evaluation_that_breaks_is_not_said_to_be_in_full():
+    told = [item.text for item in noted(FOLDER / "AMP281" / "evaluation_of_one_batch.py").notes]
+    assert [text.split(":")[0] for text in told if "every process" in text] == [
+        "`test_loader` is evaluated up to the `break` by every process"
+    ]
+
+
 def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
     (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
     assert text.endswith("its average covers only rank 0's share of the data")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_rules.plan import declining, notes
+from amp_rules.plan.mixed_already import has_torch_amp
 from amp_rules.plan.own_mixed_steps import is_instead_of
-from amp_rules.plan.precision import has_torch_amp
 from amp_rules.plan.report import Note, Outcome, Report
 from amp_rules.roles.autocast_contexts import AutocastContexts
 from amp_rules.roles.loss_regions import Regions

@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, own_name, walk
@@ -38,8 +39,11 @@ _MAX_CALLERS = 3
 def notes(program: Program, precision: Precision) -> Iterator[Note]:
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
+    arrays = Arrays(program)
     for node, scope in nodes:
         if _relates_samples(program, node, scope):
+            if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
+                continue
             consequence = "compares the samples of a batch: each process compares only those of its own batch"
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
             break

@@ -92,7 +92,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
 
 
 def _called(program: Program, precision: Precision) -> set[Value]:
-    """The modules that training steps call."""
+    """The modules that training steps call; what torch gives two inputs, as a loss that settings name, has no norms."""
     covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     covered |= {node for site in precision.backwards for node in walk(site.loss)}
     called = program.called_from(covered)
@@ -102,6 +102,7 @@ def _called(program: Program, precision: Precision) -> set[Value]:
         if (call in covered or body in called) and not program.is_model_code(body)
         for value in program.called_models(call, scope)
         if value.kind in ("instance", "object") and isinstance(value.site, ast.Call) and is_module(value)
+        if not (value.kind == "object" and value.ref.startswith("torch.nn.") and len(call.args) > 1)
     }
 
 

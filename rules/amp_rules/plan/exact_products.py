@@ -18,8 +18,9 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
+from amp_rules.plan.arrays import is_of_tensors
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
-from amp_rules.plan.made_of_data import is_made_of_data, is_of_tensors
+from amp_rules.plan.made_of_data import is_made_of_data
 from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.steps import Program, Site

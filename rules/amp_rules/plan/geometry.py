@@ -61,13 +61,19 @@ def _computes_places(program: Program, statement: ast.stmt) -> bool:
     """Whether a statement, with what it calls, multiplies matrices and does something with places."""
     if program.runs_forward(statement):
         return False
+    found = operations_in(program, statement)
+    return not found.isdisjoint(_PRODUCTS) and not found.isdisjoint(_PLACES)
+
+
+def operations_in(program: Program, statement: ast.stmt) -> set[str]:
+    """The operations of torch that a statement may run, with what it calls."""
     found: set[str] = set()
     for node, scope in _run_by(program, statement):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.add("matmul")
         elif isinstance(node, ast.Call):
             found.update(_operations(program, node, scope))
-    return not found.isdisjoint(_PRODUCTS) and not found.isdisjoint(_PLACES)
+    return found
 
 
 def _run_by(program: Program, statement: ast.stmt) -> Iterator[tuple[ast.AST, Scope]]:

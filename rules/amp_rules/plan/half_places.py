@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
 from amp_rules.lattice.abstract_values import IN_A_FUNCTION, PASSING, Value
+from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.region_inputs import RegionInputs
 from amp_rules.roles.in_regions import bodies_in
@@ -89,6 +90,7 @@ class HalfPlaces:
     def __init__(self, program: Program, precision: Precision, *, outputs: bool = False, inputs: bool = False) -> None:
         self._program, self._precision = program, precision
         self._outputs = outputs
+        self._arrays = Arrays(program)
         self._inputs = None if inputs else RegionInputs(program, precision)
 
     def found(self, judge: Callable[[Module], Mapping[Span, HalfPlace[What]]]) -> Iterator[tuple[Site, What]]:
@@ -103,6 +105,8 @@ class HalfPlaces:
             place = site.module.span(site.node)
             item = judged[site.module].get(place)
             if item is None or (site.module, place) in seen:
+                continue
+            if self._arrays.may_be_of(site):
                 continue
             if item.is_certain or (self.holds(site) and not self._is_of_inputs(site, item)):
                 seen.add((site.module, place))

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Sequence
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.plan.worker_functions import training_workers
 from amp_rules.roles.steps import Program
+from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place_in_notebook, is_torch_import
 from amp_rules.source.modules import Module

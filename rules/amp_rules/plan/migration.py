@@ -17,6 +17,7 @@ from amp_rules.plan import (
     exchanges_alone,
     local_directions,
     loose_parameters,
+    mixed_already,
     models_from_outside,
     notes,
     own_processes,
@@ -179,7 +180,7 @@ def _decided_now(program: Program, selection: Selection) -> Report:
     own = migrate_own_half(program, selection, lambda plain, start: _without_own_half(plain, selection, start))
     if own.report is not None:
         return own.report
-    report = _decided_as_it_is(program, selection)
+    report = _decided_as_it_is(program, selection, own.refusals)
     if not own.refusals or report.precision == "migrated":
         return report
     refusals = (*own.refusals, *(item for item in report.refusals if item.unit != "precision"))
@@ -204,8 +205,8 @@ def _without_own_half(program: Program, selection: Selection, start: OwnStart) -
     )
 
 
-def _decided_as_it_is(program: Program, selection: Selection) -> Report:
-    """The report for a program whose half precision by hand, if it has any, stays."""
+def _decided_as_it_is(program: Program, selection: Selection, half: tuple[Refusal, ...] = ()) -> Report:
+    """The report for a program whose half precision by hand, if it has any, stays, for the reasons given."""
     options = selection.options
     if uses_apex(program):
         report = migrate_apex(
@@ -213,6 +214,7 @@ def _decided_as_it_is(program: Program, selection: Selection) -> Report:
             selection,
             lambda plain, initialised: _migrate(plain, selection, from_apex=True, initialised=initialised),
             lambda left: _distribution_left_alone(left, options),
+            half,
         )
         return _without_switch(report, program, options)
     report = _migrate(program, selection)
@@ -246,7 +248,7 @@ def _migrate(
     precision = None
     precision_outcome: Outcome = "absent"
     distribution_outcome: Outcome = "absent" if options.ddp else "not requested"
-    if options.ddp and not initialised and precision_plan.has_torch_amp(program):
+    if options.ddp and not initialised and mixed_already.has_torch_amp(program):
         return _distribute_only(program, selection)
     if not selection.precision:
         return _without_precision(program, options)
@@ -259,7 +261,7 @@ def _migrate(
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
         # A script of another framework is told from one of PyTorch in one sentence.
-        if options.ddp and declined.already and precision_plan.is_half_by_hand(program):
+        if options.ddp and declined.already and mixed_already.is_half_by_hand(program):
             beside = _distribute_only(program, selection)
             return replace(beside, precision="already", refusals=(*refusals, *beside.refusals))
         if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
@@ -346,7 +348,7 @@ def _without_precision(program: Program, options: Options) -> Report:
     path = program.entry.path
     if not program.backwards:
         return Report(path, "absent", "absent" if options.ddp else "not requested")
-    outcome: Outcome = "already" if precision_plan.has_torch_amp(program) else "not requested"
+    outcome: Outcome = "already" if mixed_already.has_torch_amp(program) else "not requested"
     if not options.ddp:
         return Report(path, outcome, "not requested")
     own = _own_distribution(program)
@@ -394,7 +396,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
     precision: Outcome = "already"
     outcome: Outcome = "migrated"
     try:
-        decline_at_first(precision_plan.beside_own_steps(program))
+        decline_at_first(mixed_already.beside_own_steps(program))
     except Declined as declined:
         precision = "declined"
         refusals.extend(declined.refusals)

@@ -17,8 +17,8 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import leaves_before
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
-from amp_rules.torch.mixed_precision import SCALERS, TORCH_AMP
+from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.mixed_precision import SCALERS, TORCH_AMP, is_scaler_name
 
 _MAX_CALLERS = 4
 """Calls between a step and a condition that chooses it; the steps of a longer chain count as having their own."""
@@ -53,6 +53,27 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
         "put the script's autocast and scaler around these steps, too; or remove them from the script, then migrate "
         "again",
     )
+
+
+def scaled_by_others(program: Program) -> Iterator[Declined]:
+    """Decline where a library's own scaler has the loss of some step already: fairscale's ``ShardedGradScaler``."""
+    for site in program.backwards:
+        loss = site.loss
+        if site.is_scaled or not (isinstance(loss, ast.Call) and own_name(loss.func) == "scale"):
+            continue
+        held = program.flow.values(loss.func.value, site.scope) if isinstance(loss.func, ast.Attribute) else set()
+        names = sorted(value.ref for value in held if value.kind in ("object", "external"))
+        name = next(filter(is_scaler_name, names), None)
+        if name is not None:
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                site.module,
+                site.node,
+                f"`{site.module.text(loss)}` scales the loss with the script's own `{name}`, and a second scaler would "
+                "scale it twice",
+                "keep one of the two: migrate the script without that scaler",
+                already=True,
+            )
 
 
 def _place(site: Site, seen_from: Module) -> str:

@@ -14,9 +14,9 @@ from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own
-from amp_rules.plan.worker_functions import training_workers, workers
 from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

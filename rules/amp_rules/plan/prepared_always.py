@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.plan.training_flags import Flag, flag_of
+from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import ends_process
 from amp_rules.source.scopes import FunctionNode
 
@@ -106,19 +108,22 @@ class Ways:
 
     def lead_past(self, site: Site) -> bool:
         """Whether one of the calls runs on every way before the site does."""
-        return self._lead_past(site, frozenset())
+        return self._lead_past(site, frozenset(), _flag_around(self._program, site))
 
-    def are_left_out(self, site: Site, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    def are_left_out(self, site: Site) -> bool:
         """Whether a way is known, from the start of the script, on which none of the calls runs before the site."""
+        return self._are_left_out(site, frozenset(), _flag_around(self._program, site))
+
+    def _are_left_out(self, site: Site, seen: frozenset[ast.AST], flag: Flag | None = None) -> bool:
         if any(map(self._runs, earlier(site))):
             return False
         info = self._program.function_of(site.body)
         if info is None:
             return True
-        callers = self._program.flow.callers(info) if site.body not in seen else []
-        return any(self.are_left_out(calling(item), seen | {site.body}) for item in callers)
+        callers = self._training(info, flag) if site.body not in seen else []
+        return any(self._are_left_out(calling(item), seen | {site.body}) for item in callers)
 
-    def _lead_past(self, site: Site, seen: frozenset[ast.AST]) -> bool:
+    def _lead_past(self, site: Site, seen: frozenset[ast.AST], flag: Flag | None = None) -> bool:
         if any(map(self._runs, earlier(site))):
             return True
         info = self._program.function_of(site.body)
@@ -126,8 +131,17 @@ class Ways:
             return False
         if site.body in seen:
             return True  # a function that calls itself was reached in another way first
-        callers = self._program.flow.callers(info)
+        callers = self._training(info, flag)
         return bool(callers) and all(self._lead_past(calling(item), seen | {site.body}) for item in callers)
+
+    def _training(self, info: FunctionFacts, flag: Flag | None) -> list[CallSite]:
+        """The calls of a function that may lead on to the step: not those under ``no_grad``, or that say "test"."""
+        return [
+            caller
+            for caller in self._program.flow.callers(info)
+            if not self._program.is_without_gradients(caller.call)
+            and not (flag is not None and _evaluates(info, flag, caller.call))
+        ]
 
     def _runs(self, statement: ast.stmt) -> bool:
         """Whether one of the calls runs wherever the statement does; a loop counts as run."""
@@ -184,6 +198,20 @@ def earlier(site: Site) -> Iterator[ast.stmt]:
     for around in (statement, *blocks.enclosing(site.module, statement)):
         place = blocks.place(site.module, around)
         yield from place.suite[: place.index]
+
+
+def _flag_around(program: Program, site: Site) -> Flag | None:
+    """The flag by which the function of a backward pass trains or evaluates."""
+    found = flag_of(program, site) if isinstance(site, Backward) else None
+    return found[1] if found is not None else None
+
+
+def _evaluates(info: FunctionFacts, flag: Flag, call: ast.Call) -> bool:
+    """Whether a call gives a function's parameter the value with which it does not train."""
+    if flag.name not in info.parameters or flag.name in blocks.writes(info.node):
+        return False
+    given = info.argument_or_default(call, flag.name)
+    return isinstance(given, ast.Constant) and not flag.decide(given.value)
 
 
 def _ends(statement: ast.stmt) -> bool:

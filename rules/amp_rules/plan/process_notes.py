@@ -130,15 +130,31 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             use.module,
             use.loader,
-            f"`{use.module.text(use.loader)}` is evaluated in full by every process: the metrics and the time are "
-            f"those of one process{more}",
+            f"`{use.module.text(use.loader)}` is evaluated {_how_far(use)} by every process: the metrics and the time "
+            f"are those of one process{more}",
         )
+
+
+def _how_far(use: LoaderUse) -> str:
+    """``in full``, unless the loop has a ``break`` of its own."""
+    loop = _loop_of(use)
+    ends = loop is not None and any(
+        isinstance(node, ast.Break)
+        and next((item for item in blocks.enclosing(use.module, node) if isinstance(item, blocks.LOOPS)), None) is loop
+        for node in walk(loop)
+    )
+    return "up to the `break`" if ends else "in full"
+
+
+def _loop_of(use: LoaderUse) -> ast.AST | None:
+    return next(
+        (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS))), None
+    )
 
 
 def _is_measured(program: Program, use: LoaderUse) -> bool:
     """Whether the loop over a loader runs a model: one that fills a cache, or takes one batch to look at, does not."""
-    loops = (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS)))
-    loop = next(loops, None)
+    loop = _loop_of(use)
     if loop is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(loop)):
         return True  # what it gives its batches to is not known here
     return program.runs_model(loop)

@@ -112,7 +112,8 @@ _PAGES = {
         from a function of a package, from settings, or from a parameter that nobody passes. A step in a lambda, which
         has no place for the update of the scale. A step that is handed around as a value (`step = optimizer.step`,
         `stack.callback(optimizer.step)`, a table of methods) or reached by its name (`getattr(optimizer, "step")`,
-        `operator.methodcaller("step")`, a wrapper with `__getattr__`). Also a script without any backward pass that
+        `operator.methodcaller("step")`, a wrapper with `__getattr__`). A step of the project's own class that is given
+        more than a closure (`optimizer.step(anchors)`). Also a script without any backward pass that
         makes something by `hydra.utils.instantiate` or `pydoc.locate`, which may train, where the configuration was not
         found or read (`docs/projects.md` says what is).
 
@@ -316,7 +317,8 @@ _PAGES = {
         whose gradients could be averaged at the step only; a loss that writes buffers of its own and is held by no
         variable; a model that comes from a script which is not part of the program; a layer that each forward pass
         makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)` in
-        `forward`); layers of a library whose weights are no plain parameters, such as hypll's.
+        `forward`); layers of a library whose weights are no plain parameters, such as hypll's; devices that are chosen
+        (`CUDA_VISIBLE_DEVICES`) below a line that needs the processes joined.
 
         ## Why
         Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The

@@ -125,9 +125,13 @@ def flag_in(test: ast.expr, holds: bool) -> Flag | None:
         return Flag(test.id, NOTHING, holds)
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and len(test.ops) == 1):
         return None
-    value = test.comparators[0]
+    value, operator = test.comparators[0], test.ops[0]
+    if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(value, (ast.List, ast.Set, ast.Tuple)):
+        # `phase in ["train"]` is `phase == "train"`; of a longer list no one value is the flag's.
+        value = value.elts[0] if len(value.elts) == 1 else value
+        operator = ast.Eq() if isinstance(operator, ast.In) else ast.NotEq()
     if not isinstance(value, ast.Constant):
         return None
-    if isinstance(test.ops[0], (ast.Eq, ast.Is)):
+    if isinstance(operator, (ast.Eq, ast.Is)):
         return Flag(test.left.id, value.value, holds)
-    return Flag(test.left.id, value.value, not holds) if isinstance(test.ops[0], (ast.NotEq, ast.IsNot)) else None
+    return Flag(test.left.id, value.value, not holds) if isinstance(operator, (ast.NotEq, ast.IsNot)) else None

@@ -391,9 +391,7 @@ class Program:
         """Models whose parameters an optimizer of the program is given."""
         found: set[Value] = set()
         for step in self.steps:
-            for value in self.flow.values(step.optimizer, step.scope):
-                if isinstance(value.site, ast.Call):
-                    found |= self.models_of_optimizer(value.site)
+            found |= self.models_of_step(step)
         for site in self.added_groups:
             assert isinstance(site.node, ast.Call)
             later = self.models_of_optimizer(site.node) - found
@@ -401,6 +399,11 @@ class Program:
         found = found or models_given(self.flow, self._made_optimizers)
         # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
         return {value for value in found if not value.is_given_model} or found
+
+    def models_of_step(self, step: Step) -> set[Value]:
+        """Models whose parameters reach the constructor of the optimizer that a step is of."""
+        made = [value.site for value in self.flow.values(step.optimizer, step.scope)]
+        return {model for site in made if isinstance(site, ast.Call) for model in self.models_of_optimizer(site)}
 
     @property
     def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:
@@ -573,7 +576,7 @@ class Program:
 
     def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         """Models whose forward pass the call runs directly."""
-        if is_super(call):
+        if is_super(call) or self._makes_itself(call, scope):
             return set()
         found = self.roles.modules(call.func, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
@@ -581,6 +584,16 @@ class Program:
         if (spread := self.callee(call, scope)) is not call.func:
             found = found | self.roles.modules(spread, scope)
         return found
+
+    def _makes_itself(self, call: ast.Call, scope: Scope) -> bool:
+        """``model = model(**settings)``, where the name held what makes models before it held one."""
+        statement = scope.module.parents.get(call) if isinstance(call.func, ast.Name) else None
+        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            return False
+        target = statement.targets[0]
+        if not (isinstance(target, ast.Name) and isinstance(call.func, ast.Name) and target.id == call.func.id):
+            return False
+        return any(value.kind in ("function", "class") for value in self.flow.values(call.func, scope))
 
     def callee(self, call: ast.Call, scope: Scope) -> ast.expr:
         """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.roles.workers import training_workers
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
 from amp_rules.source.syntax import last_name, names_written, walk
@@ -34,10 +35,17 @@ def uncalled(program: Program) -> set[ast.AST]:
     Decorated and nested functions may be called by others, as may everything in a notebook, in a file that runs no
     training by itself, and where functions are looked up by a text.
     """
-    if program.entry.cells or not any(map(program.runs_backward, program.entry.tree.body)):
+    if program.entry.cells or not _trains(program):
         return set()
     functions = _uncalled_functions(program)
     return functions | uncalled_methods(program, functions)
+
+
+def _trains(program: Program) -> bool:
+    """Whether running the script trains, in its own process or in others that it starts."""
+    return any(map(program.runs_backward, program.entry.tree.body)) or any(
+        site.module is program.entry for site, _ in training_workers(program)
+    )
 
 
 def _uncalled_functions(program: Program) -> set[ast.AST]:

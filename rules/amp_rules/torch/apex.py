@@ -51,6 +51,9 @@ ROOTS = EXTENSIONS | {"apex"}
 FINDERS = frozenset({"importlib.util.find_spec", "importlib.find_loader", "pkgutil.find_loader"})
 """Functions that say by its name whether a package can be imported: something, or None."""
 
+ASKED_OF_TRANSFORMERS = "is_apex_available"
+"""The function of transformers that says whether Apex can be imported; its place has moved between releases."""
+
 LOADED_MODULES = "sys.modules"
 """What holds all packages that are imported."""
 

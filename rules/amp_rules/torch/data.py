@@ -102,3 +102,8 @@ NUMBERS_IN_ORDER = frozenset({"torch.arange", "numpy.arange"})
 
 JOINS_ROWS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
 """What puts tensors together along an axis that they have."""
+
+ARRAY_PACKAGES = frozenset(
+    "numpy scipy pandas sklearn skimage cv2 PIL imageio h5py pickle joblib json math trimesh open3d cupy".split()
+)
+"""Packages whose functions give arrays, tables and numbers, or whatever a file holds, and no tensors for certain."""

@@ -65,6 +65,9 @@ PROCESSES = frozenset(
 )
 """They run a function in a process of its own, which they are given as ``target=``, ``fn=`` or the first argument."""
 
+SPAWNS = frozenset(name for name in PROCESSES if name.endswith(("spawn", "start_processes")))
+"""Those that give the function the number of the process first. The new process runs the script's own file again."""
+
 PROCESS_POOLS = frozenset(
     {
         "multiprocessing.Pool",

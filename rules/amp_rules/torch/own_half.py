@@ -59,6 +59,14 @@ TO_MASTERS = "model_grads_to_master_grads"
 TO_MODEL = "master_params_to_model_params"
 """The functions that copy gradients one way and parameters the other."""
 
+
+def is_helper_of_apex(name: str) -> bool:
+    """Whether a dotted name is that of one of these helpers, where Apex has it."""
+    package, _, last = name.rpartition(".")
+    helpers = CONVERTERS | NORMS_TO_FLOAT | {WRAPPER, MASTERS, TO_MASTERS, TO_MODEL}
+    return last in helpers and any(package == item or package.startswith(f"{item}.") for item in APEX)
+
+
 HALF_TYPES = {
     "torch.half": "torch.float",
     "torch.float16": "torch.float32",

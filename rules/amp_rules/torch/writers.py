@@ -105,6 +105,14 @@ LOG_KEEPERS = frozenset(
 )  # fmt: skip
 """What keeps the record of a run, of which one is wanted."""
 
+LIBRARY_SAVERS = {
+    "timm.utils.CheckpointSaver": "keeps the last checkpoints and removes older ones",
+    "timm.utils.checkpoint_saver.CheckpointSaver": "keeps the last checkpoints and removes older ones",
+    "timm.utils.update_summary": "appends to a file",
+    "timm.utils.summary.update_summary": "appends to a file",
+}
+"""Libraries' writers of files that nobody names in the call, and what they do."""
+
 NAMED_LOGS = frozenset({"logging.basicConfig"})
 """What opens one where it is given a file by name: ``filename="train.log"``."""
 

@@ -11,11 +11,11 @@ from amp_rules.plan import declining, left_unfollowed, notes
 from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
-from amp_rules.plan.apex.file import NotUnderstood
+from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
-from amp_rules.plan.precision import has_torch_amp
+from amp_rules.plan.mixed_already import has_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
@@ -46,6 +46,7 @@ def migrate_apex(
     selection: Selection,
     migrate_plain: MigratePlain,
     distribution: Callable[[Program], Outcome],
+    half: tuple[Refusal, ...] = (),
 ) -> Report:
     """Migrate a program that uses Apex.
 
@@ -54,6 +55,7 @@ def migrate_apex(
         selection: what was asked for.
         migrate_plain: the migration of a program without Apex; told whether it is initialised already.
         distribution: what is to be said about several processes when nothing is done about them.
+        half: why the helpers of Apex for half precision by hand, which it may use, were not taken out.
     """
     reasons: tuple[Refusal, ...] = ()
     options = selection.options
@@ -62,6 +64,7 @@ def migrate_apex(
             return _by_idiom(program, selection, migrate_plain)
         except NotUnderstood as left:
             reasons = (_refusal(left.module, left, f"{_COMPAT}, or rewrite this place by hand"),)
+            reasons = half if half and isinstance(left, HelperOfHalf) else reasons
         except (_Left, Declined) as left:
             reasons = left.refusals
         if options.apex == "idiom":

@@ -35,6 +35,10 @@ class NotUnderstood(Exception):
         self.span = module.span(node)
 
 
+class HelperOfHalf(NotUnderstood):
+    """A helper of Apex for half precision by hand, which goes with the half model or not at all (AMP420)."""
+
+
 @dataclass
 class ApexFile:
     """A file between two rewrites: its present text, and what names in it mean of Apex.

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.installed import answer
+from amp_rules.plan.apex.installed import answer, answer_of_member
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -75,6 +75,8 @@ def simplified(file: ApexFile, node: ast.expr, known: Known, compared: Compared 
             return not inner
         return f"not {_grouped(inner, node.operand)}"
     told = answer(file.names, node)
+    if told is None:
+        told = answer_of_member(file.references, node)
     if told is not None:
         return told
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):

@@ -33,8 +33,13 @@ class Guard:
         return bool(self.names) and self.names <= self.defined
 
 
-def guards(file: ApexFile) -> Iterator[Guard]:
-    """Every ``try`` of a file that is there for imports of Apex."""
+def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
+    """Every ``try`` of a file that is there for imports of Apex.
+
+    Args:
+        file: the file.
+        alone: whether those are left out that import other packages beside it.
+    """
     for node in file.module.parents:
         if not isinstance(node, ast.Try) or node.finalbody or len(node.handlers) != 1:
             continue
@@ -47,7 +52,7 @@ def guards(file: ApexFile) -> Iterator[Guard]:
             for alias in item.names
             if is_apex(imported(item, alias))
         }
-        if not ours or len(ours) < len(imports) or not _catches_imports(node):
+        if not ours or (alone and len(ours) < len(imports)) or not _catches_imports(node):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
         yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))

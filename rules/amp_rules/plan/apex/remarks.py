@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -16,9 +17,10 @@ _APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 _ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 _BEFORE_AMP = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b)", re.IGNORECASE)
 _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
-# What is left of such a line says nothing: `# add apex`, `# Apex initialization`.
+# What is left of such a line says nothing: `# add apex`, `# Apex initialization`, with who did it: `# ab add apex`.
 _ALONE = re.compile(
-    r"#+\s*(?:(?:add|enable|for|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
+    r"#+\s*(?:(?!(?:no|not|never|without)\b)\w+ (?=add\b))?"
+    r"(?:(?:add|enable|for|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
     r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*\W*",
     re.IGNORECASE,
 )
@@ -30,16 +32,21 @@ _LONGEST = 3
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
 
-def remarks(module: Module) -> list[Span]:
+def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
     """Where words can go without any other in their place: asides in brackets, and Apex's name before that of ``AMP``.
 
     Lines of a comment go too that say no more than that Apex is used there.
 
     An aside with an address, such as that of an issue, says where something was found, which stays true.
+
+    Args:
+        module: the file.
+        in_help: whether the help of options counts: not where torch's mixed precision is what is left, for an option of
+            Apex then turns nothing on.
     """
     if not _APEX.search(module.source.text):
         return []
-    helps = list(_helps(module))
+    helps = list(_helps(module)) if in_help else []
     found: list[Span] = []
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
@@ -114,11 +121,28 @@ def _is_code(row: str) -> bool:
 def without(module: Module, found: list[Span]) -> str:
     """The text of a file without some words."""
     rows = io.StringIO(module.source.text, newline="").readlines()
+    gone: list[int] = []
     for span in sorted(found, reverse=True):
         row = rows[span.start.line - 1]
         rest = row[: span.start.column - 1] + row[span.end.column - 1 :]
         rows[span.start.line - 1] = rest if rest.strip() else ""
+        if not rest.strip():
+            gone.insert(0, span.start.line - 1)
+    for index in gone:
+        _close(rows, index, gone)
     return "".join(rows)
+
+
+def _close(rows: list[str], index: int, gone: list[int]) -> None:
+    """Leave one of the two gaps around the last of some lines that went."""
+    first = index
+    while first - 1 in gone:
+        first -= 1
+    above = list(itertools.takewhile(lambda row: not row.strip(), reversed(rows[:first])))
+    below = list(itertools.takewhile(lambda row: not row.strip(), rows[index + 1 :]))
+    if index + 1 not in gone:
+        for offset in range(min(len(above), len(below))):
+            rows[index + 1 + offset] = ""
 
 
 def _helps(module: Module) -> Iterator[_Range]:

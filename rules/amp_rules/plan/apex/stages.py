@@ -118,7 +118,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
             is_whole = False
         if is_whole:
             _without_unused(draft)
-            _without_remarks(selection, draft)
+            _without_remarks(selection, draft, in_help=False)
         elif _goes_on(module, selection):
             draft = Draft.of(module, elsewhere)
         else:
@@ -225,7 +225,7 @@ def _finish(
         draft.make(replace(change, message=file.vocabulary.shown(change.message)) for change in changes)
 
 
-def _without_remarks(selection: Selection, draft: Draft) -> None:
+def _without_remarks(selection: Selection, draft: Draft, *, in_help: bool = True) -> None:
     """Take out what is said of Apex in passing, except where a comment keeps a line as it is."""
     from amp_rules.rewrites.apex.imports import RULE
 
@@ -233,7 +233,7 @@ def _without_remarks(selection: Selection, draft: Draft) -> None:
     found = []
     old = outdated(draft.original, draft.module, draft.origins)
     lines = {span.start.line for span in old}
-    for span in (*old, *(item for item in remarks(draft.module) if item.start.line not in lines)):
+    for span in (*old, *(item for item in remarks(draft.module, in_help=in_help) if item.start.line not in lines)):
         place = draft.place(span)
         line = place.start.line
         if not any(skip.line == line or skip.holds_for(line, place.end.line) for skip in skips):

@@ -120,9 +120,13 @@ class Homes:
         for value in trained:
             if value.kind == "attribute" or value.is_result:
                 continue
-            roots |= self._holders.outermost(value) or {value}
+            roots |= self.wholes(value)
         roots = self._without_parts(roots)
         return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=made_at)
+
+    def wholes(self, model: Value) -> set[Value]:
+        """The models that hold a model as a part, the outermost of them; the model itself where none does."""
+        return self._holders.outermost(model) or {model}
 
     def _without_parts(self, roots: set[Value]) -> set[Value]:
         """Without what a function makes that calls itself for each part, where who called it first has the whole."""

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_values import variable_read
-from amp_rules.plan.worker_functions import workers
 from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.workers import workers
 from amp_rules.torch.distributed import LAUNCHER_VARIABLES, LOCAL_RANK_VARIABLES, OPTION_OF_LAUNCHERS, PROCESSES
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from amp_rules.checks.common.file_writes import Access, access_of, is_shared
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
@@ -20,6 +20,7 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import literal
@@ -103,10 +104,19 @@ class OwnDdp:
         info = self.program.function_of(body)
         if info is None or body in seen or len(seen) > _MAX_CALLERS:
             return False
-        callers = self.program.flow.callers(info)
+        callers = self._callers(info)
         return bool(callers) and all(
             self._is_joined_at(item.scope.module, item.call, seen | {body}) for item in callers
         )
+
+    def _callers(self, info: FunctionFacts) -> list[CallSite]:
+        """The calls of a function, but for those in functions that nothing calls, as an older way to train."""
+        return [item for item in self.program.flow.callers(info) if item.scope.node not in self.uncalled]
+
+    @cached_property
+    def uncalled(self) -> set[ast.AST]:
+        """The functions that nothing in the program can call."""
+        return uncalled(self.program)
 
     def joins_below(self, module: Module, node: ast.AST) -> bool:
         """Whether the processes join only below a place: torch tells no rank there, and speaks of one process."""
@@ -123,7 +133,7 @@ class OwnDdp:
         info = self.program.function_of(body)
         if info is None or body in seen or len(seen) > _MAX_CALLERS:
             return False
-        callers = self.program.flow.callers(info)
+        callers = self._callers(info)
         return bool(callers) and all(self._joins_below(item.scope.module, item.call, seen | {body}) for item in callers)
 
     @cached_property

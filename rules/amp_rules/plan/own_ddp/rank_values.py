@@ -20,6 +20,7 @@ from amp_rules.torch.distributed import (
     OPTION_OF_LAUNCHERS,
     PROCESSES,
     RANK_VARIABLES,
+    SPAWNS,
 )
 
 _MAX_DEPTH = 5
@@ -174,7 +175,7 @@ class RankValues:
         for site in self._program.calls_to(PROCESSES):
             assert isinstance(site.node, ast.Call)
             given = keyword(site.node, "fn") or (site.node.args[0] if site.node.args else None)
-            if given is not None and self._program.callee_names(site.node, site.scope) & _SPAWNS:
+            if given is not None and self._program.callee_names(site.node, site.scope) & SPAWNS:
                 values = self._program.flow.values(given, site.scope)
                 found |= {value.ref.node for value in values if value.kind == "function"}
         return frozenset(found)
@@ -232,9 +233,6 @@ def variable_read(program: Program, node: ast.AST, scope: Scope) -> str | None:
     elif isinstance(node, ast.Call) and node.args and reads_environment(program, node, scope):
         name = literal(node.args[0])
     return name if isinstance(name, str) else None
-
-
-_SPAWNS = frozenset(name for name in PROCESSES if name.endswith(("spawn", "start_processes")))
 
 
 def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

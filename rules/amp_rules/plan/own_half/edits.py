@@ -17,6 +17,7 @@ from amp_rules.source.syntax import children, walk
 from amp_rules.text.actions import Action, EditNames, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 
+_LOGGING = ("logging", "loguru")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -84,8 +85,9 @@ class _Writer:
         self.module = module
 
     def suite(self, statements: Sequence[ast.stmt]) -> Iterator[HalfEdit]:
+        goes = any(self.plain.has(statement) and self._is_mechanical(statement) for statement in statements)
         for statement in statements:
-            if self.plain.has(statement):
+            if self.plain.has(statement) or (goes and self._announces(statement)):
                 yield from self._statement(statement)
 
     def _statement(self, node: ast.stmt) -> Iterator[HalfEdit]:
@@ -131,7 +133,7 @@ class _Writer:
 
     def _is_mechanical(self, node: ast.stmt) -> bool:
         """Whether nothing of a statement is left without half precision."""
-        if node in self.plain.removed:
+        if node in self.plain.removed or self._announces(node):
             return True
         if not self.plain.has(node):
             return False
@@ -145,6 +147,21 @@ class _Writer:
             calls = any(isinstance(item, ast.Call) for item in walk(node.test))
             return not calls and all(self._is_mechanical(item) for suite in suites for item in suite)
         return False
+
+    def _announces(self, node: ast.stmt) -> bool:
+        """``logger.info("model.half() activated")``, which is not true any more beside what goes."""
+        call = node.value if isinstance(node, ast.Expr) else None
+        located = self.own.program.locate(call) if isinstance(call, ast.Call) else None
+        if not isinstance(call, ast.Call) or located is None or not any(map(_names_half, call.args)):
+            return False
+        if isinstance(call.func, ast.Attribute):
+            owners = self.own.program.flow.values(call.func.value, located[1])
+            return bool(owners) and all(str(value.ref).startswith(_LOGGING) for value in owners)
+        return "builtins.print" in self.own.program.callee_names(call, located[1])
+
+
+def _names_half(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "half()" in node.value
 
 
 def _shown(module: Module, node: ast.stmt) -> str:

@@ -4,7 +4,8 @@
 `try: from apex import amp` with an `except ImportError` becomes the import alone, and the flag that remembers the
 outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. Where the `except` offers a substitute
 of its own for every name, such as a layer norm, the substitute stays: it is what runs today. Where it has none for some
-of them, all come from the runtime. `"apex" in sys.modules` and `find_spec("apex")` are the same question.
+of them, all come from the runtime. `"apex" in sys.modules` and `find_spec("apex")` are the same question, and so is
+`"state_dict" in amp.__dict__`, which asks for an Apex that is recent enough, and `is_apex_available()` of transformers.
 
 ## Why
 The runtime is a package that the script needs; there is nothing left to ask.
@@ -43,12 +44,13 @@ from collections.abc import Iterator
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import Known, asks, condition
 from amp_rules.plan.apex.guards import Guard, bound_by, flags, guards
-from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.apex.installed import answer_of_member, is_question_of_transformers, questions
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, Remove, Unwrap
+from amp_rules.text.actions import Action, EditNames, Remove, Unwrap
+from amp_rules.torch.apex import ASKED_OF_TRANSFORMERS
 
 RULE = Rule(
     "AMP401",
@@ -74,7 +76,19 @@ def changes(file: ApexFile) -> Iterator[Change]:
     if not conditions:
         for guard in guards(file):
             _check_names(file, guard)
-    yield from conditions or guarded
+    yield from conditions or guarded or _idle_imports(file)
+
+
+def _idle_imports(file: ApexFile) -> Iterator[Change]:
+    """The import of transformers' ``is_apex_available``, which nothing asks any more."""
+    read = {node.id for node in file.module.nodes if isinstance(node, ast.Name)} | file.wanted_elsewhere
+    for item in file.names.bindings if file.references.statements else ():
+        statement = item.statement
+        if not is_question_of_transformers(item.target) or item.name in read:
+            continue
+        alone = len(statement.names) == 1
+        action = Remove(statement) if alone else EditNames(statement, {ASKED_OF_TRANSFORMERS: None})
+        yield Change(RULE, file.module, statement, f"nothing asks `{item.name}` any more", [action])
 
 
 def _unguarded(file: ApexFile, guard: Guard) -> tuple[list[Action], Known]:
@@ -127,6 +141,10 @@ def _asked_by_name(file: ApexFile, known: Known) -> Iterator[Change]:
                 raise file.not_understood(node, "what it finds of Apex is used for more than a condition")
         if node not in done:
             yield condition(file, RULE, node, known, done)
+    for asked in file.module.nodes:
+        if isinstance(asked, ast.Compare | ast.Call) and answer_of_member(file.references, asked) is not None:
+            if asked not in done:
+                yield condition(file, RULE, asked, known, done)
 
 
 def _conditions(file: ApexFile, known: Known) -> Iterator[Change]:

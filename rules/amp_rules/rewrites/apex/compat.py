@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.guards import guards
 from amp_rules.plan.apex.install_messages import messages, only_stops
-from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.apex.installed import asked_of, questions
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
@@ -80,11 +80,12 @@ def changes(file: ApexFile) -> Iterator[Change]:
 
 def _unguarded(file: ApexFile) -> Iterator[Change]:
     """Yield what is untrue once the runtime has all that a guard imports: that Apex is to be installed."""
-    for guard in guards(file):
+    alone = {guard.node for guard in guards(file)}
+    for guard in guards(file, alone=False):
         imports = [*file.references.statements, *file.references.star_imports]
         if any(item in guard.node.body and _stays(file, item) for item in imports):
             continue
-        if only_stops(guard) and not guard.node.orelse:
+        if guard.node in alone and only_stops(guard) and not guard.node.orelse:
             message = "the import itself says what is missing"
             yield Change(RULE, file.module, guard.node, message, [Unwrap(guard.node, ("body",))])
             continue
@@ -129,16 +130,16 @@ def _check_uses(file: ApexFile) -> None:
 
 def _asks_for_name(file: ApexFile, use: Reference) -> bool:
     """``"state_dict" in amp.__dict__``, of a name that the runtime's module has as Apex's has it."""
-    module, _, last = use.target.rpartition(".")
-    if last != "__dict__" or module not in api.DROPIN_MODULES:
+    module, asks, _ = use.target.partition(".__dict__")
+    if not asks or module not in api.DROPIN_MODULES:
         return False
-    parent = file.module.parents[use.node]
-    if not (
-        isinstance(parent, ast.Compare) and len(parent.ops) == 1 and isinstance(parent.ops[0], (ast.In, ast.NotIn))
-    ):
-        return False
-    name = parent.left.value if isinstance(parent.left, ast.Constant) else None
-    return isinstance(name, str) and f"{module}.{name}" in DROPIN_NAMES
+    around = [parent for parent in file.module.ancestors(use.node) if isinstance(parent, ast.Compare | ast.Call)]
+    name = next(filter(None, (asked_of(file.references, parent) for parent in around)), None)
+    if name is None:
+        raise file.not_understood(use.node, f"what `{file.module.text(use.node)}` is asked for is not known")
+    if name not in DROPIN_NAMES:
+        raise file.not_understood(use.node, f"the script asks for `{name}`, which the runtime has not")
+    return True
 
 
 def _check_state(file: ApexFile) -> None:

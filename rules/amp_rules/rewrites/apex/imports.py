@@ -32,7 +32,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.file import ApexFile, HelperOfHalf
 from amp_rules.plan.apex.flag_conditions import emptied
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.apex.wrapping import WRAPPER, delays_exchange
@@ -45,6 +45,7 @@ from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import apex as api
 from amp_rules.torch.canonical_names import canonical
+from amp_rules.torch.own_half import is_helper_of_apex
 
 RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precision", ways=("idiom",), after=("AMP404",))
 
@@ -68,7 +69,15 @@ def changes(file: ApexFile) -> Iterator[Change]:
     for use in references.uses:
         target, rest = _moved_object(use.target)
         if target not in _MOVED and not (api.is_standalone(target) and api.has_dropin(target)):
-            raise file.not_understood(use.node, f"`{file.module.text(use.node)}` has no counterpart in the idiom")
+            text = file.module.text(use.node)
+            if is_helper_of_apex(target):
+                raise HelperOfHalf(
+                    file.module,
+                    use.node,
+                    f"`{text}` goes with the half model that it serves (AMP420), and no model was found that the "
+                    "script makes half and trains",
+                )
+            raise file.not_understood(use.node, f"`{text}` has no counterpart in the idiom")
         called_by_path = isinstance(use.node, ast.Attribute) and not _begins_with_its_name(file, use.node, target)
         if called_by_path and target in moved and _imports_torch(file):
             code = ".".join(moved[target]) + rest

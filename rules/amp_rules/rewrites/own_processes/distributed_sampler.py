@@ -231,7 +231,9 @@ def _change(own: OwnDdp, site: Site, test: str | None) -> Change:
     if shuffle is None or literal(shuffle) is not True:
         arguments += f", shuffle={'False' if shuffle is None else own.source(module, shuffle)}"
     made = f"{own.word(module, _SAMPLER)}({arguments})"
-    tests = [] if own.is_several_always else [f"{own.word(module, _INITIALISED)}()"]
+    # Scripts that join no group may import another file.
+    always = own.is_several_always and module is own.program.entry
+    tests = [] if always else [f"{own.word(module, _INITIALISED)}()"]
     tests += [test] if test is not None else []
     if tests:
         made += f" if {' and '.join(tests)} else None"

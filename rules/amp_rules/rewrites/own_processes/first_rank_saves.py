@@ -50,11 +50,14 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
+from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
-from amp_rules.torch.writers import LOG_KEEPERS, NAMED_LOGS
+from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
@@ -76,6 +79,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
     _leave_logs(own)
+    _leave_savers(own)
     _leave_unknown(own)
     _leave_loose_tests(own)
     order = FileOrder(own.program, paths, guards)
@@ -154,15 +158,43 @@ def _leave_logs(own: OwnDdp) -> None:
             continue
         if never_runs(own.program.flow, site.module, call):
             continue
-        if own.reach(site.module, call) is Reach.EVERY:
+        if own.reach(site.module, call) is Reach.EVERY or _runs_in_the_spawned(own, site):
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
             return
+
+
+def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
+    """Whether a place is of the script's own file and no guard's: processes that it spawns run the file first."""
+    return (
+        site.module is own.program.entry
+        and isinstance(site.body, ast.Module)
+        and not any(isinstance(item, ast.If) for item in blocks.enclosing(site.module, site.node))
+        and bool(own.program.calls_to(SPAWNS))
+    )
 
 
 def _has_no_file(call: ast.Call) -> bool:
     """Whether ``logging.basicConfig`` sets up no file."""
     given = keyword(call, "filename")
     return given is None or (isinstance(given, ast.Constant) and given.value is None)
+
+
+def _leave_savers(own: OwnDdp) -> None:
+    """Note what a library writes by an object or a function of its own."""
+    for call, _, scope in own.program.calls():
+        module, does = scope.module, _written_by_library(own, call, scope)
+        if does is None or module not in own.modules or own.is_own_file(module, call):
+            continue
+        if own.reach(module, call) is Reach.EVERY and not never_runs(own.program.flow, module, call):
+            own.leave(RULE, module, call, f"every process runs `{module.text(call)}`, which {does}")
+
+
+def _written_by_library(own: OwnDdp, call: ast.Call, scope: Scope) -> str | None:
+    """What a call of a library's writer does; a star import may have brought its name."""
+    names = own.program.callee_names(call, scope)
+    if not names and isinstance(call.func, ast.Name) and call.func.id not in scope.owner(call.func.id).bound:
+        names = {f"{star}.{call.func.id}" for star in names_of(scope.module).stars}
+    return next((text for name, text in LIBRARY_SAVERS.items() if name in names), None)
 
 
 def _leave_unknown(own: OwnDdp) -> None:

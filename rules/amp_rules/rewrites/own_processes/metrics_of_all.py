@@ -107,7 +107,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     after: dict[ast.AST, list[Metric]] = {}
     found = metrics.found()
     for loop in metrics.unfollowed(found):
-        text = "each process evaluates its share of the data here, and its metrics are not reduced over the processes"
+        text = (
+            "each process evaluates its share of the data here, and what comes of it is not reduced over the processes"
+        )
         own.leave(RULE, loop.module, loop.use.loader, text)
     is_gpu_known = _is_gpu_known(own)
     for metric in found:
@@ -196,8 +198,13 @@ def _last_import(module: Module) -> ast.stmt | None:
     """The last import at the head of a file."""
     found: ast.stmt | None = None
     for item in module.tree.body:
-        if isinstance(item, (ast.Import, ast.ImportFrom)):
+        if isinstance(item, (ast.Import, ast.ImportFrom)) or _guards_imports(item):
             found = item
         elif isinstance(item, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If)):
             break
     return found
+
+
+def _guards_imports(item: ast.stmt) -> bool:
+    """``try: import x``, and what is done without it."""
+    return isinstance(item, ast.Try) and isinstance(item.body[0], (ast.Import, ast.ImportFrom))

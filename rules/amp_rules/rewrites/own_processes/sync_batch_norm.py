@@ -75,7 +75,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if model is None or isinstance(model, ast.Starred):
             continue
         values = own.program.roles.modules(model, site.scope)
-        if not any(map(norms.are_in, values)) or _is_frozen(own.program, values):
+        if not any(map(norms.are_in, values)) or _is_frozen(own, values):
             continue
         reason = _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
@@ -158,15 +158,34 @@ def _words(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.value.lstrip("-").replace("-", "_")
 
 
-def _is_frozen(program: Program, values: set[Value]) -> bool:
-    """Whether a model is only ever put into evaluation mode, where batch norm takes no statistics."""
+def _is_frozen(own: OwnDdp, values: set[Value]) -> bool:
+    """Whether a model is in evaluation mode wherever it trains: batch norm takes no statistics then."""
     modes = {
         call.func.attr
-        for call, _, scope in program.calls()
+        for call, body, scope in own.program.calls()
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("train", "eval")
-        if program.roles.modules(call.func.value, scope) & values
+        if own.program.roles.modules(call.func.value, scope) & values
+        if body not in own.uncalled and not _is_for_no_training(own, Site(scope.module, scope, body, call))
     }
     return modes == {"eval"}
+
+
+def _is_for_no_training(own: OwnDdp, switch: Site) -> bool:
+    """``if frozen: model.train()``, where all steps stand under ``if not frozen``."""
+    parts = blocks.own_parts(switch.body)
+    since = next((index for index, item in enumerate(parts) if switch.node in set(walk(item))), 0)
+    written = {path for item in parts[since:] for path in blocks.writes(item)}
+    for test, holds in own.branches(switch.module, switch.node):
+        if blocks.touches(blocks.reads(test), written):
+            continue
+        shape = ast.dump(test)
+        if all(
+            site.body is switch.body
+            and any(ast.dump(other) == shape and on is not holds for other, on in own.branches(site.module, site.node))
+            for site in own.program.backwards
+        ):
+            return True
+    return False
 
 
 def _shuffled_between_processes(program: Program) -> str | None:

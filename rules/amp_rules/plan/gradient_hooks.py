@@ -1,0 +1,108 @@
+"""Hooks that would see gradients while they are scaled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.scale_free import keeps_scale
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Hooks that would see scaled gradients; scripts for Apex had them so all along."""
+    for node, _, scope in program.nodes():
+        if not (isinstance(node, ast.Attribute) and node.attr in GRADIENT_HOOKS and isinstance(node.ctx, ast.Load)):
+            continue
+        call = scope.module.parents.get(node)
+        if isinstance(call, ast.Call) and call.func is node:
+            if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
+                continue
+            if _only_tests_the_scale(program, call, scope):
+                continue
+            yield _sees_scaled(scope.module, call)
+        elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
+            yield _sees_scaled(scope.module, node)
+    for site in program.calls_to(GRADIENT_HOOK_FUNCTIONS):
+        yield _sees_scaled(site.module, site.node)
+
+
+def _sees_scaled(module: Module, node: ast.AST) -> Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        module,
+        node,
+        f"`{module.text(node)}` reads gradients while they are scaled",
+        "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
+    )
+
+
+def _is_right_in_any_unit(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook looks at nothing that it is given, or what a tensor's hook gives back grows with the gradient."""
+    if _ignores_gradients(program, call.args[0], scope):
+        return True
+    is_tensors = isinstance(call.func, ast.Attribute) and call.func.attr == "register_hook"
+    values = program.flow.values(call.args[0], scope)
+    return is_tensors and bool(values) and all(value.kind == "function" and keeps_scale(value.ref) for value in values)
+
+
+def _only_tests_the_scale(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook of the loss itself asks for no more than whether a number is one, and gives nothing back.
+
+    The gradient of what the backward pass starts from is the scale, which is always a number. Any other gradient may
+    overflow, as the scaler expects; a hook that raises then would end the training.
+    """
+    assert isinstance(call.func, ast.Attribute)
+    owner = blocks.path_of(call.func.value) if isinstance(call.func.value, (ast.Name, ast.Attribute)) else None
+    following = blocks.place(scope.module, blocks.statement_of(scope.module, call))
+    starts = False
+    for later in following.suite[following.index + 1 :]:
+        if owner in blocks.writes(later):
+            break
+        starts = any(
+            isinstance(item.loss, (ast.Name, ast.Attribute)) and blocks.path_of(item.loss) == owner
+            for item in program.backwards
+            if item.statement is later
+        )
+        if starts:
+            break
+    values = program.flow.values(call.args[0], scope) if call.args and starts else set()
+    return bool(values) and all(value.kind == "function" and _only_asks_for_numbers(value.ref) for value in values)
+
+
+def _only_asks_for_numbers(info: FunctionFacts) -> bool:
+    """``if torch.isnan(grad).any(): raise ...``."""
+    if isinstance(info.node, ast.Lambda) or info.cls is not None or info.yields or any(info.returns):
+        return False
+    given = set(info.parameters)
+    parents = info.module.module.parents
+    for node in walk(info.node):
+        if isinstance(node, ast.Name) and node.id in given:
+            parent = parents[node]
+            call = parents.get(parent) if isinstance(parent, ast.Attribute) else parent
+            if not (isinstance(call, ast.Call) and own_name(call.func) in TESTS_OF_NUMBERS):
+                return False
+    return True
+
+
+def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
+    """Whether a hook is a function of the project that looks at nothing of what it is given."""
+    values = program.flow.values(hook, scope)
+    for value in values:
+        if value.kind != "function":
+            return False
+        info: FunctionFacts = value.ref
+        given = set(info.parameters) - ({"self"} if info.cls is not None else set())
+        if any(isinstance(node, ast.Name) and node.id in given for node in walk(info.node)):
+            return False
+        if any(program.runs_step(part) for part in blocks.own_parts(info.node)):
+            return False  # it steps while other gradients are still to come
+    return bool(values)

@@ -1,0 +1,235 @@
+"""Why a script keeps its precision: it has mixed precision of its own, or a framework that runs its steps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining, own_mixed_steps
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.plan.model_parts import has_parameters
+from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import own_name
+from amp_rules.torch.containers import MADE_BY_SETTINGS
+from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING
+from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
+from amp_rules.torch.mixed_precision import APEX, APEX_LAYERS, FOLLOWS_AUTOCAST, TORCH_AMP, is_off, runs_whole_step
+
+
+def frameworks(program: Program) -> Iterator[Declined]:
+    """A framework that runs the training step."""
+    # Where no backward pass is found, settings may make what a framework runs.
+    first = first_use if program.backwards else first_import
+    found = first(program, OWN_FRAMEWORK, lambda name, _node, _module: runs_no_step(name))
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.FRAMEWORK,
+            module,
+            node,
+            f"`{name}` runs the training step, and has its own mixed precision and distributed training",
+            f"turn them on in {name.split('.')[0]}'s own options",
+            already=True,
+        )
+
+
+# What only a migrated step or distribution uses of the runtime; its optimizers and layers stand for Apex's alone, too.
+_OF_A_MIGRATION = frozenset(
+    {
+        "autocast",
+        "barrier",
+        "device",
+        "drawn_alike",
+        "from_main_process",
+        "is_main_process",
+        "main_process_first",
+        "on_main",
+        "prepare_loader",
+        "prepare_model",
+        "reduce_mean",
+        "scaler",
+        "same_hash",
+        "same_order",
+        "same_seed",
+        "seed_alike",
+        "seed_by_rank",
+        "seed_of_rank",
+        "unwrap",
+        "world_size",
+    }
+)
+
+
+def made_by_settings(program: Program) -> Iterator[Declined]:
+    """What only settings name and may train, where nothing else does as far as is known."""
+    for site in program.calls_to(MADE_BY_SETTINGS):
+        node = site.node
+        if isinstance(node, ast.expr) and not MADE_BY_SETTINGS & {
+            value.name for value in program.flow.values(node, site.scope)
+        }:
+            continue
+        yield declining.decline(
+            declining.UNKNOWN_STEP,
+            site.module,
+            site.node,
+            f"no backward pass was found, but `{site.module.text(site.node)}` makes what only the settings name, "
+            "and that may train",
+            "import its class and make it in the script, then migrate again; or migrate the file that trains by itself",
+        )
+
+
+def migrated_with_another(program: Program) -> Iterator[Declined]:
+    """Modules that the script shares with another one and that were migrated with that one."""
+    for module in program.flow.modules:
+        names = {
+            alias.asname or alias.name: node
+            for node in module.tree.body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "amp_runtime"
+        }
+        for node in module.nodes if names else ():
+            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+                continue
+            if node.value.id in names and node.attr in _OF_A_MIGRATION:
+                yield declining.decline(
+                    declining.ALREADY_MIXED,
+                    module,
+                    names[node.value.id],
+                    f"{module.path.name} was migrated together with another script; this one only shares it",
+                    "give this script the same `amp.init`, `amp.prepare_loader` and `amp.prepare_model` as the other's "
+                    "diff shows",
+                )
+
+
+def stepping_scalers(program: Program) -> Iterator[Declined]:
+    """Objects of a library that run the whole training step, scaled: ``loss_scaler(loss, optimizer)`` of timm."""
+    for call, _, scope in program.calls():
+        name = next((name for name in sorted(program.callee_names(call, scope)) if runs_whole_step(name)), None)
+        if name is not None and not program.flow.callees(call):
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                scope.module,
+                call,
+                f"the script has its own mixed precision (`{name}` scales the loss, goes backward and steps)",
+                "nothing to do; a second scaler would scale the gradients twice",
+                already=True,
+            )
+
+
+def has_torch_amp(program: Program) -> bool:
+    """Whether the program trains with the mixed precision of PyTorch."""
+    return bool(program.backwards) and first_use(program, TORCH_AMP, _mixes_nothing) is not None
+
+
+def beside_own_steps(program: Program) -> Iterator[Declined]:
+    """Why the precision is not "already" there: some steps have their own, others none."""
+    if has_torch_amp(program):
+        yield from own_mixed_steps.reasons(program, _mixes_nothing)
+
+
+def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
+    """Whether a use of ``torch.amp`` leaves the precision to others: ``autocast(enabled=False)``, ``custom_fwd``."""
+    if name.rpartition(".")[2] in FOLLOWS_AUTOCAST:
+        return True
+    call = module.parents.get(node)
+    if not isinstance(call, ast.Call):
+        return False
+    # `partial(autocast, enabled=False)` is kept for later, and says the same.
+    is_kept = own_name(call.func) == "partial" and call.args == [node]
+    given = ast.Call(call.func, [], call.keywords) if is_kept else call
+    return (call.func is node or is_kept) and is_off(name, given)
+
+
+def _is_layer_of_apex(name: str, node: ast.AST, module: Module) -> bool:
+    """Whether an import is of a part of Apex that has nothing to do with precision: ``apex.parallel``."""
+    return name.startswith(APEX_LAYERS)
+
+
+def own_precision(program: Program) -> Iterator[Declined]:
+    """Mixed precision of the script's own, and what takes the gradients out of the scaler's hands."""
+    yield from beside_own_steps(program)
+    yield from own_mixed_steps.scaled_by_others(program)
+    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX, _is_layer_of_apex)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(
+            declining.ALREADY_MIXED,
+            module,
+            node,
+            f"the script has its own mixed precision (`{name}`)",
+            "nothing to do; a second scaler would scale the gradients twice",
+            already=True,
+        )
+    yield from _of_framework(
+        program,
+        OWN_SHARDING,
+        "keeps a shard of each gradient on each rank, which a single scaler cannot check",
+        "use the mixed precision policy of the sharded model",
+    )
+    yield from _of_framework(
+        program,
+        AVERAGES_BY_ITSELF,
+        "averages over processes that the scaler does not know: it would unscale the gradients before the average, "
+        "and the processes would not agree on an overflow",
+        "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
+    )
+
+
+def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: str) -> Iterator[Declined]:
+    """The first use of what takes gradients out of the scaler's hands."""
+    found = first_use(program, names)
+    if found is not None:
+        module, node, name = found
+        yield declining.decline(declining.FRAMEWORK, module, node, f"`{name}` {why}", remedy)
+
+
+def half_models(program: Program) -> Iterator[Declined]:
+    """Places where the script makes its model half by hand."""
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
+            if is_copied(program, node.func.value, scope):
+                continue
+            made = program.roles.modules(node.func.value, scope)
+            # A loss without parameters holds nothing to be made half.
+            if any(map(has_parameters, made)) and not node.args:
+                yield declining.decline(
+                    declining.ALREADY_MIXED,
+                    scope.module,
+                    node,
+                    f"`{scope.module.text(node)}` makes the model half already",
+                    "remove the call, and migrate with --opt-level O2 or O3",
+                    already=True,
+                )
+        elif isinstance(node, ast.Assign) and _halves_data(node):
+            yield declining.decline(
+                declining.ALREADY_MIXED,
+                scope.module,
+                node,
+                f"`{scope.module.text(node)}` makes parameters half already",
+                "remove the script's own half precision, then migrate with --opt-level O2",
+                already=True,
+            )
+
+
+def is_half_by_hand(program: Program) -> bool:
+    """Whether the script makes its model half by hand, and trains it as any other."""
+    return next(half_models(program), None) is not None
+
+
+def _halves_data(node: ast.Assign) -> bool:
+    """``weight.data = weight.data.half()``."""
+    target, value = node.targets[0], node.value
+    return (
+        isinstance(target, ast.Attribute)
+        and target.attr == "data"
+        and isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "half"
+        and not value.args
+        and blocks.path_of(value.func.value) == blocks.path_of(target)
+    )

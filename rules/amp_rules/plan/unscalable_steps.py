@@ -1,0 +1,146 @@
+"""Optimizer steps and backward passes that cannot be scaled, and those that are not understood."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan import declining, gradient_functions, method_values
+from amp_rules.plan.declining import Declined
+from amp_rules.plan.unresolved import trail_end
+from amp_rules.roles.steps import Program, Step
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.syntax import own_name, walk
+
+
+def reasons(program: Program) -> Iterator[Declined]:
+    """Steps that cannot be scaled, calls that may be steps, and backward passes that no step follows."""
+    for step in program.steps:
+        given = [item for item in step.call.args if item is not step.optimizer]
+        others = _own_arguments(program, step)
+        if others:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` gives the optimizer's own `step` {others}: what it does with scaled "
+                "gradients beside it was not followed",
+                "step with `amp.scaler.step(optimizer, ...)` by hand, which hands the arguments on, then "
+                "`amp.scaler.update()`",
+            )
+        elif given or step.call.keywords:
+            yield declining.decline(
+                declining.CLOSURE,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` evaluates the loss several times in one step, and the loss scale "
+                "could change in between",
+                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast the forward pass",
+            )
+        if isinstance(step.body, ast.Lambda):
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` is inside a lambda, which has no room for `amp.scaler.update()`",
+                "write a function in place of the lambda, with `amp.scaler.step(...)`, then `amp.scaler.update()`",
+            )
+        statement = step.statement
+        if isinstance(statement, ast.Return) and statement.value is not step.call:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                step.module,
+                step.node,
+                f"`{step.module.text(step.call)}` is part of a return statement, so no `amp.scaler.update()` can "
+                "follow it",
+                "step on a line of its own, with `amp.scaler.step(...)`, then `amp.scaler.update()`, and return below",
+            )
+    for site in program.unknown_steps:
+        yield _unknown_step(program, site)
+    handed_around = list(method_values.reasons(program))
+    yield from handed_around
+    if not program.steps and not program.unknown_steps and not handed_around:
+        backward = program.backwards[0]
+        yield declining.decline(
+            declining.NO_OPTIMIZER,
+            backward.module,
+            backward.node,
+            f"no optimizer steps after `{backward.module.text(backward.call)}`: its gradients are used by hand",
+            "use an optimizer of torch.optim; scaled gradients must be unscaled before anything reads them",
+        )
+        return  # what starts from gradients of its own belongs to a step that the first reason asks for
+    for backward in program.backwards:
+        if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
+            message = "starts from its own gradients, and not all of them are scaled"
+            recipe = "sum what is to be differentiated into one loss and call its backward()"
+            if gradient_functions.runs_in_backward(program, backward.body):
+                message = "differentiates what the backward pass of an `autograd.Function` computes again: that runs "
+                message += "without autocast, so it would not be what the forward pass computed"
+                recipe = "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose "
+                recipe += "autocast is the same, then migrate by hand"
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                backward.module,
+                backward.node,
+                f"`{backward.module.text(backward.call)}` {message}",
+                recipe,
+            )
+        if any(item.arg == "create_graph" and not _is_false(item.value) for item in backward.call.keywords):
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                backward.module,
+                backward.node,
+                f"`{backward.module.text(backward.call)}` keeps a graph of the scaled gradients: a second derivative "
+                "stays scaled",
+                "use `torch.autograd.grad(loss, parameters, create_graph=True)`, whose gradients are not scaled",
+            )
+
+
+def _own_arguments(program: Program, step: Step) -> str:
+    """What a step of the project's own is given beside a closure, in words; nothing where it is given a closure."""
+    names: set[str] = set()
+    callees = program.flow.callees(step.call)
+    for info in callees:
+        given = {name for name in info.parameters[1:] if info.argument(step.call, name) is not None}
+        if any(_is_closure(info, name) for name in given):
+            return ""
+        names |= given
+    if not callees:
+        for item in step.call.args:
+            held = program.flow.values(item, step.scope)
+            is_data = isinstance(item, ast.Attribute) and "closure" not in item.attr.lower()
+            if item is step.optimizer or not is_data or any(value.kind in ("function", "partial") for value in held):
+                return ""
+            names.add(step.module.text(item))
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _is_closure(info: FunctionFacts, name: str) -> bool:
+    """Whether a step calls what it is given, or gives it to another step."""
+    return "closure" in name.lower() or any(
+        isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id == name)
+            or (
+                own_name(node.func) == "step"
+                and any(isinstance(item, ast.Name) and item.id == name for item in node.args)
+            )
+        )
+        for node in walk(info.node)
+    )
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _unknown_step(program: Program, site: Step) -> Declined:
+    trail = trail_end(program, site.optimizer, site.scope, site.body)
+    return declining.decline(
+        declining.UNKNOWN_STEP,
+        site.module,
+        site.node,
+        f"it is not known whether `{site.module.text(site.optimizer)}` is an optimizer{trail}",
+        "if it is one, step it with `amp.scaler.step(...)`; else rename the method, or make the object where it can "
+        "be followed",
+    )

@@ -1,0 +1,50 @@
+"""Functions that the script runs in processes of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.distributed import OTHER_PROCESS_WRAPPERS, POOL_METHODS, PROCESS_POOLS, PROCESSES
+
+
+def workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
+    """Yield each function that runs in another process, with the call or the definition that makes it so."""
+    for call, body, scope in program.calls():
+        for argument in _given(program, call, scope):
+            for value in program.flow.values(argument, scope):
+                if value.kind == "function":
+                    yield Site(scope.module, scope, body, call), value.ref
+    for info in program.flow.functions.values():
+        if {name for name, _ in info.decorators} & OTHER_PROCESS_WRAPPERS:
+            yield Site(info.module.module, program.flow.scopes[info.node], info.node, info.node), info
+        owner = program.flow.class_of(info)
+        if owner is not None and info.name == "run":
+            if owner.external_bases() & PROCESSES:
+                yield Site(info.module.module, program.flow.scopes[info.node], info.node, info.node), info
+
+
+def training_workers(program: Program) -> list[tuple[Site, FunctionFacts]]:
+    """Those of them that train."""
+    return [
+        (site, info)
+        for site, info in workers(program)
+        if isinstance(info.node, ast.FunctionDef) and any(program.runs_backward(item) for item in info.node.body)
+    ]
+
+
+def _given(program: Program, call: ast.Call, scope: Scope) -> list[ast.expr]:
+    """The arguments of a call that may be functions which another process runs."""
+    names = program.callee_names(call, scope)
+    if names & PROCESSES:
+        return [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("target", "fn"))]
+    if names & OTHER_PROCESS_WRAPPERS:
+        return call.args[:1]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in POOL_METHODS:
+        owners = program.flow.values(call.func.value, scope)
+        if any(value.kind in ("object", "external") and value.ref in PROCESS_POOLS for value in owners):
+            return [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("func", "fn"))]
+    return []
