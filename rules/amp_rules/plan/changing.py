@@ -33,8 +33,16 @@ _MAX_DEPTH = 12
 class Changing:
     """Answers for the forward passes of a program and for what calls them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, by_rank: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            program: the program.
+            by_rank: whether what counts is another value on another rank: of what is set later, what it is set to.
+        """
         self._program = program
+        self._by_rank = by_rank
+        self._asked: set[ast.AST] = set()  # assignments in question: ``self.p = self.p * 0.9``
 
     def changes(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
         """Whether the expression, in the body of ``site``, may differ between two steps."""
@@ -87,13 +95,30 @@ class Changing:
     def _variable_changes(self, node: ast.Name | ast.Attribute, site: Site, depth: int) -> bool:
         key = self._program.flow.key(node, site.scope)
         if isinstance(node, ast.Attribute):
-            return key is not None and any(_is_set_later(where, self._program) for _, where in self._given[key])
+            return key is not None and any(self._is_changed(value, where, depth) for value, where in self._given[key])
         if not self._is_model_code(site.body):
             return self._changes_in_loop(node, site)
         found = self._given.get(key, []) if key is not None else []
         if any(value is not None and self.changes(value, where, depth + 1) for value, where in found):
             return True
         return any(self._given_changing(value, where, depth) for value, where in self._arguments(node, site))
+
+    def _is_changed(self, value: ast.expr | None, where: Site, depth: int) -> bool:
+        """Whether an attribute is given another value once its object was made."""
+        if not _is_set_later(where, self._program):
+            return False
+        if not self._by_rank or value is None:
+            return True
+        if isinstance(where.node, ast.AugAssign) or where.body in self._in_forward:
+            return True  # one rank may run the model more often: to look at it
+        # A switch that a schedule throws is alike on all ranks.
+        if isinstance(value, ast.Constant) or where.node in self._asked:
+            return False
+        self._asked.add(where.node)
+        try:
+            return self.changes(value, where, depth + 1)
+        finally:
+            self._asked.remove(where.node)
 
     def _given_changing(self, value: ast.expr, where: Site, depth: int) -> bool:
         """Whether an argument may differ from step to step."""
@@ -163,6 +188,12 @@ class Changing:
             given = info.argument(caller.call, node.id)
             if given is not None and not self._program.without_gradients(where.module, where.node, where.body):
                 yield given, where
+
+    @cached_property
+    def _in_forward(self) -> set[ast.AST]:
+        """The functions that a forward pass runs."""
+        own = [info.node for info in self._program.flow.functions.values() if info.name in ("forward", "__call__")]
+        return {*own, *self._program.called_from([node for body in own for node in walk(body)])}
 
     @cached_property
     def _given(self) -> defaultdict[object, list[tuple[ast.expr | None, Site]]]:

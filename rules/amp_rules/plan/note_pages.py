@@ -302,13 +302,14 @@ _PAGES = {
         A part of the script's own distributed code is left as it is.
 
         ## What is noted
-        With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP238 would
+        With `--ddp`, in a script that creates its own process group: a place that one of AMP230 to AMP239 would
         complete, and what was not understood about it. The note begins with that code. A note without a code names an
         error in the script that no rewrite fixes: a process group that is created twice, a forward pass through
         `DistributedDataParallel` on one process only, a loss of the model inside it (`model.module.loss(x)`), whose
-        gradients nothing averages (AMP914), an evaluation on one process only that sees its share of the data, a value
-        that one process computes or loads from a checkpoint and the others then use, or a loop that only one process
-        leaves.
+        gradients nothing averages (AMP914), gradients that `torch.autograd.grad` gives and the script puts into the
+        parameters, an evaluation on one process only that sees its share of the data, a value that one process computes
+        or loads from a checkpoint and the others then use, a loop that only one process leaves, or a step that it
+        leaves out by its own loss.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

@@ -36,7 +36,7 @@ from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
 """What is used within a group of processes, and joins none."""
 
-COMPLETE = "AMP230 to AMP238 find nothing to add; it stays as it is"
+COMPLETE = "AMP230 to AMP239 find nothing to add; it stays as it is"
 """What is said of processes that were looked at, where nothing is told to be left as it is."""
 
 _NOT_LOOKED_AT = "these processes were not checked for missing parts; they stay as they are"

@@ -262,7 +262,7 @@ _PAGES = {
         processes hang. Each rank would start its own copy of a process that the script starts for its data or its log.
 
         ## What to do by hand
-        If the script uses `torch.distributed`, AMP230 to AMP238 add what is missing. The reason says whether they found
+        If the script uses `torch.distributed`, AMP230 to AMP239 add what is missing. The reason says whether they found
         nothing to add, or that notes (AMP288) name what is left. Other kinds of processes are not checked. The
         precision is migrated in any case. If the script's own set-up is complete, keep it. To use the runtime's
         instead, first remove the set-up and all that uses it (`model.module`, ranks, samplers), so that the script

@@ -17,13 +17,12 @@ DEVICE_COUNTS = frozenset({"torch.cuda.device_count"})
 SUMMARISING_TESTS = frozenset({"builtins.any", "builtins.all", "torch.any", "torch.all"})
 """Functions that say one thing of many numbers."""
 
+FINITE_TESTS = frozenset({"isnan", "isinf", "isfinite", "isposinf", "isneginf"})
+"""Own names of functions and methods that ask whether something is a finite number."""
+
 NUMBER_TESTS = (
     SUMMARISING_TESTS
-    | {
-        f"{library}.{name}"
-        for library in ("torch", "math", "numpy")
-        for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")
-    }
+    | {f"{library}.{name}" for library in ("torch", "math", "numpy") for name in FINITE_TESTS}
     | {"builtins.bool", "builtins.float", "builtins.int", "builtins.abs"}
 )
 """Functions that say something of a number, which is true of the mean of several where it is true of one of them."""

@@ -119,6 +119,9 @@ NAMED_RUNNING_AVERAGE = re.compile(
 )
 """Buffers that hold running averages."""
 
+NAMED_AVERAGING = re.compile(r"(^|[._])(ema|swa|polyak)([._]|$)|average|deepcopy", re.I)
+"""Calls that average or copy the weights of the models that they are given, by path: ``self.ema.update``."""
+
 NAMED_EMA = re.compile(r"EMA$|Ema$|ModelEma|AveragedModel$|ExponentialMovingAverage$|^ema$")
 """Classes and functions of moving averages that keep the parameters they are given."""
 

@@ -11,7 +11,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, Function
 from amp_rules.source.syntax import last_name, spelling
 from amp_rules.torch.gradients import RECORDS_NOTHING
-from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS, NAMED_EVALUATION, NAMED_SAVING
+from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS, NAMED_AVERAGING, NAMED_EVALUATION, NAMED_SAVING
 from amp_rules.torch.varying import ASKS_KIND
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -168,6 +168,8 @@ def _hands_on(call: ast.Call, name: str) -> bool:
     """Whether a function that may compute with a model is given it."""
     called = last_name(call.func)
     if called in ASKS_KIND or NAMED_EVALUATION.search(called) or NAMED_SAVING.search(called):
+        return False
+    if NAMED_AVERAGING.search(spelling(call.func) or ""):
         return False
     given = [*call.args, *(item.value for item in call.keywords)]
     return any(isinstance(item, (ast.Name, ast.Attribute)) and last_name(item) == name for item in given)

@@ -142,7 +142,21 @@ def is_shared(module: ModuleFacts, access: Access, *, by_clock: bool = True) -> 
     paths = [access.path] if access.path is not None else given
     # Several processes that go through one folder remove the same files of it.
     by_sample = access.kind == "write"
+    if any(_is_open_file(module, path) for path in paths):
+        return False
     return not any(_is_own(item, by_sample, by_clock) for path in paths for item in _parts(module, path))
+
+
+def _is_open_file(module: ModuleFacts, path: ast.expr) -> bool:
+    """Whether what is written to is a file that is open already: where it is opened, it is judged.
+
+    What is read from one, a folder that a file of settings names, is alike for all processes.
+    """
+    for place in (Origin(module, path), *origins(module, path)):
+        if isinstance(place.node, ast.Call):
+            if place.module.dotted(place.node.func) in OPENERS or last_name(place.node.func) in _OPENING:
+                return True
+    return False
 
 
 _MAX_PARTS = 60
@@ -192,9 +206,6 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
             dotted = place.module.dotted(item.func) or ""
             if dotted in TEMPORARY | moments or last_name(item.func) in calls:
                 return True
-            if dotted in OPENERS:
-                # Where it is opened, it is judged.
-                return True
         elif isinstance(item, ast.Constant):
             if isinstance(item.value, str) and EXACT_RANK.search(item.value):
                 return True
@@ -205,8 +216,10 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
     return False
 
 
-_OWN_CALLS = frozenset({"open", "BytesIO", "StringIO", "now", "strftime", "get_timestamp", "gethostname", "getpid"})
-"""Calls that give each process something of its own, or an open file."""
+_OPENING = frozenset({"open", "BytesIO", "StringIO"})
+"""Calls that give an open file, by their own names."""
+_OWN_CALLS = frozenset({"BytesIO", "StringIO", "now", "strftime", "get_timestamp", "gethostname", "getpid"})
+"""Calls that give each process something of its own."""
 _CLOCKS = frozenset({"now", "strftime", "get_timestamp"})
 """Those of them that ask the clock."""
 

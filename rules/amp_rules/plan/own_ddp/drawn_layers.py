@@ -19,7 +19,7 @@ def skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
 
     Ranks that leave it out would leave the others waiting for their statistics.
     """
-    changing = Changing(program)
+    changing = Changing(program, by_rank=True)
     for call, body, scope in program.calls():
         module = scope.module
         if not program.is_model_code(body):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.metrics import Metrics
@@ -19,9 +21,9 @@ from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import BROADCASTS
 
 Fault = tuple[Module, ast.AST, str]
@@ -36,7 +38,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         )
         yield second.module, second.node, text
     yield from _around(own)
-    yield from _forwards(own)
+    yield from _taken(own)
+    yield from forwards_of_one(own)
     yield from _evaluations(own)
     yield from known_to_first(own)
     yield from stopped_apart(own)
@@ -60,48 +63,42 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
                 yield module, call.func, f"{text}; {remedy}"
 
 
+def _taken(own: OwnDdp) -> Iterator[Fault]:
+    """Yield the first place where gradients of a wrapped model's parameters are taken, and not averaged."""
+    if not own.wraps or may_average(own.program):
+        return
+    for site in own.program.calls_to(_GRADIENTS):
+        call = site.node
+        if not isinstance(call, ast.Call) or site.module not in own.modules:
+            continue
+        if keyword(call, "create_graph") is not None or not _sets_gradients(own):
+            continue
+        given = call.args[1] if len(call.args) > 1 else keyword(call, "inputs")
+        if not (isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute)):
+            continue
+        if given.func.attr == "parameters" and wrapped_by(own, given.func.value, site, own.wraps):
+            name = site.module.text(given.func.value)
+            text = (
+                "DistributedDataParallel averages what `backward()` computes, and not what `torch.autograd.grad` gives"
+            )
+            yield site.module, call, f"{text}: each process goes on with gradients of `{name}` of its own"
+            return
+
+
+def _sets_gradients(own: OwnDdp) -> bool:
+    """Whether the program puts gradients where its optimizer finds them: ``parameter.grad = taken``."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store)
+        for node, _, _ in own.program.nodes()
+    )
+
+
+_GRADIENTS = frozenset({"torch.autograd.grad"})
+
+
 def _is_wrapped(own: OwnDdp, module: Module, node: ast.expr) -> bool:
     body = blocks.body_of(module, node)
     return wrapped_by(own, node, Site(module, own.program.flow.scopes[body], body, node), own.wraps)
-
-
-def _forwards(own: OwnDdp) -> Iterator[Fault]:
-    """Yield a forward pass through the wrapper that one process runs alone: the first of each function."""
-    wraps = [site for site in own.wraps if _sends_buffers(own, site)]
-    told: set[ast.AST] = set()
-    for call, body, scope in own.program.calls() if wraps else ():
-        if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):
-            continue
-        site = Site(scope.module, scope, body, call)
-        if not own.is_of_first_alone(site.module, call) or not wrapped_by(own, call.func, site, wraps):
-            continue
-        told.add(body)
-        name = site.module.text(call.func)
-        yield (
-            site.module,
-            call,
-            f"only one process runs `{site.module.text(call)}`, and DistributedDataParallel broadcasts the model's "
-            "buffers before it: the other processes receive them in a later pass, if at all; "
-            f"`{name}.module` broadcasts nothing",
-        )
-
-
-def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
-    """Whether a wrapper sends buffers, which the model may have for all that is known."""
-    call = wrapping.node
-    assert isinstance(call, ast.Call)
-    sends = keyword(call, "broadcast_buffers")
-    if sends is not None and literal(sends) is not True:
-        return False
-    model = call.args[0] if call.args else keyword(call, "module")
-    values = own.program.roles.modules(model, wrapping.scope) if model is not None else set()
-    return any(map(own.norms.are_in, values)) or any(
-        isinstance(node, ast.Attribute) and node.attr == "register_buffer"
-        for value in values
-        if value.kind == "instance"
-        for info in value.ref.mro()
-        for node in walk(info.facts.node)
-    )
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_values import variable_read
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.workers import workers
@@ -33,7 +34,8 @@ class Starts:
     def by_script(self) -> bool:
         """Whether the script may start them itself: a worker joins, or what some process runs is not known."""
         known = {site.node for site, _ in workers(self._program)}
-        started = (site.node for site in self._program.calls_to(PROCESSES))
+        calls = self._program.calls_to(PROCESSES)
+        started = [site.node for site in calls if not is_within_idle(self._program, site.node, site.module)]
         return any(node not in known for node in started) or any(map(self._is_of_worker, self._joins))
 
     def is_direct(self, site: Site) -> bool:
@@ -65,8 +67,24 @@ class Starts:
         """Whether the script asks for what a launcher tells each process, in the environment or by an option."""
         if any(name in module.source.text for module in self._program.flow.modules for name in OPTION_OF_LAUNCHERS):
             return True
-        return any(
+        if any(
             variable in LAUNCHER_VARIABLES or variable in LOCAL_RANK_VARIABLES
             for node, _, scope in self._program.nodes()
             if (variable := variable_read(self._program, node, scope)) is not None
+        ):
+            return True
+        return any(_takes_rank_of_launcher(site.node) for site in self._joins) and not any(
+            isinstance(node, ast.Constant) and node.value == "RANK"
+            for module in self._program.flow.modules
+            for node in module.nodes
         )
+
+
+def _takes_rank_of_launcher(join: ast.AST) -> bool:
+    """``init_process_group("nccl")``, which reads ``RANK`` itself."""
+    assert isinstance(join, ast.Call)
+    return len(join.args) < _RANK and not {"rank", "world_size", "store", None} & {item.arg for item in join.keywords}
+
+
+_RANK = 4
+"""The place of ``world_size`` among the arguments, ``timeout`` before it."""

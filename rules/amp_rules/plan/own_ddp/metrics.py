@@ -10,6 +10,7 @@ from typing import Literal
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -21,6 +22,7 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
@@ -76,10 +78,27 @@ class Metrics:
                         found.add(value)
         return found
 
+    @cached_property
+    def _of_training(self) -> set[Value]:
+        """Those that have such a sampler only where a test of their function says that they train."""
+        return {value for value in self._shared if self._is_of_training(value)}
+
+    def _is_of_training(self, value: Value) -> bool:
+        located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is None or not isinstance(value.site, ast.Call):
+            return False
+        site = Site(located[1].module, located[1], located[0], value.site)
+        test, given = training_test(self._own, site), given_to_loader(value.site, "sampler")
+        if test is None or given is None:
+            return False
+        wanted = ast.unparse(ast.parse(test, mode="eval"))
+        made = assigned(self._own.program, given, site.scope)
+        return any(isinstance(item, ast.IfExp) and wanted in map(ast.unparse, _conjuncts(item.test)) for item in made)
+
     @property
     def shared_loaders(self) -> frozenset[ast.AST]:
-        """The calls that make such loaders."""
-        return frozenset(value.site for value in self._shared if value.site is not None)
+        """The calls that make such loaders, for whatever they are."""
+        return frozenset(value.site for value in self._shared - self._of_training if value.site is not None)
 
     def may_be_of_all(self, body: ast.AST) -> bool:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
@@ -98,8 +117,11 @@ class Metrics:
         return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
     def _uses(self) -> Iterator[LoaderUse]:
-        for use in [*self._own.data.uses, *self._own.data.evaluated]:
+        for use in self._own.data.uses:
             if use.values and use.values <= self._shared:
+                yield use
+        for use in self._own.data.evaluated:
+            if use.values and use.values <= self._shared - self._of_training:
                 yield use
 
     def unfollowed(self, found: list[Metric]) -> Iterator[TrainingLoop]:
@@ -117,7 +139,9 @@ class Metrics:
     def of_one_alone(self) -> Iterator[LoaderUse]:
         """Yield where one of several processes runs a model over all that such a loader gives it."""
         for use in self._own.data.evaluated:
-            if use.module not in self._own.modules or not use.values or not use.values <= self._shared:
+            if use.module not in self._own.modules or not use.values:
+                continue
+            if not use.values <= self._shared - self._of_training:
                 continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
             if loop is None or not self._own.program.runs_model(loop):
@@ -210,6 +234,10 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
+
+
+def _conjuncts(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _gives_all(sampler: ast.AST) -> bool:

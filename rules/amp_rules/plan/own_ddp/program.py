@@ -27,7 +27,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -258,6 +258,9 @@ class OwnDdp:
         """Whether the function at a place gives something that is read there another value on other ranks."""
         body = blocks.body_of(module, node)
         read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
+        # ``with open(path, "w") as file:`` gives its file to itself.
+        opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
+        read -= {item.id for item in opened if isinstance(item, ast.Name)}
         return any(
             isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & read
             for item in blocks.walk_body(body)
@@ -390,6 +393,7 @@ def _is_of_first(test: ast.expr, holds: bool) -> bool:
         return _is_of_first(test.operand, not holds)
     if isinstance(test, ast.BoolOp):
         asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
+        asking = [item for item in asking if not _asks_for_launcher(item)]
         found = [_is_of_first(item, holds) for item in asking]
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
     if isinstance(test, ast.Compare):
@@ -400,6 +404,16 @@ def _is_of_first(test: ast.expr, holds: bool) -> bool:
             return bounds[type(op), number] is holds
         return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
     return holds
+
+
+def _asks_for_launcher(test: ast.expr) -> bool:
+    """``"RANK" not in os.environ``: whether a launcher has set it."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Constant)
+        and isinstance(test.ops[0], (ast.In, ast.NotIn))
+        and last_name(test.comparators[0]) == "environ"
+    )
 
 
 def _is_guard(test: ast.expr) -> bool:

@@ -147,7 +147,7 @@ def _settled(changes: Iterable[Change], selection: Selection, drafts: dict[Path,
     return {module: apart(todo) for module, todo in kept.items() if todo}
 
 
-_ALIKE = {"AMP234": "AMP205", "AMP236": "AMP206", "AMP237": "AMP210"}
+_ALIKE = {"AMP234": "AMP205", "AMP236": "AMP206", "AMP237": "AMP210", "AMP239": "AMP209"}
 """What does the same for processes that the migration writes: a comment that keeps a place from one is for both."""
 
 

@@ -1,4 +1,7 @@
-"""Training that a process ends by its own share of the data, while the others wait for it in the wrapper."""
+"""Training that a process ends, and steps that it leaves out, by its own share of the data.
+
+The others wait for it in the wrapper.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +16,31 @@ from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.distributed import EXCHANGES
+from amp_rules.torch.functions import FINITE_TESTS
 
 _Found = tuple[Module, ast.AST, str]
 
 
 def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
-    """Yield what leaves a training loop under a test of numbers that each process has of its own batches."""
+    """Yield what leaves a training loop, or a backward pass out, by numbers of each process's own batches."""
     leaving = list(_leaving(own)) if own.wraps else []
-    if not leaving:
+    skipping = list(_skipping(own)) if own.wraps else []
+    if not leaving and not skipping:
         return
     metrics = Metrics(own)
     leaving = [item for item in leaving if not metrics.may_be_of_all(blocks.body_of(item[0], item[1]))]
-    shared = metrics.shared_loaders | frozenset(_shared_by_own_samplers(own)) if leaving else frozenset()
+    asked = leaving or skipping
+    shared = metrics.shared_loaders | frozenset(_shared_by_own_samplers(own)) if asked else frozenset()
     if not shared:
         return
     ranks = Ranks(own.program, Setting(prepared=shared))
     told: set[ast.AST] = set()
     for module, node, test, loop in leaving:
         # Behind a loop that was left apart, what it counts differs too.
-        if loop not in told and any(origin.kind is Kind.BATCH for origin in ranks.truth_origins(test)):
+        if loop not in told and _is_of_batches(ranks, test):
             told.add(loop)
             yield (
                 module,
@@ -41,6 +48,73 @@ def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on each process's own share of the data: one process leaves the "
                 "training loop first, and the others wait for it",
             )
+    for module, node, test, loop in skipping:
+        if loop not in told and _is_of_batches(ranks, test) and not _is_exchanged(own, test, loop):
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` depends on each process's own share of the data: a process that leaves the "
+                "backward pass out averages no gradients, and the others wait for it",
+            )
+
+
+def _is_of_batches(ranks: Ranks, test: ast.expr) -> bool:
+    return any(origin.kind is Kind.BATCH for origin in ranks.truth_origins(test))
+
+
+def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
+    """Yield what keeps a process from a backward pass, with the test of the loss right around it and the loop."""
+    for backward in own.program.backwards:
+        module = backward.module
+        around = list(blocks.enclosing(module, backward.node))
+        loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
+        if loop is None or module not in own.modules:
+            continue
+        loss = blocks.reads(backward.loss)
+        for branch in around[: around.index(loop)]:
+            if isinstance(branch, ast.If) and _asks_for_loss(branch.test, loss):
+                if not any(map(own.program.runs_backward, branch.orelse)):
+                    yield module, branch.test, branch.test, loop
+        for node in blocks.walk_own(loop):
+            parent = module.parents.get(node)
+            if isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line:
+                if _asks_for_loss(parent.test, loss) and not own.program.runs_backward(parent):
+                    yield module, node, parent.test, loop
+
+
+def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether something above a test puts what it asks for together with that of the other processes."""
+    names = blocks.reads(test)
+    bindings = [(blocks.writes(item), blocks.reads(item)) for item in blocks.walk_own(loop) if isinstance(item, _BINDS)]
+    for _ in bindings:
+        found = {path for written, read in bindings if blocks.touches(written, names) for path in read}
+        if found <= names:
+            break
+        names |= found
+    calls = {site.node for site in own.program.calls_to(EXCHANGES)}
+    exchanges = own.program.closure(lambda node: node in calls)
+    return any(
+        isinstance(item, ast.Call)
+        and item.lineno <= test.lineno
+        and exchanges(item)
+        and blocks.touches(names, blocks.reads(item))
+        for item in blocks.walk_own(loop)
+    )
+
+
+_BINDS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+
+
+def _asks_for_loss(test: ast.expr, loss: set[str]) -> bool:
+    """Whether a test is about the number that a loss is; the size of a batch is alike in all shares."""
+    for item in walk(test):
+        if isinstance(item, ast.Call) and last_name(item.func) in FINITE_TESTS:
+            return True
+        if isinstance(item, ast.Compare) and not isinstance(item.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+            if blocks.touches(loss, blocks.reads(item)):
+                return True
+    return False
 
 
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:

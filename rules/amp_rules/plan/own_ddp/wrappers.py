@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 
-_MAX_DEPTH = 6
+_MAX_DEPTH = 8
 """Names and parameters between a wrapper and where it is called: a trainer, its method, a function that evaluates."""
 
 
-def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site], depth: int = _MAX_DEPTH) -> bool:
+def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site]) -> bool:
     """Whether an expression may hold what one of some calls of ``DistributedDataParallel`` gives.
 
     Args:
@@ -22,28 +22,60 @@ def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site],
         node: the expression.
         site: where it is read.
         wraps: the calls.
-        depth: how many names and parameters may lie between.
     """
     made = {item.node for item in wraps}
-    if node in made:
-        return True
-    if depth <= 0 or not isinstance(node, (ast.Name, ast.Attribute)):
-        return False
+    seen: set[ast.AST] = set()
+    pending = [(node, site, _MAX_DEPTH)]
+    for current, where, depth in pending:
+        if current in made:
+            return True
+        # Many ways lead through the same names.
+        if depth <= 0 or current in seen:
+            continue
+        seen.add(current)
+        if isinstance(current, ast.Attribute) and any(_is_kept_as(own, current, where, wrap) for wrap in wraps):
+            return True
+        if isinstance(current, (ast.Name, ast.Attribute, ast.Call)):
+            pending += [(value, place, depth - 1) for value, place in _origins(own, current, where)]
+    return False
+
+
+def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+    """Yield what gives an expression its value, and where: assignments, callers, functions of the project."""
+    if isinstance(node, ast.Call):
+        for called in own.program.flow.callees(node):
+            scope = own.program.flow.scopes[called.node]
+            yield from ((given, Site(called.module.module, scope, called.node, given)) for given in called.returns)
+        return
     owner = site.scope.owner(node.id) if isinstance(node, ast.Name) else site.scope
     for value in assigned(own.program, node, site.scope):
         body = blocks.body_of(site.module, value)
         if body is site.body and _line(value) > _line(site.node):
             continue  # ``inner = model`` above ``model = DDP(model)``
-        if wrapped_by(own, value, Site(site.module, own.program.flow.scopes[body], body, value), wraps, depth - 1):
-            return True
+        yield value, Site(site.module, own.program.flow.scopes[body], body, value)
     info = own.program.flow.functions.get(owner.node)
     if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters:
-        return False
+        return
     for caller in own.program.flow.callers(info):
         given = info.argument_or_default(caller.call, node.id)
-        if given is not None and wrapped_by(own, given, calling(caller), wraps, depth - 1):
-            return True
-    return False
+        if given is not None:
+            yield given, calling(caller)
+
+
+def _is_kept_as(own: OwnDdp, node: ast.Attribute, site: Site, wrap: Site) -> bool:
+    """Whether an attribute of an object is the one that a wrapper is put into from outside: ``trainer.model = ...``."""
+    statement = wrap.statement
+    values = own.program.flow.values(node.value, site.scope)
+    return (
+        isinstance(statement, ast.Assign)
+        and statement.value is wrap.node
+        and any(
+            isinstance(target, ast.Attribute)
+            and target.attr == node.attr
+            and own.program.flow.values(target.value, wrap.scope) & values
+            for target in statement.targets
+        )
+    )
 
 
 def _line(node: ast.AST) -> int:

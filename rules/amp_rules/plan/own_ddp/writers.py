@@ -44,6 +44,7 @@ def clients(own: OwnDdp) -> list[Client]:
         target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         path = blocks.path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else None
         if path is None or not isinstance(statement, ast.Assign) or statement.value is not site.node:
+            found.append(Client(site, site.module.text(site.node), reason="it has no variable of its own"))
             continue
         client = Client(site, path)
         _follow(own, client)

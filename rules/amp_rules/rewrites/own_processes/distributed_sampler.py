@@ -16,9 +16,10 @@ Without it every process goes through all of the data: N processes do the work o
 
 ## When it declines
 Where something in the program shares samples out already, or may; where the data set has no samples by index, or draws
-them whatever the index is; where the loader is given packed arguments; where it is used to evaluate too, and where it
-is made before the processes have joined; where no loader of torch's feeds the loop, but an iterator of the script's own
-that speaks of no rank (AMP288).
+them whatever the index is; where each process splits it at random in its own way; where the loader is given packed
+arguments that may say which samples come when; where it is used to evaluate too, and where it is made before the
+processes have joined; where no loader of torch's feeds the loop, but an iterator of the script's own that speaks of no
+rank (AMP288).
 
 ## Leaving it out
 Yes: each process then goes through all of the data, as it did.
@@ -34,10 +35,17 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.data_sets import (
+    is_indexed,
+    is_shuffled_whole,
+    shares,
+    split_by_each,
+    training_test,
+)
+from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
@@ -48,8 +56,8 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable, names_of
 from amp_rules.source.syntax import last_name
-from amp_rules.text.actions import ExpressionEdit, Insert, Replace
-from amp_rules.text.expression_edits import add_keyword
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
+from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.data import LOADERS_OF_TORCH
 from amp_rules.torch.idioms import NAMED_SHARE
 
@@ -58,9 +66,9 @@ RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share."
 _STREAM = "each process iterates its own"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _INITIALISED = "torch.distributed.is_initialized"
+_NAMES_OF_DATA = ("train_set", "train_dataset", "training_data")
 _NAMES = ("train_sampler", "sampler", "distributed_sampler")
 _BESIDE = "another loader that comes to the same loop has a sampler, and this one has none"
-_UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
@@ -77,9 +85,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             done.add(site.node)
             reason = _against(own, site, value in evaluated, use.values)
             if reason is None:
-                yield _change(own, site)
+                yield _change(own, site, training_test(own, site) if value in evaluated else None)
             elif reason:
-                text = reason if _STREAM in reason else f"every process goes through all of the data: {reason}"
+                text = reason if "each process" in reason else f"every process goes through all of the data: {reason}"
                 own.leave(RULE, site.module, site.node, text)
     for site in whole_on_each(own):
         text = f"every process goes through all of the data: `{site.module.text(site.node)}` is not a loader of torch"
@@ -111,23 +119,27 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if _may_share(own, others):
         return _BESIDE if not is_evaluated and _is_of_another_way(own, site, others) else ""
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    packed = next((item for item in arguments if _is_packed(item)), None)
+    packed = next((item for item in arguments if _is_packed(item, site)), None)
     if packed is not None and any(map(_speaks_of_shares, own.modules)):
         return ""
     if packed is not None:
         return f"what `{site.module.text(getattr(packed, 'value', packed))}` gives the loader is not known"
     dataset = given_to_loader(call, "dataset")
-    if dataset is None or not isinstance(dataset, (ast.Name, ast.Attribute)) or blocks.path_of(dataset) is None:
+    if dataset is None or _named(own, site, dataset) is None:
         return "its data set has no name"
     values = own.program.flow.values(dataset, site.scope)
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
-        if not any(map(_is_indexed, values)):
+        if not any(map(is_indexed, values)):
             return f"{_STREAM} `{site.module.text(dataset)}`, which repeats the data unless it draws at random"
-    if not values or not all(_is_indexed(value) for value in values):
+    if not all(map(is_indexed, values)) or not (values or is_shuffled_whole(own, dataset, site)):
         return f"`{site.module.text(dataset)}` is not known to give samples by their index"
-    if any(_shares(own, value) for value in values):
+    if any(shares(own, value) for value in values):
         return ""
-    if is_evaluated:
+    split = split_by_each(own, dataset, site)
+    if split is not None:
+        text = f"each process splits the data at random in its own way: give `{site.module.text(split)}` a generator"
+        return f"{text} with one seed, and the loader a DistributedSampler"
+    if is_evaluated and training_test(own, site) is None:
         return "it is used to evaluate too"
     if not own.is_joined_at(site.module, call):
         return "it is made before the processes have joined, for all that is known"
@@ -151,7 +163,7 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
     assert isinstance(call, ast.Call)
     dataset = given_to_loader(call, "dataset")
     values = own.program.flow.values(dataset, site.scope) if dataset is not None else set()
-    if not values or not all(_is_indexed(value) and not _shares(own, value) for value in values):
+    if not values or not all(is_indexed(value) and not shares(own, value) for value in values):
         return False
     given = {value: own.program.locate(value.site) for value in loaders if isinstance(value.site, ast.Call)}
     samples: set[object] = set()
@@ -187,32 +199,21 @@ def _speaks_of_shares(module: Module) -> bool:
     )
 
 
-def _is_packed(argument: ast.expr | ast.keyword) -> bool:
-    """``*arguments`` or ``**options``."""
-    return isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None)
+_OF_THE_ORDER = {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
-def _is_indexed(value: Value) -> bool:
-    """Whether a data set gives its samples by their index."""
-    if value.kind == "instance":
-        method = value.ref.find_method("__getitem__")
-        if method is None or any(base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()):
-            return False
-        # What is drawn anew whatever the index is nothing to share out: each process would only draw less.
-        index = method.by_place[1:2]
-        return not index or any(isinstance(node, ast.Name) and node.id in index for node in method.nodes)
-    name = value.name
-    return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
-
-
-def _shares(own: OwnDdp, value: Value) -> bool:
-    """Whether a data set may be the part of one process."""
-    if value.kind == "instance" and any(names_rank(info.facts.node) for info in value.ref.mro()):
+def _is_packed(argument: ast.expr | ast.keyword, site: Site) -> bool:
+    """``*arguments`` or ``**options`` that may say in which order a loader takes which samples."""
+    if isinstance(argument, ast.Starred):
         return True
-    return value.site is not None and names_rank(value.site)
+    if not isinstance(argument, ast.keyword) or argument.arg is not None:
+        return False
+    names = packed_names(argument.value, site.scope)
+    return names is None or bool(names & _OF_THE_ORDER)
 
 
-def _change(own: OwnDdp, site: Site) -> Change:
+def _change(own: OwnDdp, site: Site, test: str | None) -> Change:
+    """The edit of a loader, which is one that trains under a test where the same call makes those that evaluate."""
     call = site.node
     assert isinstance(call, ast.Call)
     module = site.module
@@ -221,18 +222,39 @@ def _change(own: OwnDdp, site: Site) -> Change:
     names = names_of(module)
     name = next((item for item in _NAMES if not names.is_taken(item)), _NAMES[-1])
     shuffle = given_to_loader(call, "shuffle")
-    arguments = own.source(module, dataset)
+    arguments = _named(own, site, dataset)
+    assert arguments is not None
+    actions: list[Action] = []
+    if arguments != own.source(module, dataset):
+        actions = [Insert(site.statement, f"{arguments} = {own.source(module, dataset)}", order=-1)]
+        actions.append(Replace(dataset, substitute(arguments)))
     if shuffle is None or literal(shuffle) is not True:
         arguments += f", shuffle={'False' if shuffle is None else own.source(module, shuffle)}"
     made = f"{own.word(module, _SAMPLER)}({arguments})"
     # Scripts that join no group may import another file.
     always = own.is_several_always and module is own.program.entry
-    if not always:
-        made += f" if {own.word(module, _INITIALISED)}() else None"
+    tests = [] if always else [f"{own.word(module, _INITIALISED)}()"]
+    tests += [test] if test is not None else []
+    if tests:
+        made += f" if {' and '.join(tests)} else None"
     message = f"each process trains on its share of `{own.source(module, dataset)}`"
-    alone = None if always or shuffle is None else _alone(name, own.source(module, shuffle), literal(shuffle))
+    alone = None if not tests or shuffle is None else _alone(name, own.source(module, shuffle), literal(shuffle))
     edit = Replace(call, _with_sampler(name, alone))
-    return Change(RULE, module, call, message, [Insert(site.statement, f"{name} = {made}"), edit])
+    return Change(RULE, module, call, message, [*actions, Insert(site.statement, f"{name} = {made}"), edit])
+
+
+def _named(own: OwnDdp, site: Site, dataset: ast.expr) -> str | None:
+    """The variable that holds a data set, or can: one that is made right in the call comes to have a name."""
+    if isinstance(dataset, (ast.Name, ast.Attribute)):
+        return blocks.path_of(dataset)
+    call = site.node
+    assert isinstance(call, ast.Call)
+    if not isinstance(dataset, ast.Call) or call.args[:1] != [dataset]:
+        return None
+    if dataset.lineno != dataset.end_lineno or not own.program.flow.values(dataset, site.scope):
+        return None
+    names = names_of(site.module)
+    return next((name for name in _NAMES_OF_DATA if not names.is_taken(name)), None)
 
 
 def _alone(name: str, shuffle: str, value: object) -> str:
@@ -247,7 +269,7 @@ def _with_sampler(name: str, shuffle: str | None) -> ExpressionEdit:
         arguments: list[cst.Arg] = []
         placed = False
         for index, item in enumerate(call.args):
-            key = item.keyword.value if item.keyword is not None else None
+            key = item.keyword.value if item.keyword is not None else item.star or None
             if key == "shuffle" or (key is None and index == 2):
                 if shuffle is not None:
                     value = cst.parse_expression(shuffle)

@@ -44,7 +44,7 @@ from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.steps import Site
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
-from amp_rules.text.expression_edits import add_keyword
+from amp_rules.text.line_width import keyword_within
 from amp_rules.torch.writers import RUNS
 
 RULE = Rule(
@@ -81,7 +81,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             text = "every process begins a run here, where the rank is not known yet: begin it below the process group"
             own.leave(RULE, site.module, call, text)
         elif test is not None:
-            edit = add_keyword(f'mode="disabled" if {test.negated} else None')
+            edit = keyword_within(site.module, call, f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
 
 

@@ -1,0 +1,103 @@
+"""Data sets of a script with processes of its own: whether a sampler can share them out."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.samplers import given_to_loader
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.syntax import values_given
+from amp_rules.torch.data import SPLITS
+from amp_rules.torch.idioms import NAMED_EVALUATION
+
+_UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
+_SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed"})
+
+
+def is_indexed(value: Value) -> bool:
+    """Whether a data set gives its samples by their index."""
+    if value.kind == "instance":
+        method = value.ref.find_method("__getitem__")
+        if method is None or any(base.rpartition(".")[2] in _UNINDEXED for base in value.ref.external_bases()):
+            return False
+        # What is drawn anew whatever the index is nothing to share out: each process would only draw less.
+        index = method.by_place[1:2]
+        return not index or any(isinstance(node, ast.Name) and node.id in index for node in method.nodes)
+    name = value.name
+    return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
+
+
+def shares(own: OwnDdp, value: Value) -> bool:
+    """Whether a data set may be the part of one process."""
+    if value.kind == "instance" and any(names_rank(info.facts.node) for info in value.ref.mro()):
+        return True
+    return value.site is not None and names_rank(value.site)
+
+
+def is_shuffled_whole(own: OwnDdp, dataset: ast.expr, site: Site) -> bool:
+    """Whether a loader shuffles a data set of which nothing is known but that its function makes it for all processes.
+
+    Torch refuses to shuffle what gives no samples by their index.
+    """
+    assert isinstance(site.node, ast.Call)
+    made = _made(dataset, site)
+    return bool(made) and literal(given_to_loader(site.node, "shuffle")) is True and not any(map(names_rank, made))
+
+
+def split_by_each(own: OwnDdp, dataset: ast.expr, site: Site) -> ast.Call | None:
+    """The call that splits off a data set at random in another way on each process, for all that is known."""
+    for value in _made(dataset, site):
+        if not isinstance(value, ast.Call) or not own.program.callee_names(value, site.scope) & SPLITS:
+            continue
+        generator = keyword(value, "generator")
+        if generator is not None and not names_rank(generator):
+            continue
+        seeds = [call.node for call in own.program.calls_to(_SEEDS) if isinstance(call.node, ast.Call)]
+        if not seeds or any(names_rank(given) for call in seeds for given in values_given(call)):
+            return value
+    return None
+
+
+def training_test(own: OwnDdp, site: Site) -> str | None:
+    """The test that tells training from evaluation in a function that makes the loaders of both; None without one.
+
+    A parameter says it, which is ``"train"`` in some calls and ``"val"`` in others, or true and false.
+    """
+    info = own.program.function_of(site.body)
+    if info is None:
+        return None
+    callers = own.program.flow.callers(info)
+    for name in info.parameters if len(callers) > 1 else ():
+        if any(name in blocks.writes(item) for item in blocks.own_parts(site.body) if isinstance(item, ast.stmt)):
+            continue
+        given = {literal(info.argument_or_default(caller.call, name)) for caller in callers}
+        if given == {True, False} and all(isinstance(item, bool) for item in given):
+            if name in _SAYS_TRAINING:
+                return name
+        words = sorted(item for item in given if isinstance(item, str))
+        training = [word for word in words if "train" in word.lower() and not NAMED_EVALUATION.search(word)]
+        others = [word for word in words if word not in training]
+        if len(words) == len(given) and len(training) == 1 and others and all(map(NAMED_EVALUATION.search, others)):
+            return f'{name} == "{training[0]}"'
+    return None
+
+
+_SAYS_TRAINING = frozenset({"train", "is_train", "training", "is_training", "train_mode", "for_training"})
+
+
+def _made(dataset: ast.expr, site: Site) -> list[ast.expr]:
+    """What the function around a loader gives the variable of its data set, alone or among others."""
+    path = blocks.path_of(dataset) if isinstance(dataset, (ast.Name, ast.Attribute)) else None
+    return [
+        value
+        for node in blocks.walk_body(site.body)
+        if path is not None and isinstance(node, ast.Assign)
+        for target in node.targets
+        for item, value in blocks.unpacked(target, node.value)
+        if isinstance(item, (ast.Name, ast.Attribute)) and blocks.path_of(item) == path
+    ]
