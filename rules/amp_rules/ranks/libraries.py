@@ -172,9 +172,10 @@ class Libraries:
             return self._items(name, given, frame)
         if name in ("__next__", "next"):
             return self._elements.of(receiver, function.value, frame)
-        if name in RETURNS_RECEIVER or name in ("parse_args", "parse_known_args"):
-            # What an option is stands where it was declared.
+        if name in RETURNS_RECEIVER:
             return receiver
+        if name in ("parse_args", "parse_known_args"):
+            return self._parsed(given, frame)
         if name == "add_argument":
             return self._declare(given)
         deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
@@ -197,6 +198,14 @@ class Libraries:
                 if default is not None and isinstance(name, str):
                     self._memory.write(ref, attribute(name.lstrip("-").replace("-", "_")), default.unknown())
         return REPLICATED
+
+    def _parsed(self, given: Arguments, frame: Frame) -> RankValue:
+        """The options: what each is stands where the parser declares it, and what the script sets in them here alone."""
+        ref = self._world.new(given.node, frame)
+        for parser in given.receiver.refs:
+            for slot, value in self._memory.attributes(parser).items():
+                self._memory.write(ref, slot, value)
+        return RankValue(given.receiver.content, given.receiver.size, frozenset((ref,)))
 
     def _of_module(self, name: str, given: Arguments, frame: Frame) -> RankValue:
         """A method of a model: its parameters and buffers are the same on all ranks, whatever it computes is not."""

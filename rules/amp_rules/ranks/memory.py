@@ -122,6 +122,10 @@ class Memory:
         """The keys under which something stands in an object; None among them where not all are known."""
         return {key for kind, key in self._slots(ref) if kind in _HELD}
 
+    def attributes(self, ref: Ref) -> dict[Slot, RankValue]:
+        """What stands in the attributes of an object, by their slots, and what it took up as a whole."""
+        return {slot: value for slot, value in self._slots(ref).items() if slot == STATE or slot[0] == attribute("")[0]}
+
     def elements(self, ref: Ref) -> RankValue | None:
         """What any element of an object can be."""
         found: RankValue | None = None
