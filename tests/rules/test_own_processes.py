@@ -80,6 +80,36 @@ def test_without_all_pieces_the_processes_stay_as_they_are(tmp_path):
     assert (report.distribution, text) == ("already", LACKING)
 
 
+BESIDE = """\
+import multiprocessing
+
+import torch
+
+
+class Reading:
+    def __call__(self, queue):
+        queue.put(torch.randn(8, 4))
+
+
+queue = multiprocessing.Queue()
+reading = multiprocessing.Process(target=Reading(), args=(queue,))
+reading.start()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = model(queue.get()).square().mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_an_object_that_another_process_runs_is_followed(tmp_path):
+    report, _ = completed(tmp_path, BESIDE)
+    assert [refusal.code for refusal in report.refusals] == ["AMP290"]
+    assert "runs `__call__` in another process" in report.refusals[0].message
+
+
 def test_without_ddp_the_processes_stay_as_they_are(tmp_path):
     report, _ = completed(tmp_path, LACKING, ddp=False)
     assert codes(report) == set()

@@ -16,8 +16,9 @@ def workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
     for call, body, scope in program.calls():
         for argument in _given(program, call, scope):
             for value in program.flow.values(argument, scope):
-                if value.kind == "function":
-                    yield Site(scope.module, scope, body, call), value.ref
+                info = value.ref.find_method("__call__") if value.kind == "instance" else value.ref
+                if isinstance(info, FunctionFacts):
+                    yield Site(scope.module, scope, body, call), info
     for info in program.flow.functions.values():
         if {name for name, _ in info.decorators} & OTHER_PROCESS_WRAPPERS:
             yield Site(info.module.module, program.flow.scopes[info.node], info.node, info.node), info
