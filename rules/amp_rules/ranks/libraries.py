@@ -200,7 +200,7 @@ class Libraries:
         return REPLICATED
 
     def _parsed(self, given: Arguments, frame: Frame) -> RankValue:
-        """The options: what each is stands where the parser declares it, and what the script sets in them here alone."""
+        """The options: the parser declares what each is; what the script sets beside them stands here alone."""
         ref = self._world.new(given.node, frame)
         for parser in given.receiver.refs:
             for slot, value in self._memory.attributes(parser).items():
