@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
+from amp_rules.roles.loader_arguments import BY_PLACE
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
 
 _LOADER_WORD = re.compile("(data_?)?loader", re.IGNORECASE)
-BY_PLACE = ("dataset", "batch_size", "shuffle", "sampler")
 _PLAIN = (
     ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.cmpop, ast.boolop,
     ast.unaryop, ast.expr_context,
@@ -21,7 +21,7 @@ _PLAIN = (
 def arguments_of(program: Program, call: ast.Call) -> dict[str | None, ast.expr]:
     """What a loader is given, by name; under None what stars give, where that is not known."""
     given: dict[str | None, ast.expr] = {}
-    for name, item in zip((*BY_PLACE, "batch_sampler"), call.args, strict=False):
+    for name, item in zip(BY_PLACE, call.args, strict=False):
         given[None if isinstance(item, ast.Starred) else name] = item
     for keyword in call.keywords:
         if keyword.arg is not None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.evaluation_order import is_first, is_within, runs_once_in
-from amp_rules.plain_torch.loader_arguments import BY_PLACE, arguments_of, is_plain, name_for
+from amp_rules.plain_torch.loader_arguments import arguments_of, is_plain, name_for
 from amp_rules.plain_torch.loaders_beside import LoadersBeside
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.kinds import is_loader_value, is_stream
+from amp_rules.roles.loader_arguments import BY_PLACE
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -250,7 +251,7 @@ class SharedLoaders:
             dataset is None
             or None in given
             or ("shuffle" in given and "shuffle" not in written)
-            or len(call.args) > len(BY_PLACE)
+            or len(call.args) > BY_PLACE.index("batch_sampler")
         ):
             return None
         whole = use.whole if call is use.argument else call

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.batches import DataFlow, TrainingData
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -48,8 +49,7 @@ def _decline(where: Site, path: str) -> Declined:
 def _is_shuffled(use: LoaderUse) -> bool:
     """Whether the order of the loader's batches says nothing."""
     for value in use.values:
-        keywords = {item.arg: item.value for item in value.site.keywords} if isinstance(value.site, ast.Call) else {}
-        shuffle = keywords.get("shuffle")
+        shuffle = given_to_loader(value.site, "shuffle") if isinstance(value.site, ast.Call) else None
         if not (isinstance(shuffle, ast.Constant) and shuffle.value):
             return False
     return bool(use.values)

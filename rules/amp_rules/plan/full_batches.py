@@ -13,10 +13,10 @@ from typing import Literal
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.batch_loops import BatchLoop
-from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_stream
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks

@@ -47,7 +47,11 @@ def _holds_a_step(program: Program, site: Site, node: ast.Try) -> bool:
     sites = {item.node for item in (*program.backwards, *program.steps)}
     if any(part in sites for part in own):
         return True
-    leaves_out = any(isinstance(part, _GOES_ELSEWHERE) for item in node.handlers for part in walk(item))
+    handled = [part for item in node.handlers for part in walk(item)]
+    # What runs the model again in the handler has taken its part in the step.
+    leaves_out = any(isinstance(part, _GOES_ELSEWHERE) for part in handled) or not any(
+        map(program.runs_forward, handled)
+    )
     return (
         around and leaves_out and any(isinstance(part, ast.Call) and program.forwards(part, site.scope) for part in own)
     )

@@ -7,7 +7,7 @@ import ast
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import given_to_loader
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal

@@ -18,6 +18,7 @@ from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
+from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
@@ -37,6 +38,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
             f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
         )
         yield second.module, second.node, text
+    yield from written_ranks(own)
     yield from _around(own)
     yield from _taken(own)
     yield from forwards_of_one(own)

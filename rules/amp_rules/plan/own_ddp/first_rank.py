@@ -48,7 +48,8 @@ class FirstRank:
 
     def is_told_later(self, module: Module, node: ast.AST, test: Test) -> bool:
         """Whether a test asks torch for the rank at a place above the process group, where it holds on all."""
-        return _INITIALISED.rpartition(".")[2] in test.text and self._own.joins_below(module, node)
+        asks = any(name.rpartition(".")[2] in test.text for name in (_INITIALISED, _GET_RANK))
+        return asks and self._own.joins_below(module, node)
 
     # ---- the script's own tests ------------------------------------------------------------------------------------
 

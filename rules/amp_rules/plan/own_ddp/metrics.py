@@ -14,13 +14,13 @@ from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import TrainingData
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.bound import is_bound_at
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site
@@ -133,17 +134,6 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
 def sampler_of(call: ast.Call) -> ast.expr | None:
     """What a loader is given to draw its samples by."""
     return given_to_loader(call, "sampler")
-
-
-def given_to_loader(call: ast.Call, name: str) -> ast.expr | None:
-    """An argument of a loader's constructor."""
-    given = keyword(call, name)
-    if given is None and name in _BY_PLACE and len(call.args) > _BY_PLACE.index(name):
-        given = call.args[_BY_PLACE.index(name)]
-    return given
-
-
-_BY_PLACE = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
 
 
 def _holds(own: OwnDdp, loader: Value, sampler: Site) -> bool:

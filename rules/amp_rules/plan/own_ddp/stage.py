@@ -13,8 +13,9 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
-from amp_rules.plan.own_ddp.faults import faults
+from amp_rules.plan.own_ddp.faults import Fault, faults
 from amp_rules.plan.own_ddp.program import OwnDdp, is_own
+from amp_rules.plan.own_ddp.written_ranks import is_of_one, written_ranks
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.shards.embeddings import has_large
@@ -85,9 +86,13 @@ def extended(program: Program, selection: Selection) -> Extended:
     for _ in range(_MAX_ROUNDS):
         modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
         own = OwnDdp(found.program, selection.options, frozenset(modules))
+        if is_of_one(own):
+            # Tests of the rank would be about no other process.
+            found.told = _told(own, selection, written_ranks(own))
+            break
         changes = _round(own, modules, selection, found.drafts)
         if not changes:
-            found.told = _told(own, selection)
+            found.told = _told(own, selection, faults(own))
             break
         for module, todo in changes.items():
             draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
@@ -96,7 +101,7 @@ def extended(program: Program, selection: Selection) -> Extended:
             found.drafts[module.path] = draft
         found.program = drafted(found.program, found.drafts)
     else:
-        found.told = _told(own, selection)
+        found.told = _told(own, selection, faults(own))
     # What declines leaves no trace.
     return Extended(program) if found.drafts and own_processes.lacks_a_part(found.program) else found
 
@@ -113,9 +118,9 @@ def _round(
     return found
 
 
-def _told(own: OwnDdp, selection: Selection) -> list[Note]:
+def _told(own: OwnDdp, selection: Selection, wrong: Iterable[Fault]) -> list[Note]:
     """What is left as it is, and what is wrong in the script itself."""
-    for module, node, text in faults(own):
+    for module, node, text in wrong:
         own.tell(module, node, text)
     return [note for note in own.told if selection.wants(_code_of(note))]
 

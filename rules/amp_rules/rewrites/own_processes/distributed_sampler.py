@@ -47,9 +47,9 @@ from amp_rules.plan.own_ddp.data_sets import (
 )
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import given_to_loader
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal

@@ -88,8 +88,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:
     made = client.made
     test = first_rank.at(made.module, made.node)
-    if client.reason is not None or test is None:
-        reason = client.reason or "the rank is not known here"
+    told_later = test is not None and first_rank.is_told_later(made.module, made.node, test)
+    if client.reason is not None or test is None or told_later:
+        unknown = "the rank is not known " + ("yet: make it below the process group" if told_later else "here")
+        reason = client.reason or unknown
         own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")
         return
     assert isinstance(made.node, ast.expr)
