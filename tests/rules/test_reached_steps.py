@@ -233,7 +233,7 @@ def test_what_a_helper_only_offers_is_not_the_scripts(report):
         (
             "from helper import join\njoin()\nnn.parallel.DistributedDataParallel(nn.Linear(1, 1))",
             "migrated",
-            "already",
+            "extended",
         ),
         ("from helper import Mixed\nMixed()", "already", "migrated"),
         ("from torch.distributed import *\n", "migrated", "already"),

@@ -54,6 +54,19 @@ class Definitions:
             return owner
         return None
 
+    def is_none(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether a variable is never anything but None: a parameter that every call leaves out, or gives None."""
+        given = [item.value for item in self.of(node, scope)]
+        function = self.parameter(node, scope)
+        info = self._program.function_of(function) if function is not None else None
+        if info is not None and isinstance(node, ast.Name):
+            callers = self._program.flow.callers(info)
+            told = [info.argument_or_default(caller.call, node.id) for caller in callers]
+            given += [item for item in told if item is not None]
+            if len(told) != len(given) or not told:
+                return False
+        return bool(given) and all(map(_is_none, given))
+
     @cached_property
     def _all(self) -> dict[CellKey, list[Definition]]:
         found: defaultdict[CellKey, list[Definition]] = defaultdict(list)
@@ -200,7 +213,7 @@ def _rescales(item: Definition) -> bool:
 
 
 def _is_none(node: ast.expr) -> bool:
-    """Whether a variable has no number yet."""
+    """``None``: a variable that holds nothing yet."""
     return isinstance(node, ast.Constant) and node.value is None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.given_models import ASKED
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
@@ -47,10 +48,13 @@ def _of_unknown(program: Program, call: ast.Call, scope: Scope) -> Iterator[Decl
     """Yield each variable whose parameters the optimizer is given and of which nothing is known."""
     given = [*call.args, *(item.value for item in call.keywords)]
     given += [value for item in given for value in assigned(program, item, scope)]
+    definitions = Definitions(program)
     for node in [part for item in given for part in walk(item)]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKED):
             continue
         if program.flow.values(node, scope) or any(isinstance(one, _SCOPES) for one in scope.module.ancestors(node)):
+            continue
+        if definitions.is_none(node.func.value, scope):
             continue
         owner = scope.module.text(node.func.value)
         yield declining.decline(

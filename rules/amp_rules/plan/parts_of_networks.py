@@ -116,6 +116,11 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
     parent = parents[site.node]
     info = program.function_of(site.body)
     is_making = info is not None and info.name == "__init__" and program.is_model_code(site.body)
+    other_name = _other_name(parent, site, program)
+    if other_name is not None:
+        for node in other_name:
+            _note(uses, Site(site.module, site.scope, site.body, node), program)
+        return
     if not isinstance(parent, ast.Attribute):
         is_called = isinstance(parent, ast.Call) and parent.func is site.node
         if is_called or not is_making:
@@ -138,6 +143,18 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
         pass  # ``self.resnet.fc.in_features`` uses no layer
     else:
         uses.parts.add(name)
+
+
+def _other_name(parent: ast.AST, site: Site, program: Program) -> list[ast.Name] | None:
+    """The places that read a network by the name that a function gives it: ``net = self.net``, and nothing else."""
+    if not (isinstance(parent, ast.Assign) and parent.value is site.node and len(parent.targets) == 1):
+        return None
+    (target,) = parent.targets
+    if not isinstance(target, ast.Name) or not site.scope.is_function or site.scope.owner(target.id) is not site.scope:
+        return None
+    named = [node for node in program.nodes_of(site.body) if isinstance(node, ast.Name) and node.id == target.id]
+    written = [node for node in named if not isinstance(node.ctx, ast.Load)]
+    return [node for node in named if isinstance(node.ctx, ast.Load)] if written == [target] else None
 
 
 def _is_off(call: ast.AST) -> bool:
