@@ -146,6 +146,27 @@ def is_layer_in_float32(name: str) -> bool:
     return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
 
 
+EXACT_IN_LIBRARIES = frozenset(
+    [
+        *(f"kornia.{name}" for name in ("homography_warp", "warp_affine", "warp_perspective")),
+        *(f"kornia.geometry.{name}" for name in ("homography_warp", "warp_affine", "warp_perspective")),
+        *(f"kornia.geometry.transform.{name}" for name in ("homography_warp", "warp_affine", "warp_perspective")),
+        *(f"kornia.losses.{name}" for name in ("SSIMLoss", "ssim_loss")),
+        *(f"piq.{name}" for name in ("MultiScaleSSIMLoss", "SSIMLoss", "multi_scale_ssim", "ssim")),
+        *(f"pytorch_msssim.{name}" for name in ("MS_SSIM", "SSIM", "ms_ssim", "ssim")),
+        *(f"pytorch_ssim.{name}" for name in ("SSIM", "ssim")),
+        "torchmetrics.functional.image.structural_similarity_index_measure",
+        "torchmetrics.functional.structural_similarity_index_measure",
+    ]
+)
+"""What libraries compute by products or convolutions that need their digits: places in an image, local variances.
+
+Autocast makes the operands half within the library, where no line of the project says so.
+
+Source: https://kornia.readthedocs.io/en/latest/geometry.transform.html; https://github.com/photosynthesis-team/piq;
+https://github.com/VainF/pytorch-msssim; https://github.com/Po-Hsun-Su/pytorch-ssim
+"""
+
 FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
 """Methods of ``torchdiffeq`` whose steps are those that they are told."""
 

@@ -10,7 +10,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
 - products whose mean is the loss;
-- products of data that has not passed through a model, such as the rays of a camera.
+- products of data that has not passed through a model, such as the rays of a camera;
+- what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others.
 
 A chain of products with an inverse, `a @ b @ inverse @ c`, runs in FP32 as a whole. So do later products with its
 result in the same function.
@@ -44,6 +45,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.rule import Rule
+from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES
 
 RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32.", "precision", after=("AMP113",))
 
@@ -71,3 +73,20 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         message = f"`{site.module.text(site.node)}` runs in FP32: {_WHY[need]}"
         yield from in_float32(context, RULE, site, message)
+    yield from _in_libraries(context)
+
+
+def _in_libraries(context: Context) -> Iterator[Change]:
+    """Yield an edit for each function of a region, and each layer, whose library needs the digits of its products."""
+    inside = {site.node for site in context.precision.nodes(context.program)}
+    for call, _, scope in context.program.calls():
+        names = context.program.callee_names(call, scope) & EXACT_IN_LIBRARIES
+        if not names:
+            continue
+        is_layer = min(names).rpartition(".")[2][0].isupper()
+        if not is_layer and call not in inside:
+            continue
+        name = scope.module.text(call.func)
+        message = f"`{name}` runs in FP32: its library multiplies or convolves what has to keep its digits"
+        written = context.vocabulary.in_float32(scope.module, call if is_layer else call.func)
+        yield Change.written(RULE, scope.module, call, message, written)
