@@ -46,6 +46,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from stopped_apart(own)
     yield from _restored(own)
+    yield from _stepped(own)
 
 
 # ---- forward passes ------------------------------------------------------------------------------------------------
@@ -114,6 +115,19 @@ def _evaluations(own: OwnDdp) -> Iterator[Fault]:
             "DistributedSampler: the shares of the others are in no metric; give it a loader without that sampler"
         )
         yield use.module, use.loader, text
+
+
+def _stepped(own: OwnDdp) -> Iterator[Fault]:
+    """Yield the steps of an optimizer or a schedule that one process takes alone."""
+    for call, _, scope in own.program.calls():
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step" and scope.module in own.modules):
+            continue
+        values = own.program.flow.values(call.func.value, scope)
+        is_schedule = any(map(is_scheduler, values))
+        if (is_schedule or any(map(is_optimizer, values))) and own.is_of_first_alone(scope.module, call):
+            what = "learning rates" if is_schedule else "weights"
+            text = f"only one process runs `{scope.module.text(call)}`: the {what} of the others differ from then on"
+            yield scope.module, call, text
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------
