@@ -9,16 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
+from amp_rules.flow.flow import Flow
+from amp_rules.flow.values import Value
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.gradients import CLIP_METHODS, GRADIENT, GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
-
-if TYPE_CHECKING:
-    from amp_rules.flow.values import Value
-    from amp_rules.roles.steps import Backward, Program, Step
 
 _MARKS = frozenset({"requires_grad", "requires_grad_", "retain_grad"})
 """What makes a backward pass keep the gradient of a tensor."""
@@ -36,8 +36,56 @@ _REACHES_OTHERS = (
 )
 
 
+class _Call(Protocol):
+    """A call, and where it stands."""
+
+    @property
+    def module(self) -> Module: ...
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def body(self) -> ast.AST: ...
+    @property
+    def node(self) -> ast.AST: ...
+    @property
+    def call(self) -> ast.Call: ...
+
+
+class _Pass(_Call, Protocol):
+    """A backward pass."""
+
+    @property
+    def loss(self) -> ast.expr: ...
+    @property
+    def is_scaled(self) -> bool: ...
+
+
+class _Step(_Call, Protocol):
+    """A step of an optimizer."""
+
+    @property
+    def optimizer(self) -> ast.expr: ...
+
+
+class _Program(Protocol):
+    """What is asked of a program, which asks for these passes itself."""
+
+    flow: Flow
+
+    @property
+    def reads(self) -> list[tuple[ast.Name | ast.Attribute | ast.ImportFrom, Scope]]: ...
+    def calls(self) -> Iterator[tuple[ast.Call, ast.AST, Scope]]: ...
+    def called_from(self, nodes: Iterable[ast.AST]) -> set[ast.AST]: ...
+    def callee_names(self, call: ast.Call, scope: Scope) -> set[str]: ...
+    def function_of(self, body: ast.AST) -> FunctionFacts | None: ...
+    def loose_parameters(self, call: ast.Call) -> set[Value]: ...
+
+
+_P = TypeVar("_P", bound=_Pass)
+
+
 @dataclass(frozen=True)
-class Looks:
+class Looks(Generic[_P]):
     """The backward passes of a program that look at its models.
 
     Attributes:
@@ -47,13 +95,13 @@ class Looks:
         rounds: the nodes of the rounds of the training, and the functions that these call.
     """
 
-    backwards: tuple[Backward, ...] = ()
+    backwards: tuple[_P, ...] = ()
     bodies: frozenset[ast.AST] = frozenset()
     reads: frozenset[ast.AST] = frozenset()
     rounds: frozenset[ast.AST] = frozenset()
 
 
-def looks(program: Program, backwards: Sequence[Backward], steps: Sequence[Step], unknown: Sequence[Step]) -> Looks:
+def looks(program: _Program, backwards: Sequence[_P], steps: Sequence[_Step], unknown: Sequence[_Step]) -> Looks[_P]:
     """Find them; none, unless each round of the training clears what they leave before its first backward pass.
 
     Args:
@@ -76,7 +124,7 @@ def looks(program: Program, backwards: Sequence[Backward], steps: Sequence[Step]
         if _are_of_the_pass(program, item, candidates[item], weights)
         and not any(_reaches_other(node, reads) for body in reached[item] for node in blocks.walk_body(body))
     ]
-    sites = {item.node for item in (*steps, *backwards)} - {item.node for item in found}
+    sites = ({item.node for item in steps} | {item.node for item in backwards}) - {item.node for item in found}
     found = [item for item in found if sites.isdisjoint(_nodes_of(reached[item]))]
     found = [item for item in found if _is_called_by_name(program, item.body)]
     others = {item.node for item in backwards if item not in found}
@@ -95,7 +143,7 @@ def _nodes_of(bodies: Iterable[ast.AST]) -> set[ast.AST]:
     return {node for body in bodies for node in blocks.walk_body(body)}
 
 
-def _is_called_by_name(program: Program, body: ast.AST) -> bool:
+def _is_called_by_name(program: _Program, body: ast.AST) -> bool:
     """Whether all that leads to a function is known: nothing hands it, or who calls it, to what calls it unseen."""
     above: set[ast.AST] = set()
     pending = [body]
@@ -122,7 +170,7 @@ def _is_called(node: ast.expr, scope: Scope) -> bool:
     return isinstance(parent, ast.Call) and parent.func is node
 
 
-def _uses_apex(program: Program) -> bool:
+def _uses_apex(program: _Program) -> bool:
     """Whether the script takes its precision from Apex: that casts wherever the pass runs."""
     return any(
         name.partition(".")[0] == "apex"
@@ -136,7 +184,7 @@ def _uses_apex(program: Program) -> bool:
 # ---- what a pass reads ---------------------------------------------------------------------------------------
 
 
-def _reads_of(item: Backward) -> frozenset[ast.AST] | None:
+def _reads_of(item: _Pass) -> frozenset[ast.AST] | None:
     """What reads gradients in the function of a pass, where all is of tensors that it marks; else None."""
     if not isinstance(item.body, (ast.FunctionDef, ast.AsyncFunctionDef)) or item.loss in item.call.args:
         return None
@@ -170,14 +218,14 @@ def _marked(body: ast.AST) -> Iterator[tuple[str, str]]:
                 yield node.targets[0].id, "requires_grad_"
 
 
-def _loose_weights(program: Program, steps: Sequence[Step]) -> set[Value]:
+def _loose_weights(program: _Program, steps: Sequence[_Step]) -> set[Value]:
     """The tensors that no model owns and an optimizer holds."""
     made = [value.site for step in steps for value in program.flow.values(step.optimizer, step.scope)]
     made += [call for call, _, _ in program.calls() if own_name(call.func) == "add_param_group"]
     return {value for call in made if isinstance(call, ast.Call) for value in program.loose_parameters(call)}
 
 
-def _are_of_the_pass(program: Program, item: Backward, reads: frozenset[ast.AST], loose: set[Value]) -> bool:
+def _are_of_the_pass(program: _Program, item: _Pass, reads: frozenset[ast.AST], loose: set[Value]) -> bool:
     """Whether the tensors whose gradients are read are none that an optimizer holds, and are made for the pass alone.
 
     One that the training is given too would come with what it left there.
@@ -197,7 +245,7 @@ def _are_of_the_pass(program: Program, item: Backward, reads: frozenset[ast.AST]
     return all(item.scope.owner(name) is item.scope for name in names)
 
 
-def _is_new(program: Program, item: Backward, name: ast.Name, is_retained: bool) -> bool:
+def _is_new(program: _Program, item: _Pass, name: ast.Name, is_retained: bool) -> bool:
     """Whether a variable gets a tensor that nothing else holds, or the same on another device.
 
     Args:
@@ -239,7 +287,7 @@ def _stacks_samples(value: Value) -> bool:
     return not is_whole and None not in words and "collate_fn" not in words
 
 
-def _are_kept(program: Program, loaders: set[Value]) -> bool:
+def _are_kept(program: _Program, loaders: set[Value]) -> bool:
     """Whether something keeps the batches of a loader, to give the same tensors again."""
     return any(
         program.callee_names(call, scope) & _KEEP_BATCHES
@@ -260,7 +308,7 @@ def _reaches_other(node: ast.AST, reads: frozenset[ast.AST]) -> bool:
 # ---- what the training does with it --------------------------------------------------------------------------
 
 
-def _rounds(program: Program, steps: Sequence[Step], passes: set[ast.AST]) -> set[ast.AST] | None:
+def _rounds(program: _Program, steps: Sequence[_Step], passes: set[ast.AST]) -> set[ast.AST] | None:
     """The nodes that run in the rounds of all steps; None where one does not clear first, or runs such a pass."""
     found: set[ast.AST] = set()
     for step in steps:
@@ -285,14 +333,14 @@ def _is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
-def _run_by(program: Program, suite: Sequence[ast.stmt]) -> set[ast.AST]:
+def _run_by(program: _Program, suite: Sequence[ast.stmt]) -> set[ast.AST]:
     """The nodes that run with some statements, and the functions that these call."""
     nodes = {node for statement in suite for node in walk(statement)}
     bodies = program.called_from(nodes)
     return nodes | bodies | {node for body in bodies for node in walk(body)}
 
 
-def _round_of(step: Step) -> list[ast.stmt] | None:
+def _round_of(step: _Step) -> list[ast.stmt] | None:
     """The suite of the innermost loop around a step, or that of its function; None where it stands at a loop's end."""
     for parent in blocks.enclosing(step.module, step.node):
         if isinstance(parent, blocks.LOOPS):
@@ -301,7 +349,7 @@ def _round_of(step: Step) -> list[ast.stmt] | None:
     return body.body if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)) else None
 
 
-def _clears(program: Program, statement: ast.stmt, step: Step) -> bool:
+def _clears(program: _Program, statement: ast.stmt, step: _Step) -> bool:
     """Whether a statement is ``optimizer.zero_grad()`` of the optimizer of a step."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"):

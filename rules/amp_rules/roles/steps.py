@@ -320,7 +320,7 @@ class Program:
         return _apart(self, self._steppers[0], self._all_backwards)
 
     @cached_property
-    def looks(self) -> Looks:
+    def looks(self) -> Looks[Backward]:
         """The backward passes that stay as they are, for they look at the model and train nothing.
 
         Those of a script with a scaler of its own are that script's.
@@ -329,7 +329,7 @@ class Program:
         return self.looks_beside_any if is_plain else Looks()
 
     @cached_property
-    def looks_beside_any(self) -> Looks:
+    def looks_beside_any(self) -> Looks[Backward]:
         """The backward passes that look at the model and train nothing, beside scaled ones too."""
         return looks(self, self._all_backwards, self._steppers[0], self.unknown_steps)
 
