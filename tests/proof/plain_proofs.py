@@ -232,6 +232,7 @@ OPEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "state_engine": ("rates",),
         "wrapper_ema": ("rates",),
         "apex_imagenet_ddp": ("o0-printed",),
+        "maps_and_attacks": ("o1-half",),
         "apex_trainer_attributes": ("together-ending",),
     }
 )

@@ -61,7 +61,9 @@ def added(program: Program, scaler: str, autocast: str) -> Iterator[Note]:
         autocast: the context, as it is written there.
     """
     scaled = [site for site in program.backwards if is_scaled(site)]
-    loose = [site for site in program.backwards if not is_scaled(site) and not _has_twin(program, site, scaled)]
+    looking = {site.node for site in program.looks_beside_any.backwards}
+    plain = [site for site in program.backwards if not is_scaled(site) and site.node not in looking]
+    loose = [site for site in plain if not _has_twin(program, site, scaled)]
     for site in loose:
         yield notes.note(
             notes.NOT_SCALED,

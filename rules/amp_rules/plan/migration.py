@@ -16,6 +16,7 @@ from amp_rules.plan import (
     draft_check,
     exchanges_alone,
     local_directions,
+    looking_passes,
     loose_parameters,
     mixed_already,
     models_from_outside,
@@ -383,6 +384,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))
     reasons.extend(steps_apart.reasons(distribution))
+    reasons.extend(looking_passes.reasons_in_processes(program))
     reasons.decline()
     return distribution
 

@@ -43,6 +43,11 @@ _PAGES = {
         optimizer trains models that no other one does, and its backward pass runs within the closure. Or one whose
         closure sets the gradients itself, by `torch.autograd.grad`, as a search for the input of a flow does.
 
+        A backward pass that looks at the model and trains nothing, as a map of what an output rests on does (Grad-CAM)
+        or an attack in an evaluation: it reads the gradients of its input or of a hidden layer, and each round of the
+        training clears what it leaves in the weights. It gets no loss scale and no autocast. At O2 and O3 the weights
+        are half, and small gradients may vanish in it.
+
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
         `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
 
@@ -56,7 +61,7 @@ _PAGES = {
         Take float64 out before the migration, if the model trains as well in float32. Where features take much of the
         time, put their call under `amp.autocast()` and make them float32 behind it. For a step with a closure, nothing.
         With several processes each of them does the same; where it would be given other data in each, they are declined
-        (AMP293).
+        (AMP293), and so is a backward pass that looks at the model, which would average gradients there.
         """,
     notes.OVERFLOWN_HISTOGRAM: """
         A histogram of gradients fails after an overflow.

@@ -13,6 +13,7 @@ from amp_rules.plan import (
     gradient_hooks,
     gradients_in_regions,
     left_unfollowed,
+    looking_passes,
     mixed_already,
     other_frameworks,
     own_off,
@@ -109,6 +110,7 @@ def plan(
     reasons.extend(not_understood)
     losses = Regions(program)
     runs, lost = losses.training(program.backwards)
+    reasons.extend(looking_passes.reasons(program, runs))
     reasons.extend(own_off.reasons(program, runs))
     runs = into_loops(program, own_off.without_off(program, runs))
     if over_losses:

@@ -34,7 +34,7 @@ class EvaluationRegions:
         self._over_losses = over_losses
 
     def _ends_region(self, node: ast.AST) -> bool:
-        return self.program.runs_backward(node) or self.program.runs_step(node)
+        return self.program.runs_backward(node) or self.program.runs_step(node) or self.program.runs_look(node)
 
     def with_evaluation(self, runs: list[StatementRun]) -> list[StatementRun]:
         """Add runs for the other places that call a trained model."""
@@ -49,6 +49,8 @@ class EvaluationRegions:
                 if not self._takes_output(call, body, scope) and not prepared.is_called(call, scope):
                     continue
             for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
+                if site.body in self.program.looks.bodies:
+                    continue  # gradients that are not scaled come from what is computed there
                 run = self._evaluation_run(site, inside)
                 if run is None or any(node in covered for node in run.statements()):
                     continue

@@ -66,7 +66,7 @@ def _found(program: Program) -> list[GradientAccess]:
     closures = {body for one in program.apart for body in one.closures}
     found = []
     for node, body, scope in program.nodes():
-        if body in closures:
+        if body in closures or node in program.looks.reads:
             continue
         for what, owner in _reached(program, node, scope):
             never_runs = owner is not None and is_always_none(program.flow, owner, scope)

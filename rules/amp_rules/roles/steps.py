@@ -14,6 +14,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite, ClassInfo, Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
+from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.own_gradients import sets_all_gradients
 from amp_rules.roles.own_optimizers import models_given, models_within
 from amp_rules.roles.value_roles import Roles
@@ -310,12 +311,27 @@ class Program:
     def backwards(self) -> list[Backward]:
         """Every backward pass, but for those that stay in full precision."""
         kept = {item.node for one in self.apart for item in one.backwards}
+        kept |= {item.node for item in self.looks.backwards}
         return [item for item in self._all_backwards if item.node not in kept]
 
     @cached_property
     def apart(self) -> list[Apart]:
         """Steps beside the training that stay as they are, in full precision."""
         return _apart(self, self._steppers[0], self._all_backwards)
+
+    @cached_property
+    def looks(self) -> Looks[Backward]:
+        """The backward passes that stay as they are, for they look at the model and train nothing.
+
+        Those of a script with a scaler of its own are that script's.
+        """
+        is_plain = not self.apart and not any(item.is_scaled for item in self._all_backwards)
+        return self.looks_beside_any if is_plain else Looks()
+
+    @cached_property
+    def looks_beside_any(self) -> Looks[Backward]:
+        """The backward passes that look at the model and train nothing, beside scaled ones too."""
+        return looks(self, self._all_backwards, self._steppers[0], self.unknown_steps)
 
     @cached_property
     def _all_backwards(self) -> list[Backward]:
@@ -610,6 +626,12 @@ class Program:
     def runs_backward(self) -> Callable[[ast.AST], bool]:
         """Whether running a node runs a backward pass."""
         sites = {site.node for site in self.backwards}
+        return self.closure(lambda node: node in sites)
+
+    @cached_property
+    def runs_look(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node runs a backward pass that only looks at the model."""
+        sites = {site.node for site in self.looks.backwards}
         return self.closure(lambda node: node in sites)
 
     @cached_property

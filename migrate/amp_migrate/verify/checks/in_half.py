@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from amp_migrate.verify.checks.common import Traces, lossy_runs, percent, site_numbers, together, together_in_words
 from amp_migrate.verify.checks.reference import reference, reference_run
@@ -39,7 +40,9 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
     half = {number: sum(step.half for step in steps) for number, steps in sites.items()}
     full = {number: sum(step.full for step in steps) for number, steps in sites.items()}
     places = {number: steps[0].site or "the backward call" for number, steps in sites.items()}
-    left_out = [places[number] for number in sites if full[number] and not half[number]]
+    missed = [number for number in sites if full[number] and not half[number]]
+    left_out = [places[number] for number in missed]
+    trains = [places[number] for number in missed if _trains(rank, number)]
     if not any(half.values()) and not {"amp", "autocast"} & set(rank.events):
         message = (
             "Neither the runtime nor torch.autocast was turned on, so all was computed in float32. Does an argument "
@@ -52,9 +55,15 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
             "fails under torch's own autocast on this device, which may have no half-precision kernel for it."
         )
         yield Check(id_, title, "unproved", message)
+    elif left_out and not trains:
+        message = (
+            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}. Steps of the "
+            "optimizers come without it, so it may only look at gradients, which needs no half precision."
+        )
+        yield Check(id_, title, "unproved", message)
     elif left_out:
         message = (
-            f"Nothing was computed in half for the backward call at {together_in_words(left_out)}: its forward pass is "
+            f"Nothing was computed in half for the backward call at {together_in_words(trains)}: its forward pass is "
             "not under autocast. Put autocast around the model's call and the loss."
         )
         yield Check(id_, title, "disproved", message)
@@ -74,6 +83,25 @@ def _judge(traces: Traces, id_: str, name: str, trace: Trace, rank: RankTrace) -
     elif not _has_none(traces, trace):
         message = "No layer or matrix product leads to any backward call, so it is not known what was computed in half."
         yield Check(id_, title, "unproved", message)
+
+
+def _trains(rank: RankTrace, number: int) -> bool:
+    """Whether an optimizer steps right after a backward call of the script, or never without it.
+
+    Args:
+        rank: what a process recorded.
+        number: the call, by where it stands.
+    """
+    calls = {index for index, site in enumerate(site_numbers(rank.backwards), start=1) if site == number}
+    steps: defaultdict[int, list[int]] = defaultdict(list)
+    for update in rank.updates:
+        steps[update.optimizer].append(update.after)
+    if not steps or any(after in calls for own in steps.values() for after in own):
+        return True
+    return any(
+        all(not calls.isdisjoint(range(before + 1, after + 1)) for before, after in pairwise([0, *own]))
+        for own in steps.values()
+    )
 
 
 def _is_lacking(traces: Traces, trace: Trace) -> bool:

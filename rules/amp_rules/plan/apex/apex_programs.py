@@ -206,7 +206,7 @@ def _gives_scale(program: Program) -> bool:
 
 def _unreached(plain: Program, drafts: Iterable[Draft]) -> Refusal | None:
     """Why the loss of some step would no longer be scaled: nothing that the entry runs leads to it."""
-    known = {(site.module.path, site.module.start(site.call)) for site in plain.backwards}
+    known = {(site.module.path, site.module.start(site.call)) for site in (*plain.backwards, *plain.looks.backwards)}
     for draft in drafts:
         scaled = {
             line

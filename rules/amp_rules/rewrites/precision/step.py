@@ -34,7 +34,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan import steps_apart
+from amp_rules.plan import looking_passes, steps_apart
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -60,8 +60,9 @@ def changes(context: Context) -> Iterator[Change]:
 
 
 def notes(context: Context) -> Iterator[Note]:
-    """Yield the steps beside these that stay as they are."""
+    """Yield the steps and the backward passes beside these that stay as they are."""
     yield from steps_apart.notes(context.program)
+    yield from looking_passes.notes(context.program)
 
 
 def _updates(program: Program) -> list[tuple[Module, ast.stmt]]:
