@@ -18,6 +18,9 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 
+NO_WORD = "nothing that this file imports at its head tells the rank"
+"""Why a place gets no test of the rank, where :meth:`FirstRank.at` finds none."""
+
 _INITIALISED = "torch.distributed.is_initialized"
 _GET_RANK = "torch.distributed.get_rank"
 _RANK_NAMES = ("rank", "global_rank", "local_rank")

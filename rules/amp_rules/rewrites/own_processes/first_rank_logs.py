@@ -36,7 +36,7 @@ import libcst as cst
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
-from amp_rules.plan.own_ddp.first_rank import FirstRank, Test
+from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank, Test
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
@@ -90,7 +90,7 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
     test = first_rank.at(made.module, made.node)
     told_later = test is not None and first_rank.is_told_later(made.module, made.node, test)
     if client.reason is not None or test is None or told_later:
-        unknown = "the rank is not known " + ("yet: make it below the process group" if told_later else "here")
+        unknown = "the rank is not known yet: make it below the process group" if told_later else NO_WORD
         reason = client.reason or unknown
         own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")
         return

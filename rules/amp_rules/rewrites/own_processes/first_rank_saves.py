@@ -40,7 +40,7 @@ from amp_rules.checks.common.rank_paths import Reach, in_several
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
-from amp_rules.plan.own_ddp.first_rank import FirstRank
+from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
@@ -90,7 +90,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for module, first, last in adjacent([row for row in saves if read.get(row) is None]):
         test = first_rank.at(module, first)
         if test is None:
-            own.leave(RULE, module, first, "every process writes this file, and the rank is not known here")
+            own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
             continue
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
@@ -109,12 +109,18 @@ def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: as
     """What a statement writes that another place may read, and that place: the nearest of them."""
     for node in walk(statement):
         located = own.program.locate(node) if isinstance(node, ast.Call) and node in order.readers else None
-        if located is not None:
+        readers = [site for site in order.readers.get(node, ()) if not _is_read_by_first(own, site)]
+        if located is not None and readers:
             body, scope = located
-            nearest = min(order.readers[node], key=lambda site: (site.body is not body, site.module is not module))
-            alone = all(site.body is body for site in order.readers[node])
+            nearest = min(readers, key=lambda site: (site.body is not body, site.module is not module))
+            alone = all(site.body is body for site in readers)
             return _Read(Site(module, scope, body, node), nearest, _only_called(own, body) if alone else None)
     return None
+
+
+def _is_read_by_first(own: OwnDdp, reader: Site) -> bool:
+    """Whether the process that would write alone is the only one that reads, and nobody has to wait."""
+    return own.reach(reader.module, reader.node) is Reach.ONE and own.is_of_first_alone(reader.module, reader.node)
 
 
 def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
