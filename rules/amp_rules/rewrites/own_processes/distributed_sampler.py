@@ -63,7 +63,8 @@ from amp_rules.torch.idioms import NAMED_SHARE
 
 RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
 
-_STREAM = "each process iterates its own"
+_EACH = "each process"
+"""Begins the reasons that are sentences of their own, and not why all of the data is gone through."""
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _INITIALISED = "torch.distributed.is_initialized"
 _NAMES_OF_DATA = ("train_set", "train_dataset", "training_data")
@@ -87,7 +88,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             if reason is None:
                 yield _change(own, site, training_test(own, site) if value in evaluated else None)
             elif reason:
-                text = reason if "each process" in reason else f"every process goes through all of the data: {reason}"
+                text = reason if reason.startswith(_EACH) else f"every process goes through all of the data: {reason}"
                 own.leave(RULE, site.module, site.node, text)
     for site in whole_on_each(own):
         text = f"every process goes through all of the data: `{site.module.text(site.node)}` is not a loader of torch"
@@ -130,14 +131,15 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     values = own.program.flow.values(dataset, site.scope)
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
         if not any(map(is_indexed, values)):
-            return f"{_STREAM} `{site.module.text(dataset)}`, which repeats the data unless it draws at random"
+            text = f"{_EACH} iterates its own `{site.module.text(dataset)}`"
+            return f"{text}, which repeats the data unless it draws at random"
     if not all(map(is_indexed, values)) or not (values or is_shuffled_whole(own, dataset, site)):
         return f"`{site.module.text(dataset)}` is not known to give samples by their index"
     if any(shares(own, value) for value in values):
         return ""
     split = split_by_each(own, dataset, site)
     if split is not None:
-        text = f"each process splits the data at random in its own way: give `{site.module.text(split)}` a generator"
+        text = f"{_EACH} splits the data at random in its own way: give `{site.module.text(split)}` a generator"
         return f"{text} with one seed, and the loader a DistributedSampler"
     if is_evaluated and training_test(own, site) is None:
         return "it is used to evaluate too"
