@@ -131,10 +131,22 @@ WITHOUT_STEP = (
     "accelerate.load_checkpoint_in_model",
     "fairscale.nn.checkpoint",
     "fairscale.nn.misc.checkpoint_activations",
+    "ignite.contrib",
+    "ignite.engine.Engine",
+    "ignite.engine.Events",
+    "ignite.engine.State",
+    "ignite.engine.create_supervised_evaluator",
+    "ignite.engine.engine.Engine",
+    "ignite.engine.events",
+    "ignite.exceptions",
+    "ignite.handlers",
+    "ignite.metrics",
+    "ignite.utils",
 )
-"""Parts of frameworks that neither step nor look after processes: they load models, or compute activations again.
+"""Parts of frameworks that neither step nor look after processes: they load models, compute activations again, or call
+a step that the script has written.
 
-Source: https://huggingface.co/docs/accelerate/package_reference/big_modeling;
+Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html
 """
 
