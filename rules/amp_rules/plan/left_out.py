@@ -20,8 +20,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import last_name, own_name, walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.models import is_network_of_library
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -34,8 +33,6 @@ _SETS_UP = frozenset(
      "named_modules", "requires_grad_", "reset_parameters", "init_weights"}
 )  # fmt: skip
 """What a constructor takes of a layer to set what it begins with."""
-
-_SHAPES = frozenset({"shape", "size", "dim", "ndim", "ndimension", "len"})
 
 
 def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> str:
@@ -254,49 +251,9 @@ class _LeftOut:
             for (holder, name), cell in self.program.flow.cells.items():
                 if holder is not owner.facts.node or not any(map(has_parameters, cell.values)):
                     continue
-                uses = [read for read in self._reads.get(str(name), ()) if self._uses_attribute(*read, owner)]
-                if not uses:
+                if not any(self._uses_attribute(*read, owner) for read in self._reads.get(str(name), ())):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
-                test = self._condition_of(uses, str(name)) if self._is_always_made(owner, str(name)) else None
-                if test is not None:
-                    return f"{at(*test)} may leave `{owner.facts.name}.{name}` out of all steps"
         return ""
-
-    def _is_always_made(self, owner: ClassInfo, name: str) -> bool:
-        """Whether a constructor gives every object the part, whatever it is asked for."""
-        initializer = owner.facts.methods.get("__init__")
-        made = [] if initializer is None else getattr(initializer.node, "body", [])
-        return any(f"self.{name}" in blocks.writes(item) for item in made if isinstance(item, ast.Assign))
-
-    def _condition_of(self, uses: list[tuple[Module, ast.Attribute]], name: str) -> tuple[Module, ast.expr] | None:
-        """The condition under which alone a part is used; None where a use has none, or its other side uses it too."""
-        tests: dict[ast.expr, tuple[Module, set[bool]]] = {}
-        for module, node in uses:
-            if not self.program.is_model_code(blocks.body_of(module, node)):
-                return None  # a condition around the training is no choice within it
-            found = [side for side in _sides(module, node) if not self._is_known(module, *side, name)]
-            if not found:
-                return None
-            for test, holds in found:
-                tests.setdefault(test, (module, set()))[1].add(holds)
-        return next(((module, test) for test, (module, sides) in tests.items() if len(sides) == 1), None)
-
-    def _is_known(self, module: Module, test: ast.expr, holds: bool, name: str) -> bool:
-        """Whether a condition always comes out so: it asks for the part, for training, or for a default's value.
-
-        Models ask for shapes to take inputs of several kinds, and are written for those that they get.
-        """
-        if ({name, "training"} | _SHAPES) & {last_name(part) for part in walk(test)}:
-            return True
-        info = self.program.function_of(blocks.body_of(module, test))
-        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-        asked = test.operand if isinstance(test, ast.UnaryOp) and negated else test
-        if info is None or not isinstance(asked, ast.Name) or asked.id not in info.defaults:
-            return False
-        calls = [item.call for item in self.program.flow.callers(info)]
-        given = [info.argument(call, asked.id) for call in calls]
-        default = info.defaults[asked.id]
-        return not any(given) and isinstance(default, ast.Constant) and bool(default.value) is (holds is not negated)
 
     @cached_property
     def _trained(self) -> set[ClassInfo]:
@@ -383,17 +340,6 @@ class _LeftOut:
 def _is_related(value: Value, owner: ClassInfo) -> bool:
     """Whether an object may be one of a class: of it, of a base or of a class that derives from it."""
     return value.kind != "instance" or owner in value.ref.mro() or value.ref in owner.mro()
-
-
-def _sides(module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    """The conditions around a node within its function, and how each has to come out."""
-    child = node
-    for parent in module.ancestors(node):
-        if isinstance(parent, FunctionNode):
-            return
-        if isinstance(parent, ast.If) and child is not parent.test:
-            yield parent.test, child in parent.body
-        child = parent
 
 
 def _is_only_named(parent: ast.AST | None) -> bool:

@@ -24,8 +24,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[object, object], bool]] = {ast.Eq:
 def why_skipped(program: Program) -> str:
     """Why a model may skip layers in all steps, for the report: ``if self.normed: x = self.norm(x)``.
 
-    A setting counts that some construction may give the value with which the layers are skipped. Layers that are made
-    under a condition of their own do not count: they may be missing where they are skipped.
+    A setting counts that some construction may give the value with which the layers are skipped, and an argument that
+    some call may. Layers that are made under a condition of their own do not count: they may be missing where they are
+    skipped.
     """
     by_class: defaultdict[ClassInfo, list[_Side]] = defaultdict(list)
     for body, scope in program.bodies:
@@ -91,23 +92,36 @@ def _is_refused(side: list[ast.AST]) -> bool:
 def _outcomes(
     program: Program, owner: ClassInfo, info: FunctionFacts, test: ast.AST
 ) -> tuple[str | None, set[bool | None]]:
-    """What a condition on a setting of the constructor may give; None for what is not known.
+    """What a condition on a setting of the constructor, or on an argument, may give; None for what is not known.
 
     Also the attribute, where it is asked whether that is there: a layer that is itself asked for may be none. Empty for
     what is no setting, as ``self.training`` is none.
     """
-    name = _own_attribute(test, info)
-    if name is not None:
-        return name, {None if item is None else bool(item.value) for item in _settings(program, owner, name)}
+    found = _given(program, owner, info, test)
+    if found is not None:
+        return _own_attribute(test, info), {None if item is None else bool(item.value) for item in found}
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARISONS):
         return None, set()
-    name = _own_attribute(test.left, info)
+    found = _given(program, owner, info, test.left)
     other = test.comparators[0]
-    if name is None or not isinstance(other, ast.Constant):
+    if found is None or not isinstance(other, ast.Constant):
         return None, set()
     holds = _COMPARISONS[type(test.ops[0])]
-    found = _settings(program, owner, name)
     return None, {None if item is None else bool(holds(item.value, other.value)) for item in found}
+
+
+def _given(program: Program, owner: ClassInfo, info: FunctionFacts, node: ast.AST) -> list[ast.Constant | None] | None:
+    """What a setting or an argument of a method may be, None where that is not known; None of anything else."""
+    name = _own_attribute(node, info)
+    if name is not None:
+        return _settings(program, owner, name)
+    if not isinstance(node, ast.Name) or node.id not in info.parameters or node.id == info.receiver:
+        return None
+    calls = [site.call for site in program.flow.callers(info)]
+    found = [info.argument_or_default(call, node.id) for call in calls]
+    written = [part for part in program.nodes_of(info.node) if isinstance(part, ast.Name) and part.id == node.id]
+    is_kept = all(isinstance(part.ctx, ast.Load) for part in written)
+    return [item if isinstance(item, ast.Constant) and is_kept else None for item in found]
 
 
 def _own_attribute(node: ast.AST, info: FunctionFacts) -> str | None:
