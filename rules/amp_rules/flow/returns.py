@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 
 from amp_rules.flow.cells import Mark
 from amp_rules.flow.local_variables import LocalVariables
@@ -28,28 +27,6 @@ factory that calls a factory that calls a registry needs three."""
 _DECISIVE = frozenset({"class", "function", "module", "constant", "sequence", "external"})
 
 
-@dataclass
-class Followed:
-    """The functions whose returns were evaluated for one call, and those that were asked again while they were.
-
-    Attributes:
-        functions: those that were evaluated.
-        again: those that called themselves, through others too: they gave what any call gets.
-    """
-
-    functions: set[FunctionFacts] = field(default_factory=set)
-    again: set[FunctionFacts] = field(default_factory=set)
-
-    def is_same_below(self, callers: list[FunctionFacts]) -> bool:
-        """Whether a call gives the same below these callers."""
-        return not any(caller in self.functions or caller in self.again for caller in callers)
-
-    def add(self, other: Followed) -> None:
-        """Count what a call within this one followed."""
-        self.functions |= other.functions
-        self.again |= other.again
-
-
 class Returns:
     """Evaluates what is returned with the arguments of the call where that makes a difference."""
 
@@ -69,8 +46,9 @@ class Returns:
         self._named: dict[ast.AST, set[str]] = {}
         self._slices: dict[ast.AST, set[str] | None] = {}
         self._inlining: list[FunctionFacts] = []
-        self._followed = Followed()
-        self._known: dict[object, tuple[set[Value], Followed]] = {}
+        # The functions that the call which is evaluated has come to; below one of them it would give something else.
+        self._followed: set[FunctionFacts] = set()
+        self._known: dict[object, tuple[set[Value], set[FunctionFacts]]] = {}
         self._known_since = -1
 
     def of(self, info: FunctionFacts, bound: dict[str, set[Value]]) -> set[Value]:
@@ -83,7 +61,7 @@ class Returns:
         if frame is None or len(self._inlining) >= _MAX_INLINED:
             return self._of_any_call(info)
         if info in self._inlining:
-            self._followed.again.add(info)
+            self._followed.add(info)
             return self._of_any_call(info)
         return self._of_frame(info, frame, direct)
 
@@ -97,8 +75,8 @@ class Returns:
         values = frozenset((name, frozenset(values)) for name, values in frame.items())
         key = info, len(self._inlining), frame.__class__, values
         known = self._known.get(key)
-        if known is None or not known[1].is_same_below(self._inlining):
-            outer, self._followed = self._followed, Followed({info})
+        if known is None or not known[1].isdisjoint(self._inlining):
+            outer, self._followed = self._followed, {info}
             self._inlining.append(info)
             try:
                 frame = self._reassigned(info, frame, direct)
@@ -108,9 +86,9 @@ class Returns:
             finally:
                 self._inlining.pop()
                 self._followed = outer
-            if known[1].is_same_below(self._inlining):
+            if known[1].isdisjoint(self._inlining):
                 self._known[key] = known
-        self._followed.add(known[1])
+        self._followed |= known[1]
         return known[0]
 
     def _named_by(self, info: FunctionFacts) -> set[str]:

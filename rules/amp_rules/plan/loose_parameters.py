@@ -26,12 +26,13 @@ def reasons(program: Program) -> Iterator[Declined]:
         for value in sorted(program.flow.values(step.optimizer, step.scope), key=lambda item: str(item.ref))
     ]
     sites += [site.node for site in program.added_groups]
+    definitions = Definitions(program)
     for call in dict.fromkeys(sites):
         if isinstance(call, ast.Call):
             located = program.locate(call)
             if located is None:
                 continue
-            yield from _of_unknown(program, call, located[1])
+            yield from _of_unknown(program, definitions, call, located[1])
             if not program.loose_parameters(call):
                 continue
             yield declining.decline(
@@ -44,11 +45,10 @@ def reasons(program: Program) -> Iterator[Declined]:
             )
 
 
-def _of_unknown(program: Program, call: ast.Call, scope: Scope) -> Iterator[Declined]:
+def _of_unknown(program: Program, definitions: Definitions, call: ast.Call, scope: Scope) -> Iterator[Declined]:
     """Yield each variable whose parameters the optimizer is given and of which nothing is known."""
     given = [*call.args, *(item.value for item in call.keywords)]
     given += [value for item in given for value in assigned(program, item, scope)]
-    definitions = Definitions(program)
     for node in [part for item in given for part in walk(item)]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKED):
             continue

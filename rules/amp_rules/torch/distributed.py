@@ -89,6 +89,9 @@ OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delaye
 JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
 """They join the processes of a script."""
 
+WORLD_SIZE_OF_JOIN, RANK_OF_JOIN = 3, 4
+"""The places of ``world_size`` and ``rank`` among their arguments, ``timeout`` before them."""
+
 LEAVES = frozenset(
     {"torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group"}
 )

@@ -10,7 +10,13 @@ from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_values import variable_read
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.workers import workers
-from amp_rules.torch.distributed import LAUNCHER_VARIABLES, LOCAL_RANK_VARIABLES, OPTION_OF_LAUNCHERS, PROCESSES
+from amp_rules.torch.distributed import (
+    LAUNCHER_VARIABLES,
+    LOCAL_RANK_VARIABLES,
+    OPTION_OF_LAUNCHERS,
+    PROCESSES,
+    WORLD_SIZE_OF_JOIN,
+)
 
 
 class Starts:
@@ -83,8 +89,6 @@ class Starts:
 def _takes_rank_of_launcher(join: ast.AST) -> bool:
     """``init_process_group("nccl")``, which reads ``RANK`` itself."""
     assert isinstance(join, ast.Call)
-    return len(join.args) < _RANK and not {"rank", "world_size", "store", None} & {item.arg for item in join.keywords}
-
-
-_RANK = 4
-"""The place of ``world_size`` among the arguments, ``timeout`` before it."""
+    return len(join.args) <= WORLD_SIZE_OF_JOIN and not {"rank", "world_size", "store", None} & {
+        item.arg for item in join.keywords
+    }

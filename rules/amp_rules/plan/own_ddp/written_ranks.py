@@ -11,11 +11,10 @@ from amp_rules.roles.steps import Site
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.distributed import RANK_OF_JOIN, WORLD_SIZE_OF_JOIN
 
 _MAX_DEPTH = 5
 """Variables and callers between a number and the group; scripts have one or two."""
-_WORLD_SIZE, _RANK = 3, 4
-"""Their places among the arguments of ``init_process_group``."""
 
 
 def is_of_one(own: OwnDdp) -> bool:
@@ -47,7 +46,7 @@ def _written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | N
     call = site.node
     assert isinstance(call, ast.Call)
     found = []
-    for place, name in ((_RANK, "rank"), (_WORLD_SIZE, "world_size")):
+    for place, name in ((RANK_OF_JOIN, "rank"), (WORLD_SIZE_OF_JOIN, "world_size")):
         given = call.args[place] if len(call.args) > place else keyword(call, name)
         found.append(_number(own, definitions, given, site.scope, 0) if given is not None else None)
     return found[0], found[1]
