@@ -116,6 +116,9 @@ WITH_BATCH_NORM = (
 )  # fmt: skip
 """Beginnings of the names of torchvision's models that have batch norm; of others "bn" in the name tells."""
 
+PACKAGES_WITH_BATCH_NORM = ("timm.", "segmentation_models_pytorch.", "efficientnet_pytorch.", "pretrainedmodels.")
+"""Packages most of whose networks have batch norm."""
+
 PARTS_OF_NETWORKS: dict[tuple[str, ...], frozenset[str]] = {
     ("resnet", "resnext", "wide_resnet"): frozenset({"conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"}),
     ("shufflenet",): frozenset({"conv1", "stage2", "stage3", "stage4", "conv5", "fc"}),
