@@ -184,6 +184,9 @@ def is_network_of_library(name: str) -> bool:
 OF_PRETRAINED = frozenset({"config", "push_to_hub", "save_pretrained"})
 """Attributes and methods of the networks of transformers that only tell of a model or save it."""
 
+FORWARD_HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
+"""Methods that let a layer run a function of the script's in its forward pass."""
+
 TELLS_OF_MODEL = frozenset(
     [
         "buffers", "children", "eval", "modules", "named_buffers", "named_children", "named_modules",
