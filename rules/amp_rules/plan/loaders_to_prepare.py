@@ -15,6 +15,7 @@ from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import PROGRESS_BARS
@@ -158,9 +159,10 @@ def behind_opened_bar(program: Program, use: LoaderUse) -> LoaderUse:
 
 def _given_to_bar(program: Program, use: LoaderUse, made: ast.expr | None) -> LoaderUse | None:
     """The use with the one loader that a call of a bar is given, however deep in it; None where it is no such call."""
-    if not isinstance(made, ast.Call) or not made.args or not program.callee_names(made, use.scope) & PROGRESS_BARS:
+    if not isinstance(made, ast.Call) or not program.callee_names(made, use.scope) & PROGRESS_BARS:
         return None
-    inner = list(Loaders(program).direct(made.args[0], use))
+    given = made.args[0] if made.args else keyword(made, "iterable")
+    inner = list(Loaders(program).direct(given, use)) if given is not None else []
     return replace(use, loader=inner[0].loader, node=inner[0].loader) if len(inner) == 1 else None
 
 

@@ -40,6 +40,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
     """Yield sums of a rank's losses that are shown divided by its own batches."""
     sums = processes.sums
     summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
+    evaluating = {node for loop in processes.loops for node in loop.only_evaluating}
     for place, reduced in sums.places:
         reads = [*place.nodes_following()]
         for item in getattr(place.node, "body", ()):
@@ -48,7 +49,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
             if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
                 continue
-            if (place.body, path) in summed or _is_of_all(processes, adding, place):
+            if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
             shown = [
                 node
@@ -96,7 +97,15 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
     for loop in processes.loops:
-        made = {blocks.path_of(item) for node in loop.inner if isinstance(node, ast.Assign) for item in node.targets}
+        # What is emptied under a condition has held the numbers of several rounds until then.
+        inside = set(loop.inner)
+        made = {
+            blocks.path_of(target)
+            for node in loop.inner
+            if isinstance(node, ast.Assign)
+            if not any(isinstance(item, ast.If) and item in inside for item in blocks.enclosing(loop.module, node))
+            for target in node.targets
+        }
         losses = {variable(site.loss) for site in program.backwards if site.body is loop.body} - {None}
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
@@ -129,7 +138,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
 
 
 def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
-    """The nodes that run in each round, without loops in it over what each process evaluates in full."""
+    """The nodes that run in each round, without what evaluates data that each process sees in full."""
     heads = {use.loader for use in processes.data.evaluated}
     whole = {
         node
@@ -137,7 +146,7 @@ def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
         if isinstance(item, (ast.For, ast.AsyncFor)) and not heads.isdisjoint(walk(item.iter))
         for node in walk(item)
     }
-    return [node for node in loop.inner if node not in whole]
+    return [node for node in loop.inner if node not in whole and node not in loop.only_evaluating]
 
 
 def _is_of_all(processes: Distribution, node: ast.AST, place: Counted | TrainingLoop) -> bool:

@@ -13,7 +13,7 @@ from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -187,8 +187,16 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
     for node in loop.inner:
         if not isinstance(node, ast.Call):
             continue
-        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in values_given(node)):
-            if not any(_of_loader(program, processes, item, loop.scope) for item in values_given(node)):
+        given = values_given(node)
+        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in given):
+            # Where a counter begins may come of the length: ``step = first_epoch * len(data) // batch``.
+            others = [
+                item
+                for item in given
+                if blocks.path_of(item) not in over_epochs
+                and not any(map(is_optimizer, program.flow.values(item, loop.scope)))
+            ]
+            if not any(_of_loader(program, processes, item, loop.scope) for item in others):
                 text = f"`{loop.module.text(node)}` counts steps, {_LESS}"
                 yield Site(loop.module, loop.scope, loop.body, node), text
         if not (_is_step(node) and isinstance(node.func, ast.Attribute)):
@@ -198,8 +206,8 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             if located is None or not isinstance(value.site, ast.Call) or node.args:
                 continue
             body, scope = located
-            given = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
-            if given and not any(_comes_of_loader(program, processes, item, scope) for item in given):
+            lengths = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
+            if lengths and not any(_comes_of_loader(program, processes, item, scope) for item in lengths):
                 text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
                 yield Site(scope.module, scope, body, value.site), text
 

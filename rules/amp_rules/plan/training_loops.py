@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amp_rules.plan.training_flags import flag_of
+from amp_rules.plan.training_flags import Flag, flag_in, flag_of
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site, calling
@@ -31,10 +31,12 @@ class TrainingLoop(Site):
     Attributes:
         use: the loader that it iterates.
         evaluates: whether other rounds of it evaluate, over loaders that are not shared out: it trains by a flag.
+        flag: that flag, where one variable is asked.
     """
 
     use: LoaderUse
     evaluates: bool
+    flag: Flag | None = None
 
     @property
     def loop(self) -> ast.For | ast.AsyncFor:
@@ -46,6 +48,19 @@ class TrainingLoop(Site):
     def inner(self) -> list[ast.AST]:
         """The nodes that run in each round."""
         return [node for item in self.loop.body for node in blocks.walk_own(item)]
+
+    @cached_property
+    def only_evaluating(self) -> set[ast.AST]:
+        """The nodes that run in rounds that evaluate alone: those of ``if phase == "valid"``."""
+        found: set[ast.AST] = set()
+        for node in self.inner if self.flag is not None and self.evaluates else ():
+            asked = flag_in(node.test, True) if isinstance(node, ast.If) else None
+            if self.flag is None or asked is None or not isinstance(node, ast.If):
+                continue
+            for suite, given in ((node.body, asked), (node.orelse, replace(asked, holds=not asked.holds))):
+                if self.flag.excludes(given):
+                    found |= {part for item in suite for part in blocks.walk_own(item)}
+        return found
 
     @cached_property
     def sums(self) -> tuple[str, ...]:
@@ -207,8 +222,10 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     for site in program.backwards:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
-            evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
-            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
+            condition = flag_of(program, site)
+            evaluates = condition is not None and (known is None or known.evaluates)
+            flag = condition[1] if condition is not None and known is None else None
+            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates, flag)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
 

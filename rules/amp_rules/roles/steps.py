@@ -586,7 +586,7 @@ class Program:
             info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
             if info is None or info in whole or not is_module(Value("instance", info)):
                 continue
-            if any(value.kind == "object" and value in self.trained for value in cell.values):
+            if any(value.kind in ("object", "instance") and value in self.trained for value in cell.values):
                 found.add(info)
         return found
 
