@@ -23,7 +23,7 @@ from amp_rules.source.modules import Module
 _MAX_ROUNDS = 10
 """Rounds of remedies. One that mends a number may show the next place that it flows into; programs take one to four."""
 
-_MAX_TRIED = 6
+_MAX_TRIED = 12
 """Reductions that are each left out once to see whether they are needed; each costs a run over the program."""
 
 

@@ -25,10 +25,11 @@ from amp_rules.plan.shards.embeddings import TableSharding
 from amp_rules.plan.shards.sharding import Sharding
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.share_steps import ShareSteps
+from amp_rules.plan.swallowed_failures import swallowed_failures
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.plan.wrapper_names import names_are_seen
+from amp_rules.plan.wrapper_names import names_are_seen, wrapper_is_required
 from amp_rules.plan.writer_folders import WriterFolders
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
@@ -131,7 +132,13 @@ class Distribution:
             ordered=True,
             has_dropout=self.batches.has_dropout,
             failing=fail_alone(self.program, self.files),
+            ending=frozenset(handler for _, handler in self.swallowed),
         )
+
+    @cached_property
+    def swallowed(self) -> list[tuple[Module, ast.ExceptHandler]]:
+        """Handlers that go on where a part of a step has failed."""
+        return list(swallowed_failures(self.program))
 
     @cached_property
     def averaging(self) -> Averaging:
@@ -209,8 +216,11 @@ class Distribution:
 
     @cached_property
     def keeps_names(self) -> bool:
-        """Whether something stays in the place of ``DataParallel``: for its names, or as it moved a model's inputs."""
-        return self.shows_names or inputs_are_moved(self.program)
+        """Whether something stays in the place of ``DataParallel``.
+
+        It does for its names, where the script asserts that it is there, or as it moved a model's inputs.
+        """
+        return self.shows_names or wrapper_is_required(self.program) or inputs_are_moved(self.program)
 
     @cached_property
     def shows_names(self) -> bool:

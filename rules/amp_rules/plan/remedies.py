@@ -151,7 +151,9 @@ class Remedies:
     def _comparison(self, node: ast.Compare, scope: Scope, depth: int) -> _Found:
         parts = [node.left, *node.comparators]
         is_nan_test = len(parts) == 2 and ast.dump(parts[0]) == ast.dump(parts[1])
-        if is_nan_test or all(isinstance(op, _ORDERS) for op in node.ops):
+        # ``if loss == 0: continue``: the mean of losses is 0 where each of them is, and else all take the step.
+        is_without_loss = any(map(_is_zero, parts)) and any(self._is_loss(part) for part in parts)
+        if is_nan_test or is_without_loss or all(isinstance(op, _ORDERS) for op in node.ops):
             if any(map(_is_whole, parts)) and not any(self._is_loss(part) for part in parts):
                 # ``if count > 0``: where one rank has none, the mean over all would send it into what needs some.
                 return self._each(self._upstream(part, scope, depth + 1) for part in parts)
@@ -437,6 +439,10 @@ def _is_element(module: Module, node: ast.expr) -> bool:
 def _is_whole(node: ast.expr) -> bool:
     """Whether the expression is the number 0 or 1, written as a whole one: a bound for counts."""
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value in (0, 1)
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value == 0
 
 
 def _receiver(node: ast.AST) -> ast.AST | None:

@@ -239,8 +239,14 @@ class Program:
         return set(known)
 
     def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
-        """Qualified names of the library functions that a call by name can run."""
-        return self.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+        """Qualified names of the library functions that a call by name can run.
+
+        A class of the script's own that is used as ``DataParallel`` is goes by its name.
+        """
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return set()
+        own = (value.ref.spreads_as for value in self.flow.values(call.func, scope) if value.kind == "class")
+        return self.names(call.func, scope).union(*own)
 
     def calls_to(self, names: frozenset[str]) -> list[Site]:
         """Calls of library functions or classes by their qualified names."""
