@@ -123,3 +123,9 @@ def test_batch_norm_of_an_unknown_class_is_left_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="batch norm of class Own is not synchronised"):
         amp.convert_sync_batchnorm(layer)
     assert type(layer) is Own
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_scripts_that_go_by_the_text_of_the_class_still_find_it(kind: Any) -> None:
+    converted = amp.convert_sync_batchnorm(kind(4))
+    assert "batchnorm" in str(type(converted)) and "BatchNorm" in type(converted).__name__

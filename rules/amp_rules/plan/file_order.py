@@ -172,6 +172,7 @@ class FileOrder:
         reads, writes = self._ways(site), self._ways(effect)
         return any(
             comes_after(read.module, read.statement, write.statement)
+            and not blocks.exclude_each_other(read.module, read.statement, write.statement)
             for body in reads.keys() & writes.keys()
             for read in reads[body]
             for write in writes[body]

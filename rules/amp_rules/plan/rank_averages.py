@@ -47,14 +47,20 @@ def averages(processes: Distribution) -> Iterator[Told]:
             reads += blocks.walk_own(item)
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
-            if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
+            if (
+                adding is None
+                or path in place.counters
+                or path in reduced
+                or not _adds_of_batch(processes, adding, place)
+            ):
                 continue
             if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
+            begun = _begun_again(place, path)
             shown = [
                 node
                 for node in reads
-                if isinstance(node, ast.expr) and variable(node) == path
+                if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
             ]
             site = Site(place.module, place.scope, place.body, adding)
@@ -77,6 +83,21 @@ def averages(processes: Distribution) -> Iterator[Told]:
                     "add up the batches of one process: their averages cover only rank 0's share of the data",
                 )
     yield from _running_means(processes)
+
+
+def _begun_again(place: Counted, path: str) -> int | None:
+    """The line below a loop at which a sum begins anew, for an evaluation perhaps; None where it does not."""
+    return min(
+        (
+            node.lineno
+            for node in place.nodes_following()
+            if isinstance(node, ast.Assign)
+            and path in blocks.writes(node)
+            and path not in added_to(node)
+            and not blocks.touches({path}, blocks.reads(node.value))
+        ),
+        default=None,
+    )
 
 
 def _running_means(processes: Distribution) -> Iterator[Told]:
@@ -259,6 +280,23 @@ _OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
 def _is_of_batch(node: ast.AST) -> bool:
     """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
     return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+
+
+def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> bool:
+    """Whether what is added is made of a tensor: there, or where the variable that is added gets its value in the loop.
+
+    The loss itself is one: ``total += loss``.
+    """
+    if _is_of_batch(adding):
+        return True
+    losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
+    inside = set(walk(place.node))
+    return any(
+        variable(part) in losses
+        or any(value in inside and _is_of_batch(value) for value in assigned(processes.program, part, place.scope))
+        for part in walk(getattr(adding, "value", adding))
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load)
+    )
 
 
 def _bare(node: ast.expr) -> ast.expr:

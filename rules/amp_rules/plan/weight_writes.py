@@ -14,8 +14,8 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 
-_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _OF_LAYERS = frozenset({"weight", "bias"})
 """What the layers of torch call their parameters; their buffers have other names."""
 
@@ -59,7 +59,9 @@ class WeightWrites:
 
     def replaces(self, node: ast.Assign, scope: Scope) -> bool:
         """Whether a statement puts another parameter in the place of one: ``self.fc.weight = nn.Parameter(x)``."""
-        made = isinstance(node.value, ast.Call) and bool(self._program.callee_names(node.value, scope) & _PARAMETERS)
+        made = isinstance(node.value, ast.Call) and bool(
+            self._program.callee_names(node.value, scope) & PARAMETER_MAKERS
+        )
         return made and any(
             isinstance(item, ast.Attribute) and self._is_parameter(item, scope) for item in node.targets
         )
@@ -157,7 +159,7 @@ class WeightWrites:
             scope = self._program.flow.scopes.get(method.node)
             for node in walk(method.node) if scope is not None else ():
                 if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and scope is not None:
-                    if self._program.callee_names(node.value, scope) & _PARAMETERS:
+                    if self._program.callee_names(node.value, scope) & PARAMETER_MAKERS:
                         paths = (blocks.path_of(target) or "" for target in node.targets)
                         yield from (path.partition(".")[2] for path in paths if path.startswith(f"{method.receiver}."))
                 elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:

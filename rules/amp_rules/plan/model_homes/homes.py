@@ -311,7 +311,7 @@ class Homes:
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
-        def score(item: HoldingVariable) -> tuple[int, int, int, int]:
+        def score(item: HoldingVariable) -> tuple[int, int, int, int, int]:
             optimizer_here = self._variables.optimizer_statement(item) is not None
             placed_here = self._variables.places(item)
             made_here = any(
@@ -323,6 +323,7 @@ class Homes:
                 1 if returned else 0,
                 0 if placed_here or made_here else 1,
                 order.get(item.body, 0),
+                0 if self._variables.is_run(item) else 1,
             )
 
         return min(candidates, key=score)
