@@ -17,6 +17,7 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -26,6 +27,9 @@ from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
 """Each row of one matrix with each of another, as an equation of einsum: ``nc,mc->nm``."""
+
+_DIAGONALS = frozenset({"diag", "diagonal"})
+_AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
 
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
@@ -92,7 +96,8 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
     return any(
         value.kind == "instance" and owner in value.ref.mro()
         for (holder, _), cell in program.flow.cells.items()
-        if isinstance(holder, ast.ClassDef)
+        if isinstance(holder, ast.ClassDef) and holder in program.flow.classes
+        if is_module(Value("instance", program.flow.classes[holder]))
         for value in cell.values
     )
 
@@ -105,6 +110,8 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
         return {_widened(node.left), _widened(node.right)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
+    if _is_of_own_pairs(node):
+        return True
     names = program.callee_names(node, scope)
     if names & PRODUCTS:
         return any(map(_is_transposed, node.args))
@@ -117,6 +124,15 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     if names & {"torch.cdist"}:
         return all(isinstance(argument, ast.Name) for argument in node.args[:2])
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
+
+
+def _is_of_own_pairs(call: ast.Call) -> bool:
+    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _AS_COLUMN else None
+    if not (isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in _DIAGONALS):
+        return False
+    last = call.args[-1] if call.args else None
+    return isinstance(owner.func.value, ast.Name) and isinstance(last, ast.Constant) and last.value == 1
 
 
 def _pairs_rows(call: ast.Call) -> bool:
@@ -234,7 +250,8 @@ def _reads(node: ast.expr, made: set[str]) -> bool:
     """Whether an expression reads one of the variables, and keeps its gradient."""
     if any(isinstance(part, ast.Call) and called_name(part) in _WITHOUT_GRADIENT for part in walk(node)):
         return False
-    return not blocks.reads(node).isdisjoint(made)
+    called = {blocks.path_of(part.func) for part in walk(node) if isinstance(part, ast.Call)}
+    return not (blocks.reads(node) | called).isdisjoint(made)
 
 
 def _is_fixed(program: Program, node: ast.expr, scope: Scope) -> bool:
