@@ -127,9 +127,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         for node, path, of in given:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
-            is_told = _is_number(node.args[0]) or (
-                (of or is_loss) and _comes_of_batch(processes, node.args[0], loop)
-            )
+            is_told = _is_number(node.args[0]) or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):

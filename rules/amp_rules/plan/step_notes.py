@@ -151,9 +151,10 @@ def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:
     for body in program.called_from(loop.inner):
         scope = program.flow.scopes[body]
         for node in program.nodes_of(body):
-            if counts_up(node) and isinstance(node.target, ast.Attribute):  # type: ignore[attr-defined]
-                found.add(program.flow.key(blocks.reading(node.target), scope))  # type: ignore[attr-defined]
-    return found - {None}
+            if isinstance(node, ast.AugAssign) and counts_up(node) and isinstance(node.target, ast.Attribute):
+                key = program.flow.key(blocks.reading(node.target), scope)
+                found |= {key} if key is not None else set()
+    return found
 
 
 def _reads_any(program: Program, node: ast.expr, scope: Scope, keys: set[CellKey]) -> bool:
