@@ -105,7 +105,7 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
 def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        return _is_transposed(node.left) or _is_transposed(node.right)
+        return _is_product([node.left, node.right])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return {_widened(node.left), _widened(node.right)} == {0, 1}
     if not isinstance(node, ast.Call):
@@ -114,7 +114,7 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
         return True
     names = program.callee_names(node, scope)
     if names & PRODUCTS:
-        return any(map(_is_transposed, node.args))
+        return _is_product(node.args)
     if any(value.name.startswith(OF_ALL_PAIRS) for value in program.flow.values(node.func, scope)):
         return True
     if names & {"torch.einsum"}:
@@ -142,6 +142,20 @@ def _pairs_rows(call: ast.Call) -> bool:
         return False
     pairs = _ALL_PAIRS.fullmatch(equation.value.replace(" ", "")) is not None
     return pairs and all(isinstance(item, ast.Name) for item in call.args[1:])
+
+
+def _is_product(factors: list[ast.expr]) -> bool:
+    """Whether a product is of the rows of two variables; what an object holds is a weight of its own: ``self.m``."""
+    if any((blocks.path_of(_base(item)) or "").startswith("self.") for item in factors):
+        return False
+    return any(map(_is_transposed, factors))
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """What is indexed: ``self.m`` of ``self.m[None, :]``."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
 def _is_transposed(node: ast.expr) -> bool:

@@ -161,7 +161,7 @@ class FileOrder:
         for effect in self._effects:
             if within is not None and within not in self._ways(effect):
                 continue
-            is_same = any(self._asked.may_be_same(site, path, effect, other) for other in effect.paths)
+            is_same = any(self._asked.may_be_same(site, path, effect, other, read) for other in effect.paths)
             if not is_same and (read is None or not self._asked.may_be_kept(read, site, path, effect)):
                 continue
             if self._follows(site, effect):
