@@ -212,9 +212,7 @@ class FileReads:
             return True
         return bool(self._program.callee_names(call, located[1]) & (LOADERS | OPENERS.keys()))
 
-    def may_be_same(
-        self, site: Site, path: ast.expr, effect: Site, other: ast.expr, read: Site | None = None
-    ) -> bool:
+    def may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr, read: Site | None = None) -> bool:
         """Whether the path that is read and the one that is written may be of one file, or of a folder and its file.
 
         A folder that all processes make has to do with what happens to the one that it is in, and with nothing else.
