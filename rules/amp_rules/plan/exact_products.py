@@ -16,6 +16,7 @@ from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, operands
 from amp_rules.lattice.abstract_values import F64, IN_A_FUNCTION, Value, alternatives, same
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.torch_operations import function_named
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.arrays import is_of_tensors
@@ -72,12 +73,26 @@ _MULTIPLYING = _SHAPING | frozenset({"mul", "pow", "square"})
 def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
     """Yield the products that need FP32, each with the reason, by file and line."""
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
+    samples = _samples_images(program, places)
     for site, need in places.found(_judged):
+        if samples and need in _WEAK and places.is_of_loss(site) and is_of_tensors(program, site):
+            yield site, "place"  # a camera, a pose or a point, on the way to where an image is sampled
+            continue
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
         if need in ("loss", "data") and not places.is_of_loss(site):
             continue
         if need != "data" or (is_of_tensors(program, site) and is_made_of_data(program, site)):
             yield site, need
+
+
+def _samples_images(program: Program, places: HalfPlaces) -> bool:
+    """Whether a loss samples images at places that it computes itself, outside of the models that are trained."""
+    return any(
+        isinstance(site.node, ast.Call)
+        and any(function_named(name) == "grid_sample" for name in program.callee_names(site.node, site.scope))
+        and places.is_of_loss(site)
+        for site in places.sites
+    )
 
 
 def _judged(module: Module) -> dict[Span, HalfPlace[Need]]:

@@ -122,7 +122,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
         # The end of an accumulation is meant in steps.
         if not isinstance(node, ast.If) or any(map(program.runs_step, node.body)):
             continue
-        for part in walk(node.test):
+        for part in _parts_of_test(loop, node.test):
             if not (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod)):
                 continue
             read = blocks.reads(part.left) & loop.counters
@@ -143,6 +143,16 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
             yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+
+
+def _parts_of_test(loop: BatchLoop, test: ast.expr) -> Iterator[ast.AST]:
+    """Yield the parts of a condition, and of what its variables are assigned: ``late = step % 2000 == 0``."""
+    yield from walk(test)
+    names = blocks.reads(test)
+    for node in loop.inner:
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.BoolOp, ast.Compare)):
+            if blocks.writes(node) & names:
+                yield from walk(node.value)
 
 
 def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:

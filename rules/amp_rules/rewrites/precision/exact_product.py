@@ -6,6 +6,7 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 
 - products of a matrix with itself (Gram matrices, covariances), and squared distances (`a ** 2 + b ** 2 - 2 * a @ b`);
 - arguments of a sine or cosine, and the places that an image is sampled at (`grid_sample`, `affine_grid`);
+- cameras, poses and points, where a loss samples images;
 - matrices that are inverted or decomposed, and divisors;
 - sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);

@@ -1,6 +1,7 @@
 """Batch norm whose statistics are those of the batch on all ranks together, on the CPU as well.
 
-``torch.nn.SyncBatchNorm`` refuses CPU tensors there. On CUDA torch's own synchronised kernels do the work.
+``torch.nn.SyncBatchNorm`` refuses CPU tensors there. On CUDA torch's own synchronised kernels do the work. This file
+has the name of torch's: scripts tell such layers by ``"batchnorm" in str(type(layer))``.
 """
 
 from __future__ import annotations
