@@ -88,6 +88,11 @@ class Agreement:
                 ranks = Ranks(self._program, self._with(tuple(made), alike))
                 continue
             remedies = Remedies(self._program, ranks, self._definitions)
+            times = [item for item in remedies.of_times(sinks) if not any(item.is_same(other) for other in made)]
+            if times:
+                made.update(dict.fromkeys(times))
+                ranks = Ranks(self._program, self._with(tuple(made), alike))
+                continue
             # What is read from a file of one path is the same on all ranks.
             sinks = [sink for sink in sinks if sink.need is Need.PATH] or sinks
             known = len(made)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from amp_rules.plan import own_processes
 from amp_rules.plan.agreement import Agreed, Agreement
+from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.downloads import bodies_in_turns, downloads
 from amp_rules.plan.draws import Draws
 from amp_rules.plan.evaluation.loops import Evaluations
@@ -68,6 +69,11 @@ class Distribution:
     def data(self) -> TrainingData:
         """What feeds the training steps."""
         return self.batches.training_data()
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """Where variables get their values."""
+        return Definitions(self.program)
 
     @cached_property
     def loops(self) -> list[TrainingLoop]:

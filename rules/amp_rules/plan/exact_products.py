@@ -87,7 +87,7 @@ def exact_products(program: Program, precision: Precision, options: Options) -> 
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
     of_places = geometry.beside_models(program, precision.runs)
     for site, need in places.found(_judged):
-        if need == "data" and site.body in of_places and is_of_tensors(program, site):
+        if need in _WEAK and site.body in of_places and is_of_tensors(program, site):
             yield site, "place"
             continue
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.

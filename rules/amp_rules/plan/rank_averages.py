@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amp_rules.flow.values import ClassInfo
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
+
+_OF_ALL = ("torchmetrics.", "builtins.", "collections.")
+"""Libraries whose metrics put their numbers together over the processes themselves, and containers."""
+
+_MAX_CALLS = 3
+"""Functions through which a number is followed to the loss that it is; trainers have two."""
 
 _KEEPING = frozenset({"update", "add", "append"})
 """Methods of meters and lists that take a number of each batch."""
@@ -47,12 +54,9 @@ def averages(processes: Distribution) -> Iterator[Told]:
             reads += blocks.walk_own(item)
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
-            if (
-                adding is None
-                or path in place.counters
-                or path in reduced
-                or not _adds_of_batch(processes, adding, place)
-            ):
+            if adding is None or path in place.counters or path in reduced:
+                continue
+            if not _adds_of_batch(processes, adding, place):
                 continue
             if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
@@ -117,7 +121,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     Beside a meter that is given one, others of its class are too, with how many samples it is of:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
-    for loop in processes.loops:
+    for loop in _all_loops(processes):
         # What is emptied under a condition has held the numbers of several rounds until then.
         inside = set(loop.inner)
         made = {
@@ -137,16 +141,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 continue
             values = program.flow.values(node.func.value, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}
+            if node.func.attr == "update":
+                of |= {value.name for value in values if value.kind == "object" and not value.name.startswith(_OF_ALL)}
             path = variable(node.func.value)
             if of and isinstance(node.func.value, ast.Subscript):
                 path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
             if path is not None and path not in made:
                 given.append((node, path, of))
-                classes |= of if _is_of_batch(node.args[0]) else set()
+                classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
-            is_told = _is_number(node.args[0]) or ((of or is_loss) and _is_of_batch(node.args[0]))
+            is_told = _is_number(node.args[0]) or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -158,7 +164,17 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 )
 
 
-def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
+def _all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+    """Yield the loops over shared loaders, and those that take their batches from one by hand."""
+    yield from processes.loops
+    told: set[ast.AST] = {loop.loop for loop in processes.loops}
+    for site in processes.data.loops:
+        if site.node not in told and isinstance(site.node, (ast.For, ast.While)):
+            told.add(site.node)
+            yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
+
+
+def of_the_share(processes: Distribution, loop: TrainingLoop | BatchLoop) -> list[ast.AST]:
     """The nodes that run in each round, without what evaluates data that each process sees in full."""
     heads = {use.loader for use in processes.data.evaluated}
     whole = {
@@ -167,10 +183,11 @@ def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
         if isinstance(item, (ast.For, ast.AsyncFor)) and not heads.isdisjoint(walk(item.iter))
         for node in walk(item)
     }
-    return [node for node in loop.inner if node not in whole and node not in loop.only_evaluating]
+    whole |= loop.only_evaluating if isinstance(loop, TrainingLoop) else set()
+    return [node for node in loop.inner if node not in whole]
 
 
-def _is_of_all(processes: Distribution, node: ast.AST, place: Counted | TrainingLoop) -> bool:
+def _is_of_all(processes: Distribution, node: ast.AST, place: Site) -> bool:
     """Whether a number is made of what the script itself averages over the processes."""
     if not processes.exchanges:
         return False
@@ -287,7 +304,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
 
     The loss itself is one: ``total += loss``.
     """
-    if _is_of_batch(adding):
+    if _comes_of_batch(processes, adding, place):
         return True
     losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
     inside = set(walk(place.node))
@@ -297,6 +314,48 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
         for part in walk(getattr(adding, "value", adding))
         if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load)
     )
+
+
+def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
+    """Whether something is made of a tensor here, or by a function that gives it back: ``loss = self.step(x)``."""
+    if _is_of_batch(node):
+        return True
+    program = processes.program
+    value = node.value if isinstance(node, (ast.AugAssign, ast.Assign)) else node
+    if depth >= _MAX_CALLS:
+        return False
+    parts: list[tuple[ast.AST, int | None]] = [(part, None) for part in walk(value) if isinstance(part, ast.Call)]
+    for name in walk(value):
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load):
+            given = processes.definitions.of(name, place.scope)
+            parts += [(item.value, _index_of(item.statement, name.id)) for item in given]
+    for call, index in parts:
+        for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
+            scope = program.flow.scopes[info.node]
+            inner = Site(scope.module, scope, info.node, info.node)
+            for back in info.returns:
+                part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
+                if _comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
+                    return True
+    return False
+
+
+def _is_made_of_batch(processes: Distribution, node: ast.expr, place: Site) -> bool:
+    """Whether a variable is assigned what is made of a tensor: ``loss_D = loss.item()``."""
+    if not isinstance(node, ast.Name):
+        return False
+    return any(_is_of_batch(item.value) for item in processes.definitions.of(node, place.scope))
+
+
+def _index_of(statement: ast.stmt, name: str) -> int | None:
+    """Which part of what is assigned a variable takes, if it takes a part."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    for target in targets:
+        if isinstance(target, ast.Tuple):
+            for index, item in enumerate(target.elts):
+                if isinstance(item, ast.Name) and item.id == name:
+                    return index
+    return None
 
 
 def _bare(node: ast.expr) -> ast.expr:

@@ -17,7 +17,7 @@ from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.own_gradients import sets_all_gradients
 from amp_rules.roles.own_optimizers import models_given, models_within
-from amp_rules.roles.own_parameters import makes_own_parameter
+from amp_rules.roles.owned_parameters import owners
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -175,7 +175,12 @@ class Program:
     @cached_property
     def _made_classes(self) -> set[ClassInfo]:
         """The classes that have objects of their own, not only those of subclasses."""
-        return {value.ref for value in self._made_instances}
+        return {
+            value.ref
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
 
     @cached_property
     def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
@@ -485,7 +490,7 @@ class Program:
             for value in given:
                 if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
                     pending.append(value.site)  # ``LARS(optimizer)`` of a library
-                found |= self._owners_of(value)
+                found |= self._owners(value)
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
@@ -529,30 +534,19 @@ class Program:
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
         given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
-        return {
-            value
-            for value in self.given(call, given)
-            if value.kind == "object" and value.ref in TENSOR_MAKERS and not self._owners_of(value)
-        }
+        loose = {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
+        return {value for value in loose if not self._owners(value)}
 
-    def _owners_of(self, value: Value) -> set[Value]:
-        """The models of which a tensor is a parameter."""
-        located = self.locate(value.site) if value.kind == "object" and isinstance(value.site, ast.Call) else None
-        info = self.function_of(located[0]) if located is not None else None
-        owner = self.flow.class_of(info) if info is not None else None
-        if info is None or owner is None or not makes_own_parameter(value, info, owner):
-            return set()
-        return {made for made in self._made_instances if owner in made.ref.mro()}
+    def _owners(self, value: Value) -> set[Value]:
+        """The models that own a single parameter."""
+        known = self._known_owners.get(value)
+        if known is None:
+            known = self._known_owners[value] = owners(self.flow, self.nodes(), value)
+        return known
 
     @cached_property
-    def _made_instances(self) -> set[Value]:
-        """The objects of classes of the project that something holds."""
-        return {
-            value
-            for cell in self.flow.cells.values()
-            for value in cell.values
-            if value.kind == "instance" and value.site is not None
-        }
+    def _known_owners(self) -> dict[Value, set[Value]]:
+        return {}
 
     def given(self, call: ast.Call, arguments: Iterable[ast.expr]) -> set[Value]:
         """What the arguments of a call can hold, the elements of containers included."""

@@ -42,13 +42,18 @@ WRITERS = frozenset(
         "tensorflow.summary.create_file_writer",
         "tensorflow.compat.v2.summary.create_file_writer",
         "tensorboardX.SummaryWriter",
+        "tensorboardX.writer.SummaryWriter",
+        "tensorboard.FileWriter",
+        "tensorboard.SummaryWriter",
         "visdom.Visdom",
         "tensorboard_logger.Logger",
+        "comet_ml.Experiment",
+        "neptune.init_run",
     }
 )
 """Logging clients, of which one per run is wanted."""
 
-WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom"})
+WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom", "comet_ml.Experiment", "neptune.init_run"})
 """Those that send what they are given to a server."""
 
 WRITERS_OF_FOLDERS = frozenset(

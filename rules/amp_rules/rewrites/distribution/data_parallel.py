@@ -248,6 +248,10 @@ def reasons(context: Context) -> Iterator[Declined]:
 _POSITIONAL = 5  # module, inputs, device_ids, output_device, dim; what follows are keywords of the model's call
 
 
+_NO_TUPLES = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
+"""What is handed on as one input."""
+
+
 class _Inputs(Enum):
     """What ``data_parallel`` is given for its model."""
 
@@ -270,7 +274,8 @@ def _inputs(program: Program, site: Site) -> _Inputs | None:
         return _Inputs.ONE if given.elts else None
     if isinstance(given, ast.List):
         return None
-    if not any(value.kind == "sequence" for value in program.flow.values(given, site.scope)):
+    sequences = [value for value in program.flow.values(given, site.scope) if value.kind == "sequence"]
+    if all(isinstance(value.site, _NO_TUPLES) for value in sequences):
         return _Inputs.ONE
     return _Inputs.TUPLE if _is_tuple(program, given, site) else None
 

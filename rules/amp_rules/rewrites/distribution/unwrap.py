@@ -34,8 +34,11 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
@@ -59,10 +62,22 @@ def changes(context: Context) -> Iterator[Change]:
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
+        if not is_module and any(_is_above(site, home) for home in context.precision.homes):
+            continue
         verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
         message = f"`{site.module.text(site.node)}` is {verb} without its wrapper"
         written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
         yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def _is_above(site: Site, home: Home) -> bool:
+    """Whether a place comes before the one where its model is prepared: no wrapper is there yet."""
+    assert isinstance(site.node, ast.expr)
+    if site.body is not home.body or blocks.path_of(site.node) != home.variable or home.before or home.in_place:
+        return False
+    if home.inline is None and site.node in {*walk(home.statement)}:
+        return not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, home.statement))
+    return not comes_after(site.module, site.statement, home.statement)
 
 
 def _unwraps(program: Program) -> list[Site]:
