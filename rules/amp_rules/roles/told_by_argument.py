@@ -13,7 +13,7 @@ from amp_rules.source.index import literal
 
 
 def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
-    """Whether a call of a function may run one of its nodes: not where ``training=False`` keeps it from ``if training:``.
+    """Whether a call of a function may run one of its nodes; ``training=False`` keeps it from ``if training:``.
 
     Args:
         info: the function.

@@ -201,7 +201,12 @@ class OwnDdp:
         if deciding is None:
             return True  # a caller in another file asks
         place, test = deciding
-        return any(_is_of_first(test, holds) for other, holds in self.branches(module, place) if other is test)
+        # What one process alone has found out decides as well: ``if rank == 0: loss = f(); if loss < best: ...``.
+        return any(
+            _is_of_first(other, holds)
+            for other, holds in self.branches(module, place)
+            if other is test or self._parts_processes(module, other)
+        )
 
     def parts_first(self, module: Module, branch: ast.If) -> bool:
         """Whether one process goes into an ``if`` by its test, and the others past it."""

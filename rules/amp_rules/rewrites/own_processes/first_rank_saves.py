@@ -127,7 +127,9 @@ def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
     """The name of a function of which every call can be left to one process: none trains, or wants its result."""
     info = own.program.function_of(body)
     callers = own.program.flow.callers(info) if info is not None else []
-    if info is None or not callers or any(map(own.program.runs_step, blocks.own_parts(body))):
+    if info is None or not callers or info.name.startswith("__"):
+        return None  # an object is made on every process
+    if any(map(own.program.runs_step, blocks.own_parts(body))):
         return None
     calls = [(caller.scope.module, caller.call) for caller in callers]
     return info.name if all(isinstance(module.parents[call], ast.Expr) for module, call in calls) else None
