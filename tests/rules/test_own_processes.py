@@ -13,6 +13,8 @@ CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
 # Of these the distribution has words in torch.
 WRITTEN = ("AMP202", "AMP204", "AMP205", "AMP206", "AMP210", "AMP220")
 
+READ_AGAIN = '    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
+
 LACKING = """\
 import torch
 import torch.distributed as dist
@@ -22,9 +24,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
-
-
-READ_AGAIN = '    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
 
 
 def main():
