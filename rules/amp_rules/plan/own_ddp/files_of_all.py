@@ -20,6 +20,7 @@ from amp_rules.torch.devices import SET_DEVICE
 from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import COMMANDS, WEIGHT_LOADERS
 
+_SAVES = frozenset({"torch.save"})
 _Found = tuple[Module, ast.AST, str]
 
 
@@ -105,7 +106,7 @@ def _only_makes_a_folder(call: ast.Call) -> bool:
 
 def _loads(own: OwnDdp) -> Iterator[_Found]:
     """Yield the first checkpoint that all read without a word on where to."""
-    if not own.program.calls_to(frozenset({SET_DEVICE})):
+    if not own.program.calls_to(frozenset({SET_DEVICE})) or _saves_from_cpu(own):
         return
     found = [site for site in own.program.calls_to(WEIGHT_LOADERS) if _by_all(own, site) and _is_unplaced(site.node)]
     for site in found[:1]:
@@ -114,6 +115,15 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
             'process; `map_location="cpu"` does not'
         )
         yield site.module, site.node, text + _more(found)
+
+
+def _saves_from_cpu(own: OwnDdp) -> bool:
+    """Whether a function that saves moves something to the CPU: a model, or each tensor of its state."""
+    bodies = {site.body for site in own.program.calls_to(_SAVES)}
+    return any(
+        body in bodies and isinstance(call.func, ast.Attribute) and call.func.attr == "cpu"
+        for call, body, _ in own.program.calls()
+    )
 
 
 def _is_unplaced(call: ast.AST) -> bool:

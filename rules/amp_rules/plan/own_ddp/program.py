@@ -127,6 +127,8 @@ class OwnDdp:
         statement = blocks.statement_of(module, node)
         if any(self._joins_in(item) for item in (statement, *blocks.statements_above(module, statement, body))):
             return False
+        if self._without_group.holds_at(module, node):
+            return False  # there they do not join at all
         suites = blocks.suites_around(module, statement)
         if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
             return True

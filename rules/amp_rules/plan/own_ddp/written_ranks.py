@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.steps import Site
+from amp_rules.roles.workers import workers
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -71,8 +72,8 @@ def _number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope,
             return None
         return _number(own, definitions, given[0].value, given[0].scope, depth + 1)
     info = own.program.function_of(function)
-    if given or info is None:
-        return None
+    if given or info is None or any(worker is info for _, worker in workers(own.program)):
+        return None  # what starts a worker gives it its number
     numbers: set[int | None] = set()
     for caller in own.program.flow.callers(info):
         argument = info.argument_or_default(caller.call, node.id)

@@ -92,6 +92,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if test is None:
             own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
             continue
+        if first_rank.is_told_later(module, first, test):
+            text = "every process writes this file here, where the rank is not known yet: write it below the group"
+            own.leave(RULE, module, first, text)
+            continue
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
     _leave_read(own, [found for found in read.values() if found is not None])
