@@ -71,6 +71,11 @@ FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
 RUNS = frozenset({"wandb.init"})
 """Calls that begin a run of a tracking service. ``mode="disabled"`` makes one of which all calls do nothing."""
 
+RUN_LOGS = frozenset(
+    {"wandb.log", "wandb.watch", "wandb.save", "wandb.alert", "wandb.define_metric", "wandb.log_artifact"}
+)
+"""Calls that write to the run of a process, and raise an error where none was begun."""
+
 RUN_INPUTS = frozenset({"use_artifact", "use_model", "restore", "agent", "sweep"})
 """Functions of the service, and methods of its runs, that bring something in: a disabled run has none of it."""
 

@@ -111,13 +111,18 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
 def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
     """Yield the first place below the suite of an ``if`` that reads what nothing gives the others, on any way."""
     names = frozenset(name for name in alone.unbound if _is_given_to_first_alone(own, alone, name))
-    for suite, index in [*blocks.suites_around(alone.module, alone.branch)][1:] if names else ():
-        for item in suite[index + 1 :]:
+    for where in _places_outside(alone) if names else ():
+        for item in where.suite[where.index + 1 :]:
             for node in blocks.walk_own(item):
                 text = _lacks(own, alone, names, node)
                 if text is not None and not _is_of_first(own, alone.module, node):
                     yield alone.module, node, text
                     return
+
+
+def _places_outside(alone: _Alone) -> Iterator[blocks.Place]:
+    """Yield the places of the statements around an ``if`` within its function: what stands below them runs later."""
+    yield from (blocks.place(alone.module, item) for item in blocks.enclosing(alone.module, alone.branch))
 
 
 def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:

@@ -127,6 +127,8 @@ class OwnDdp:
         statement = blocks.statement_of(module, node)
         if any(self._joins_in(item) for item in (statement, *blocks.statements_above(module, statement, body))):
             return False
+        if self._without_group.holds_at(module, node):
+            return False  # there they do not join at all
         suites = blocks.suites_around(module, statement)
         if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
             return True
@@ -201,7 +203,12 @@ class OwnDdp:
         if deciding is None:
             return True  # a caller in another file asks
         place, test = deciding
-        return any(_is_of_first(test, holds) for other, holds in self.branches(module, place) if other is test)
+        # What one process alone has found out decides as well: ``if rank == 0: loss = f(); if loss < best: ...``.
+        return any(
+            _is_of_first(other, holds)
+            for other, holds in self.branches(module, place)
+            if other is test or self._parts_processes(module, other)
+        )
 
     def parts_first(self, module: Module, branch: ast.If) -> bool:
         """Whether one process goes into an ``if`` by its test, and the others past it."""

@@ -68,6 +68,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return
     norms = BatchNorms(own.program)
     found: list[Change | None] = []
+    said: set[str] = set()
     apex = [site for site in own.program.calls_to(frozenset({WRAPPER})) if site.module in own.modules]
     for site in [*own.wraps, *apex]:
         call = site.node
@@ -82,7 +83,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "the head of this file does not import torch in every case"
-            own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+            if text not in said:  # several models, and branches that wrap one, stay for one reason
+                own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+            said.add(text)
             found.append(None)
         else:
             is_certain = any(norms.are_in(item) and not is_chosen(item) for item in values)
