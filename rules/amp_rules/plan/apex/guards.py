@@ -52,13 +52,13 @@ def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
             for alias in item.names
             if is_apex(imported(item, alias))
         }
-        if not ours or (alone and len(ours) < len(imports)) or not _catches_imports(node):
+        if not ours or (alone and len(ours) < len(imports)) or not catches_imports(node):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
         yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
 
 
-def _catches_imports(node: ast.Try) -> bool:
+def catches_imports(node: ast.Try) -> bool:
     """Whether the handler is there for a failing import alone, by its kind or because nothing else can fail."""
     handler = node.handlers[0]
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -147,12 +147,27 @@ class Flag:
 
 def flags(file: ApexFile, node: ast.Try) -> Iterator[Flag]:
     """The variables that remember what came of a ``try``."""
+    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
+    failure = {item for handler in node.handlers for item in walk(handler)}
+    for name, owners, earlier in remembered(file, node):
+        at_first = [item for item in owners if item in earlier]
+        tried = [item for item in owners if item in success] or at_first
+        failed = [item for item in owners if item in failure] or (
+            at_first if not _is_set_before_imports(file, node, owners) else []
+        )
+        yield Flag(name, _value(tried), _value(failed), owners)
+
+
+def remembered(file: ApexFile, node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt], set[ast.stmt]]]:
+    """The variables that get truth values in a statement, or before it in the same suite, and nowhere else.
+
+    Yields:
+        The variable, all that give it a value, and what stands before the statement.
+    """
     scope = file.references.scope_of(node)
     here = set(walk(node))
     before = blocks.place(file.module, node)
     earlier = set(before.suite[: before.index])
-    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
-    failure = {item for handler in node.handlers for item in walk(handler)}
     names = {
         target.id
         for item in here
@@ -177,14 +192,8 @@ def flags(file: ApexFile, node: ast.Try) -> Iterator[Flag]:
             and (item in here or item in earlier)
             for item in owners
         )
-        if not simple:
-            continue
-        at_first = [item for item in owners if item in earlier]
-        tried = [item for item in owners if item in success] or at_first
-        failed = [item for item in owners if item in failure] or (
-            at_first if not _is_set_before_imports(file, node, owners) else []
-        )
-        yield Flag(name, _value(tried), _value(failed), owners)
+        if simple:
+            yield name, owners, earlier
 
 
 def _is_set_before_imports(file: ApexFile, node: ast.Try, owners: list[ast.stmt]) -> bool:
