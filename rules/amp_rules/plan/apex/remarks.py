@@ -122,7 +122,7 @@ def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:
     branches = {node.lineno: node for node in module.nodes if isinstance(node, ast.If)}
     for rows in _commented(module):
         said = [_ASIDE.sub("", module.lines[row]).strip() for row in rows]
-        yield said, module.code(branches[rows.stop + 1])
+        yield said, module.code(branches[rows.stop + 1]).replace("amp_runtime.apex", "amp_runtime")
 
 
 def _commented(module: Module) -> Iterator[range]:
