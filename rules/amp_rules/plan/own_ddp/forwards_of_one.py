@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.torch.apex import WRAPPERS
+from amp_rules.torch.apex import ALL_WRAPPERS
 
 _Found = tuple[Module, ast.AST, str]
 _MAX_CALLERS = 6
@@ -22,7 +22,7 @@ _MAX_CALLERS = 6
 
 def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
     """Yield such a pass, or the call that leads to it on one process: the first of each function."""
-    by_apex = {site.node for site in own.program.calls_to(WRAPPERS)}  # which sends no buffers
+    by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}  # which sends no buffers
     wraps = [site for site in own.wraps if site.node not in by_apex and _sends_buffers(own, site)]
     told: set[ast.AST] = set()
     for call, body, scope in own.program.calls() if wraps else ():
