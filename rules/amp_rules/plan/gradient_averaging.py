@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.plan.changing import Changing
@@ -246,11 +246,26 @@ def runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -
 def _same_round(program: Program, site: Site, backward: Site) -> bool:
     """Whether the model's call runs once for each backward pass."""
     if site.body is not backward.body:
-        loops = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
-        return not loops
-    inner = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
-    outer = [parent for parent in blocks.enclosing(backward.module, backward.node) if isinstance(parent, blocks.LOOPS)]
-    return inner == outer
+        loops = _loops_around(site)
+        return not loops or any(_loops_around(call) == loops for call in _only_call(program, backward, site.body))
+    return _loops_around(site) == _loops_around(backward)
+
+
+def _loops_around(site: Site) -> list[ast.stmt]:
+    return [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, blocks.LOOPS)]
+
+
+def _only_call(program: Program, backward: Site, body: ast.AST, depth: int = 0) -> Iterator[Site]:
+    """The one call in a body that runs a backward pass, once, in another function: ``backward(loss, optimizer)``."""
+    info = program.function_of(backward.body)
+    callers = program.flow.callers(info) if info is not None else []
+    if len(callers) != 1 or _loops_around(backward) or depth > _MAX_CALLERS:
+        return
+    call = calling(callers[0])
+    if call.body is body:
+        yield call
+    else:
+        yield from _only_call(program, call, body, depth + 1)
 
 
 def _under_condition(step: Site, backward: Site, steps: Sequence[Site]) -> bool:

@@ -386,6 +386,21 @@ _PAGES = {
         ## What to do by hand
         Migrate the scripts together, in one run: `amp-migrate first.py second.py`.
         """,
+    notes.APEX_OPTION: """
+        An option that chose Apex turns nothing on any more.
+
+        ## What is noted
+        A script with torch's mixed precision went on without Apex (AMP414). An option that is named for Apex, or a
+        value of one, is left in its parser: commands that give it still work.
+
+        ## Why
+        `apex.amp` can no longer be imported. What the option does now is what it did where Apex was not installed: in
+        most scripts nothing, or a warning that it trains in full precision.
+
+        ## What to do by hand
+        Choose torch's mixed precision in commands that gave the option, or take the option out. To keep both ways, with
+        the runtime in Apex's place, migrate with `--apex compat`.
+        """,
 }
 
 

@@ -63,7 +63,7 @@ def is_scheduler(value: Value) -> bool:
 def is_loader_value(value: Value) -> bool:
     """Whether the value is a DataLoader of torch or of a library, or of a project class derived from one."""
     if value.kind == "object" and not value.is_result:
-        head, _, last = value.ref.rpartition(".")
+        head, _, last = str(value.ref).rpartition(".")  # what is only used as a model is named by a tuple
         if last == UNKNOWN_MEMBER:
             return head in MODULES_OF_LOADERS
         return last in LOADER_CLASSES and (head.startswith(LOADER_PREFIXES) or not head)
@@ -75,7 +75,7 @@ def is_loader_value(value: Value) -> bool:
 def is_stream(value: Value) -> bool:
     """Whether a dataset gives its samples one after the other, without a length."""
     if value.kind != "instance":
-        return value.kind == "object" and value.ref.rpartition(".")[2] == "IterableDataset"
+        return value.kind == "object" and str(value.ref).rpartition(".")[2] == "IterableDataset"
     return any(name.rpartition(".")[2].startswith("IterableDataset") for name in value.ref.external_bases())
 
 

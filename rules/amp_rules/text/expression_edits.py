@@ -176,7 +176,9 @@ def _with_comment(
     space: cst.BaseParenthesizableWhitespace, other: cst.BaseParenthesizableWhitespace
 ) -> cst.BaseParenthesizableWhitespace:
     """The space after a comma, with the comments that the space after the last argument has."""
-    if not isinstance(other, cst.ParenthesizedWhitespace) or other.first_line.comment is None:
+    if not isinstance(other, cst.ParenthesizedWhitespace):
+        return space
+    if other.first_line.comment is None and not any(line.comment for line in other.empty_lines):
         return space
     if not isinstance(space, cst.ParenthesizedWhitespace):
         space = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace("    "))

@@ -108,6 +108,9 @@ PARALLEL = {
 WRAPPERS = frozenset({"apex.parallel.DistributedDataParallel", "apex.parallel.distributed.DistributedDataParallel"})
 """What wraps a model for several processes."""
 
+ALL_WRAPPERS = WRAPPERS | {f"amp_runtime.{name}" for name in WRAPPERS}
+"""The same, and by the name under which the runtime has it."""
+
 SCALERS_OF_LIBRARIES = frozenset({"timm.utils.ApexScaler", "timm.utils.cuda.ApexScaler"})
 """Classes of libraries that scale a loss with the Apex that the library imports itself."""
 

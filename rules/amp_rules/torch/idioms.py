@@ -205,3 +205,7 @@ ASKS_VERSION = re.compile(
     r"torch\.__version__|TORCH_VERSION|torch\.version\b|hasattr\(torch[\w.]*, .*(?:amp|autocast|GradScaler)"
 )
 """A test of which torch is installed: of its version, or whether it has the new names of mixed precision."""
+
+VERSION_OF_TORCH = "torch.__version__"
+VERSION_PARSERS = frozenset({"parse", "Version", "LooseVersion", "StrictVersion", "TorchVersion", "str"})
+"""What makes of a version, given as a text, one that can be compared."""

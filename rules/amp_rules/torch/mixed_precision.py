@@ -61,6 +61,17 @@ SCALERS = frozenset(
 )
 """Scalers of losses."""
 
+HAS_MIXED_PRECISION = frozenset(
+    {
+        "torch.amp",
+        "torch.autocast",
+        "torch.amp.autocast",
+        "torch.cuda.amp",
+        *(name for name in AUTOCASTS_BY_DEVICE | SCALERS if name.startswith("torch.cuda.")),
+    }
+)
+"""What every torch can import that has the mixed precision of CUDA."""
+
 
 def is_scaler_name(name: str) -> bool:
     """Whether a dotted name is that of a scaler; a library's own class ``...GradScaler`` has the same protocol."""

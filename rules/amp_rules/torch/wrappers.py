@@ -108,6 +108,9 @@ TRACING_METHODS = frozenset({"add_graph"})
 Source: https://pytorch.org/docs/stable/tensorboard.html
 """
 
+WATCHING_METHODS = TRACING_METHODS | {"watch"}
+"""Methods of loggers that are given a model and train nothing: ``wandb.watch(model)``."""
+
 SPREAD_BY_HAND = frozenset(
     f"torch.nn.parallel.{name}"
     for name in (

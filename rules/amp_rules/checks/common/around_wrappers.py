@@ -13,7 +13,7 @@ from amp_rules.source.syntax import last_name, spelling
 from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS, NAMED_AVERAGING, NAMED_EVALUATION, NAMED_SAVING
 from amp_rules.torch.varying import ASKS_KIND
-from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL, WATCHING_METHODS
 
 _WITHOUT_GRADIENT = frozenset("detach item tolist numpy".split())
 _OF_MODULES = frozenset(
@@ -180,7 +180,7 @@ def _is_called(module: ModuleFacts, held: ast.expr, call: ast.Call) -> bool:
 def _hands_on(call: ast.Call, name: str) -> bool:
     """Whether a function that may compute with a model is given it."""
     called = last_name(call.func)
-    if called in ASKS_KIND or NAMED_EVALUATION.search(called) or NAMED_SAVING.search(called):
+    if called in ASKS_KIND | WATCHING_METHODS or NAMED_EVALUATION.search(called) or NAMED_SAVING.search(called):
         return False
     if NAMED_AVERAGING.search(spelling(call.func) or ""):
         return False

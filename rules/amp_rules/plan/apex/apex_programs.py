@@ -12,6 +12,7 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
+from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
@@ -28,7 +29,7 @@ from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 MigratePlain = Callable[[Program, bool], Report]
 
-_INITIALIZE, _SCALE_LOSS = "AMP404", "AMP402"
+_INITIALIZE, _SCALE_LOSS, _BESIDE_TORCH = "AMP404", "AMP402", "AMP414"
 _COMPAT = "migrate with --apex compat, which changes the imports only"
 _BY_HAND = "replace this part by PyTorch's own, then migrate again"
 
@@ -60,6 +61,10 @@ def migrate_apex(
     reasons: tuple[Refusal, ...] = ()
     options = selection.options
     if options.apex != "compat":
+        if stages.leaves_apex_to_older_torch(program):
+            own = _beside_torch(program, selection, migrate_plain, reasons)
+            if own is not None:
+                return own
         try:
             return _by_idiom(program, selection, migrate_plain)
         except NotUnderstood as left:
@@ -71,6 +76,11 @@ def migrate_apex(
             return _beside_torch(program, selection, migrate_plain, reasons) or _declined(
                 program, distribution(program), reasons
             )
+    if options.apex == "auto":
+        # What the script does today, where Apex's `amp` cannot be imported, and what it has to do it with.
+        own = _beside_torch(program, selection, migrate_plain, reasons)
+        if own is not None:
+            return own
     try:
         kept = _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
         # A part of Apex that the runtime does not have, behind ``try``, makes no script one for Apex.
@@ -80,8 +90,7 @@ def migrate_apex(
     except NotUnderstood as left:
         missing = _refusal(left.module, left, _BY_HAND)
         reasons = _of_both(reasons, (missing,))
-    own = _beside_torch(program, selection, migrate_plain, reasons) if options.apex == "auto" else None
-    return own or _declined(program, distribution(program), reasons)
+    return _declined(program, distribution(program), reasons)
 
 
 def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
@@ -182,7 +191,10 @@ def _beside_torch(
         return None
     drafts = {draft.original.path: draft for draft in found}
     report = joined(drafts, migrate_plain(drafted(program, drafts), False))
-    return report if report.precision == "already" else None
+    if report.precision != "already":
+        return None
+    is_gone = any(edit.code == _BESIDE_TORCH for edit in report.edits)
+    return replace(report, notes=(*report.notes, *(options_left(program) if is_gone else ())))
 
 
 def _unused(program: Program, selection: Selection, distribution: Outcome, *, compat: bool = False) -> str:

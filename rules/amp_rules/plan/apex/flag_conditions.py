@@ -13,7 +13,8 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
-from amp_rules.text.expression_edits import substitute
+from amp_rules.text.expression_edits import substitute, without_argument
+from amp_rules.torch.mixed_precision import AUTOCASTS, SCALERS
 
 Known = dict[tuple[Scope, str], bool]
 Compared = Mapping[ast.expr, bool]
@@ -45,9 +46,21 @@ def condition(
         actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
     elif isinstance(holder, ast.Assert) and result is True:
         actions = [Remove(emptied(file, holder))]
+    elif isinstance(holder, ast.keyword) and holder.arg == "enabled" and result is True and _mixes(file, holder):
+        call = file.module.parents[holder]
+        assert isinstance(call, ast.Call)  # ``autocast(enabled=True)`` says what it does without
+        actions = [Replace(call, without_argument(len(call.args) + call.keywords.index(holder)))]
     else:
         actions = [Replace(top, substitute(str(result)))]
     return Change(rule, file.module, holder, message, actions)
+
+
+def _mixes(file: ApexFile, argument: ast.keyword) -> bool:
+    """Whether torch's autocast, or its scaler, is given an argument."""
+    call = file.module.parents[argument]
+    if not isinstance(call, ast.Call) or any(isinstance(item, ast.Starred) for item in call.args):
+        return False
+    return file.names.target(call.func) in AUTOCASTS | SCALERS
 
 
 def asks(file: ApexFile, node: ast.expr) -> bool:

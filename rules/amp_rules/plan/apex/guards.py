@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -52,13 +53,13 @@ def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
             for alias in item.names
             if is_apex(imported(item, alias))
         }
-        if not ours or (alone and len(ours) < len(imports)) or not _catches_imports(node):
+        if not ours or (alone and len(ours) < len(imports)) or not catches_imports(node):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
         yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
 
 
-def _catches_imports(node: ast.Try) -> bool:
+def catches_imports(node: ast.Try) -> bool:
     """Whether the handler is there for a failing import alone, by its kind or because nothing else can fail."""
     handler = node.handlers[0]
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -66,7 +67,26 @@ def _catches_imports(node: ast.Try) -> bool:
     if len(named) == len(kinds) and all(name in _IMPORT_ERRORS for name in named):
         return True
     anything = all(kind is None or (isinstance(kind, ast.Name) and kind.id in _ANY_ERRORS) for kind in kinds)
-    return anything and all(_cannot_fail(item) for item in node.body)
+    return anything and (all(_cannot_fail(item) for item in node.body) or _wants_apex(node))
+
+
+def _wants_apex(node: ast.Try) -> bool:
+    """Whether the handler does no more than to say that Apex is missing, and to end; an import of it comes first."""
+    handler = node.handlers[0]
+    says = [item for item in walk(handler) if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    plain = all(
+        isinstance(item, (ast.Raise, ast.Return, ast.Pass)) or (isinstance(item, ast.Expr) and _is_call(item.value))
+        for item in handler.body
+    )
+    return plain and isinstance(node.body[0], (ast.Import, ast.ImportFrom)) and any(map(_names_apex, says))
+
+
+def _is_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call)
+
+
+def _names_apex(node: ast.Constant) -> bool:
+    return bool(re.search(r"\bapex\b", str(node.value), re.IGNORECASE))
 
 
 def _cannot_fail(statement: ast.stmt) -> bool:
@@ -147,12 +167,27 @@ class Flag:
 
 def flags(file: ApexFile, node: ast.Try) -> Iterator[Flag]:
     """The variables that remember what came of a ``try``."""
+    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
+    failure = {item for handler in node.handlers for item in walk(handler)}
+    for name, owners, earlier in remembered(file, node):
+        at_first = [item for item in owners if item in earlier]
+        tried = [item for item in owners if item in success] or at_first
+        failed = [item for item in owners if item in failure] or (
+            at_first if not _is_set_before_imports(file, node, owners) else []
+        )
+        yield Flag(name, _value(tried), _value(failed), owners)
+
+
+def remembered(file: ApexFile, node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt], set[ast.stmt]]]:
+    """The variables that get truth values in a statement, or before it in the same suite, and nowhere else.
+
+    Yields:
+        The variable, all that give it a value, and what stands before the statement.
+    """
     scope = file.references.scope_of(node)
     here = set(walk(node))
     before = blocks.place(file.module, node)
     earlier = set(before.suite[: before.index])
-    success = {item for part in (*node.body, *node.orelse) for item in walk(part)}
-    failure = {item for handler in node.handlers for item in walk(handler)}
     names = {
         target.id
         for item in here
@@ -177,14 +212,8 @@ def flags(file: ApexFile, node: ast.Try) -> Iterator[Flag]:
             and (item in here or item in earlier)
             for item in owners
         )
-        if not simple:
-            continue
-        at_first = [item for item in owners if item in earlier]
-        tried = [item for item in owners if item in success] or at_first
-        failed = [item for item in owners if item in failure] or (
-            at_first if not _is_set_before_imports(file, node, owners) else []
-        )
-        yield Flag(name, _value(tried), _value(failed), owners)
+        if simple:
+            yield name, owners, earlier
 
 
 def _is_set_before_imports(file: ApexFile, node: ast.Try, owners: list[ast.stmt]) -> bool:

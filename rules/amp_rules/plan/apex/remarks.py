@@ -26,6 +26,9 @@ _ALONE = re.compile(
 )
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
 
+# What tells an editor that an import may not be found; the runtime's is.
+_NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
+
 # A longer comment speaks of more than one thing.
 _LONGEST = 3
 
@@ -75,13 +78,13 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         module: the file without Apex.
         origins: for each of its lines the line that it stands for.
     """
+    found = [*_above_imports(before, module), *_above_conditions(before, module)]
     if not _APEX.search(module.source.text):
-        return []
+        return found
     rows = list(module.lines)
     for span in sorted(remarks(module), reverse=True):
         row = rows[span.start.line - 1]
         rows[span.start.line - 1] = row[: span.start.column - 1] + row[span.end.column - 1 :]
-    found: list[Span] = []
     for block in _blocks(module):
         below = block.stop
         said = module.lines[block.start : below]
@@ -94,6 +97,40 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         if before.lines[was - 1] == said[-1]:
             found += [Span(Position(line + 1, 1), Position(line + 1, len(module.lines[line]) + 1)) for line in block]
     return found
+
+
+def _above_imports(before: Module, module: Module) -> Iterator[Span]:
+    """What an editor was told of an import of Apex, above what stands there now."""
+    pairs = itertools.pairwise(before.lines)
+    told = {row.strip() for row, below in pairs if _NOT_FOUND.fullmatch(row.strip()) and _APEX.search(below)}
+    kept = {row.strip() for row in before.lines} if told else set()
+    for index, (row, below) in enumerate(itertools.pairwise(module.lines) if told else (), start=1):
+        if row.strip() in told and below.strip() not in kept:
+            yield Span(Position(index, 1), Position(index, len(row) + 1))
+
+
+def _above_conditions(before: Module, module: Module) -> Iterator[Span]:
+    """What is said of Apex above a condition that had a branch for it, and has none any more."""
+    spoke = {tuple(said): "apex" in code.casefold() for said, code in _conditions(before)}
+    for rows, (said, code) in zip(_commented(module), _conditions(module), strict=True):
+        if spoke.get(tuple(said)) and "apex" not in code.casefold():
+            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in rows)
+
+
+def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:
+    """The comments on Apex above conditions, without what is said aside, and the code of these."""
+    branches = {node.lineno: node for node in module.nodes if isinstance(node, ast.If)}
+    for rows in _commented(module):
+        said = [_ASIDE.sub("", module.lines[row]).strip() for row in rows]
+        yield said, module.code(branches[rows.stop + 1]).replace("amp_runtime.apex", "amp_runtime")
+
+
+def _commented(module: Module) -> Iterator[range]:
+    lines = {node.lineno for node in module.nodes if isinstance(node, ast.If)}
+    for rows in _blocks(module):
+        said = "".join(module.lines[rows.start : rows.stop])
+        if rows.stop + 1 in lines and len(rows) <= _LONGEST and _APEX.search(said) and "://" not in said:
+            yield rows
 
 
 def _blocks(module: Module) -> Iterator[range]:

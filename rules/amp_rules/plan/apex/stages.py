@@ -12,17 +12,20 @@ from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.guards import guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
-from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import outdated, remarks, without
+from amp_rules.plan.apex.torch_choices import torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.left_out import why_left_out_as_written
+from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.rewrites.loading import Rewrite
 from amp_rules.roles.steps import Program
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name, imported
 from amp_rules.source.syntax import walk
@@ -31,6 +34,9 @@ from amp_rules.torch import apex as api
 
 # Each round takes something away, so that this many are never needed; a rewrite that undid its own work would go on.
 _MAX_ROUNDS = 20
+
+_OF_VERSIONS = ("distutils", "packaging")
+"""Packages that compare versions, and do nothing when they are imported."""
 
 
 def uses_apex(program: Program) -> list[Module]:
@@ -58,6 +64,15 @@ def calls_amp(program: Program) -> bool:
         target.startswith(("apex.amp", "apex.fp16_utils")) or target.endswith("FP16_Optimizer")
         for target in targets
         if not api.is_standalone(target)
+    )
+
+
+def leaves_apex_to_older_torch(program: Program) -> bool:
+    """Whether a file of the program uses Apex where torch has no mixed precision of its own."""
+    return any(
+        any(torch_choices(ApexFile(module, Options())))
+        for module in uses_apex(program)
+        if any(word in module.source.text for word in ("__version__", "torch.cuda", "torch.amp"))
     )
 
 
@@ -148,7 +163,7 @@ def _goes_on(module: Module, selection: Selection) -> bool:
 
 
 def _without_unused(draft: Draft) -> None:
-    """Take imports out that were used in the branches which went, and there alone."""
+    """Take imports and flags out that were used in the branches which went, and there alone."""
     from amp_rules.rewrites.apex.beside_torch import RULE
 
     gone = _read(draft.original) - _read(draft.module) - draft.wanted_elsewhere
@@ -162,14 +177,23 @@ def _without_unused(draft: Draft) -> None:
         elif unused and len(unused) < len(node.names):
             action = EditNames(node, {alias.name: None for alias in unused})
             changes.append(Change(RULE, draft.module, node, "only what is gone used it", [action]))
+    shared = {name for node in draft.module.nodes if isinstance(node, ast.Global) for name in node.names}
+    for item in draft.module.nodes if draft.changed else ():
+        if not isinstance(item, ast.Assign) or not isinstance(item.value, ast.Constant):
+            continue
+        names = {target.id if isinstance(target, ast.Name) else None for target in item.targets}
+        if names <= gone - shared and len(blocks.place(draft.module, item).suite) > 1:
+            changes.append(Change(RULE, draft.module, item, "only what is gone asked it", [Remove(item)]))
     if changes:
         draft.make(changes)
 
 
 def _does_nothing(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
-    """Whether an import is one of Python's own modules; others can do something when they are imported."""
+    """Whether an import is one of Python's own modules, or of versions; others can do something when imported."""
     name = node.module if isinstance(node, ast.ImportFrom) and not node.level else alias.name
-    return name is not None and name.split(".")[0] in sys.stdlib_module_names
+    if is_question_of_transformers(f"{name}.{alias.name}"):
+        return True
+    return name is not None and name.split(".")[0] in (*sys.stdlib_module_names, *_OF_VERSIONS)
 
 
 def _read(module: Module) -> set[str]:

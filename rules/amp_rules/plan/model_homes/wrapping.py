@@ -12,7 +12,10 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
+
+_WRAPS = DISTRIBUTED_DATA_PARALLEL | ALL_WRAPPERS
 
 
 class Wrapping:
@@ -27,7 +30,7 @@ class Wrapping:
         for call, body, scope in self.program.calls():
             if not isinstance(call.func, (ast.Name, ast.Attribute)) or not call.args:
                 continue
-            if not self.program.names(call.func, scope) & DISTRIBUTED_DATA_PARALLEL:
+            if not self.program.names(call.func, scope) & _WRAPS:
                 continue
             argument = call.args[0]
             statement = blocks.statement_of(scope.module, call)

@@ -13,6 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.apex import ALL_WRAPPERS
 
 _Found = tuple[Module, ast.AST, str]
 _MAX_CALLERS = 6
@@ -21,7 +22,8 @@ _MAX_CALLERS = 6
 
 def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
     """Yield such a pass, or the call that leads to it on one process: the first of each function."""
-    wraps = [site for site in own.wraps if _sends_buffers(own, site)]
+    by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}  # which sends no buffers
+    wraps = [site for site in own.wraps if site.node not in by_apex and _sends_buffers(own, site)]
     told: set[ast.AST] = set()
     for call, body, scope in own.program.calls() if wraps else ():
         if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):

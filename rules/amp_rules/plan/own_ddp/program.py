@@ -28,6 +28,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -67,8 +68,9 @@ class OwnDdp:
 
     @cached_property
     def wraps(self) -> list[Site]:
-        """The calls of ``DistributedDataParallel``."""
-        return [site for site in self.program.calls_to(DISTRIBUTED_DATA_PARALLEL) if site.module in self.modules]
+        """The calls of ``DistributedDataParallel``, torch's and Apex's, which the runtime has."""
+        wrappers = DISTRIBUTED_DATA_PARALLEL | ALL_WRAPPERS
+        return [site for site in self.program.calls_to(wrappers) if site.module in self.modules]
 
     @cached_property
     def is_several_always(self) -> bool:

@@ -27,16 +27,6 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
     if not (leaving or skipping) or not shares.loaders:
         return
     told: set[ast.AST] = set()
-    for module, node, test, loop in leaving:
-        # Behind a loop that was left apart, what it counts differs too.
-        if loop not in told and shares.decides(test):
-            told.add(loop)
-            yield (
-                module,
-                node,
-                f"`{module.text(test)}` depends on each process's own share of the data: one process leaves the "
-                "training loop first, and the others wait for it",
-            )
     for module, node, test, loop in skipping:
         if loop not in told and shares.decides(test) and not _is_exchanged(own, test, loop):
             told.add(loop)
@@ -45,6 +35,16 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
                 node,
                 f"`{module.text(test)}` depends on each process's own share of the data: a process that leaves the "
                 "backward pass out averages no gradients, and the others wait for it",
+            )
+    for module, node, test, loop in leaving:
+        # Behind what was left apart, what a loop counts differs too.
+        if loop not in told and shares.decides(test):
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` depends on each process's own share of the data: one process leaves the "
+                "training loop first, and the others wait for it",
             )
 
 
@@ -64,7 +64,8 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
         for node in blocks.walk_own(loop):
             parent = module.parents.get(node)
             if isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line:
-                if _asks_for_loss(parent.test, loss) and not own.program.runs_backward(parent):
+                asks = _asks_for_loss(parent.test, loss) or _asks_for_selected(parent.test, loop)
+                if asks and not own.program.runs_backward(parent):
                     yield module, node, parent.test, loop
 
 
@@ -100,6 +101,34 @@ def _asks_for_loss(test: ast.expr, loss: set[str]) -> bool:
             if blocks.touches(loss, blocks.reads(item)):
                 return True
     return False
+
+
+def _asks_for_selected(test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a test is about the size of what is selected from a batch: ``y = y[known]``, then ``len(y) == 0``."""
+    selected: set[str] = set()
+    for item in blocks.walk_own(loop):
+        if isinstance(item, ast.Assign) and item.lineno < test.lineno:
+            pairs = [pair for target in item.targets for pair in blocks.unpacked(target, item.value)]
+            selected |= {path for target, value in pairs if _selects(value) and (path := blocks.path_of(target))}
+    return any(
+        blocks.touches(selected, blocks.reads(item))
+        for item in walk(test)
+        if (isinstance(item, ast.Call) and last_name(item.func) in _SIZES)
+        or (isinstance(item, ast.Attribute) and item.attr == "shape")
+    )
+
+
+_SIZES = frozenset({"len", "nelement", "numel", "size"})
+
+
+def _selects(node: ast.expr) -> bool:
+    """Whether an expression is a part of another by a mask or by indices: no slice, and no place of a tuple."""
+    if not isinstance(node, ast.Subscript):
+        return isinstance(node, ast.Call) and last_name(node.func) in ("masked_select", "nonzero")
+    index = node.slice
+    return isinstance(index, (ast.Name, ast.Compare, ast.Call, ast.BoolOp, ast.UnaryOp)) and not (
+        isinstance(index, ast.UnaryOp) and isinstance(index.operand, ast.Constant)
+    )
 
 
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:

@@ -1,10 +1,11 @@
 """Take Apex out where the script has torch's mixed precision as well.
 
 ## What it does
-A script that can train with `torch.amp`, and asks for Apex by a guarded import, goes on without Apex where it cannot
-have the runtime's: a library scales its loss with an Apex of its own (`ApexScaler` of timm), or `--apex idiom` asks for
-it. The guard, its flag and what only runs where Apex is there go. That includes branches on a variable that can no
-longer hold their value (`use_amp == "apex"`), and imports that only they used. Options keep their names.
+A script that can train with `torch.amp`, and asks for Apex by a guarded import, for an old torch, or where an import
+from torch fails, keeps torch's mixed precision alone. The guard or the test of the version, its flags, and what only
+runs where Apex is there go. That includes branches on a variable that can no longer hold their value
+(`use_amp == "apex"`, `if use_apex:`), and imports that only they used. Options keep their names; a note names those of
+Apex (AMP484). `--apex compat` keeps both ways, with the runtime in Apex's place.
 
 ## Why
 `apex.amp` and `apex.parallel` can no longer be imported, so that this is what the script does today. Its scaler stays
@@ -36,7 +37,8 @@ the only one.
         loss_scaler = NativeScaler()
 
 ## When it declines
-When a use of Apex would be left, and when its import is not guarded, or the guard stops the script.
+When a use of Apex would be left, and when its import is not guarded, or the guard stops the script. When a training
+step is left without mixed precision. The runtime then takes Apex's place (AMP410).
 
 ## Leaving it out
 No: what is left would ask for Apex, and take branches that cannot run.
@@ -48,17 +50,19 @@ https://github.com/NVIDIA/apex/releases
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.apex.dead_choices import dead_choices
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import Known, asks, condition
 from amp_rules.plan.apex.guards import Guard, bound_by, flags, guards, stops, was_removed
 from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.apex.torch_choices import TorchChoice, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Remove, Unwrap
+from amp_rules.torch import apex as api
 
 RULE = Rule(
     "AMP414",
@@ -71,28 +75,65 @@ RULE = Rule(
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each condition on Apex, for each choice that is gone by that; at the end for the imports."""
-    asked = next(iter(questions(file.module)), None)
-    if asked is not None:
-        raise file.not_understood(asked, "it asks for Apex by its name")
     known: Known = {}
     guarded: list[Change] = []
+    gone: list[set[ast.AST]] = []
+    for choice in torch_choices(file):
+        scope = file.references.scope_of(choice.node)
+        known.update({(scope.owner(name), name): value for name, value in choice.flags.items()})
+        guarded.append(Change(RULE, file.module, choice.node, "any present torch goes this way", _chosen(choice)))
+        guarded += _set_above(file, choice.node, choice.assignments)
+        gone.append({part for item in (*choice.gone, *choice.assignments) for part in walk(item)})
+    chosen: set[ast.AST] = set().union(*(walk(change.node) for change in guarded))
     for guard in guards(file):
+        if guard.node in chosen:
+            continue
         if not was_removed(file, guard):
             continue
         if stops(guard) or guard.is_substituted:
             raise file.not_understood(guard.node, "what is done without Apex is more than a flag")
-        actions, learned = _taken_out(file, guard)
+        actions, learned, assignments = _taken_out(file, guard)
         known.update(learned)
         guarded.append(Change(RULE, file.module, guard.node, "Apex cannot be imported any more", actions))
-    settled = _conditions(file, known) or _choices(file)
+        guarded += _set_above(file, guard.node, assignments)
+        gone.append(set(walk(guard.node)))
+    settled = _conditions(file, known) or _asked(file, chosen) or _choices(file)
     if not settled:
-        for change in guarded:
-            _check_unused(file, change.node)
+        for parts in gone:
+            _check_unused(file, parts)
     yield from settled or guarded
 
 
-def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known]:
-    """What leaves the handler in the place of the ``try``, without what it says, and what is known by that."""
+def _chosen(choice: TorchChoice) -> list[Action]:
+    """What runs stands in the place of the whole, without the flags that only remember it."""
+    suites = [suite for suite in choice.suites if getattr(choice.node, suite)]
+    left = [item for suite in suites for item in getattr(choice.node, suite) if item not in choice.assignments]
+    if not left:
+        return [Remove(choice.node)]
+    inside = set(walk(choice.node))
+    return [Unwrap(choice.node, tuple(suites)), *(Remove(item) for item in choice.assignments if item in inside)]
+
+
+def _set_above(file: ApexFile, node: ast.stmt, assignments: Iterable[ast.stmt]) -> list[Change]:
+    """The edits for flags that have their first value above the statement which decides on them."""
+    inside = set(walk(node))
+    message = "no condition asks it any more"
+    return [Change(RULE, file.module, item, message, [Remove(item)]) for item in assignments if item not in inside]
+
+
+def _asked(file: ApexFile, chosen: set[ast.AST]) -> list[Change]:
+    """The edits for what asks whether Apex is installed: its ``amp`` is not, in any version that is."""
+    asked = {node: False for node in questions(file.module) if node not in chosen}
+    kept = [target for item in file.references.bindings if api.is_standalone(target := item.target)]
+    for node in asked:
+        if kept or not asks(file, node):
+            raise file.not_understood(node, "it asks for Apex by its name")
+    done: set[ast.AST] = set()
+    return [condition(file, RULE, node, {}, done, asked) for node in asked if node not in done]
+
+
+def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known, list[ast.stmt]]:
+    """What leaves the handler in the place of the ``try``, and what is known by that; and its flags."""
     node, scope = guard.node, file.references.scope_of(guard.node)
     known: Known = {(scope.owner(name), name): False for name in guard.names & guard.nothing}
     gone: set[ast.stmt] = {item for item in node.handlers[0].body if isinstance(item, (ast.Expr, ast.Pass))}
@@ -103,17 +144,15 @@ def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known]:
     for item in node.handlers[0].body:
         if isinstance(item, ast.Assign) and {getattr(part, "id", None) for part in item.targets} <= guard.nothing:
             gone.add(item)
-    inside = set(walk(node))
     kept = [item for item in node.handlers[0].body if item not in gone]
-    actions: list[Action] = [Unwrap(node, ("handler",)) if kept else Remove(node)]
+    if not kept:
+        return [Remove(node)], known, list(gone)
     in_handler = set(node.handlers[0].body)
-    actions += [Remove(item) for item in gone if item not in inside or (kept and item in in_handler)]
-    return actions, known
+    return [Unwrap(node, ("handler",)), *(Remove(item) for item in gone if item in in_handler)], known, list(gone)
 
 
-def _check_unused(file: ApexFile, node: ast.AST) -> None:
-    """What the guard gives a name, and nothing else, must not be read any more."""
-    inside = set(walk(node))
+def _check_unused(file: ApexFile, inside: set[ast.AST]) -> None:
+    """What goes gives a name, and nothing else does: it must not be read any more."""
     names = {name for item in inside for name in bound_by(item)} - {
         name for item in file.module.nodes if item not in inside for name in bound_by(item)
     }

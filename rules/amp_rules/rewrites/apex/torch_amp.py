@@ -50,7 +50,7 @@ RULE = Rule(
     optional=True,
     together=True,
     ways=("idiom", "beside torch", "compat", "present names"),
-    after=("AMP408", "AMP410"),
+    after=("AMP408", "AMP410", "AMP414"),
 )
 
 _OLD = {"torch.cuda.amp": "cuda", "torch.cpu.amp": "cpu"}
@@ -65,8 +65,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
     found = [(use.node, *split) for use in names.uses if (split := _split(use.target)) is not None]
     if any(not _is_called(file, node, name) for node, _, name in found):
         return
-    by_version = chosen_by_version(file.module.tree) if found else set()
-    if any(node in by_version for node, _, _ in found):
+    imports = [(statement, line) for statement in names.import_statements if (line := _import(statement)) is not None]
+    by_version = chosen_by_version(file.module.tree) if found or imports else set()
+    if any(node in by_version for node in (*(node for node, _, _ in found), *(node for node, _ in imports))):
         return
     message = "`torch.cuda.amp` is deprecated"
     for node, device, name in found:
@@ -78,11 +79,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
             path = node.id if isinstance(node, ast.Name) else _path(file, node)
             code = f'{path}(device_type="{device}")'
             yield Change(RULE, file.module, node, message, [Replace(node, substitute(code))])
-    for statement in names.import_statements:
-        line = _import(statement)
-        if line is not None:
-            actions: list[Action] = [Insert(statement, line), Remove(statement)]
-            yield Change(RULE, file.module, statement, message, actions)
+    for statement, line in imports:
+        actions: list[Action] = [Insert(statement, line), Remove(statement)]
+        yield Change(RULE, file.module, statement, message, actions)
 
 
 def _split(target: str) -> tuple[str, str] | None:

@@ -44,6 +44,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.steps import Site
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.line_width import keyword_within
 from amp_rules.torch.writers import RUN_LOGS, RUNS
@@ -127,17 +128,56 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
         rows = [
             (site.module, site.statement)
             for site, other in client.logs
-            if other == path and not _is_on_first(site, client, test, first_rank)
+            if other == path and not _is_on_first(own, site, client, test, first_rank)
         ]
         for module, first, last in adjacent(rows):
             yield Change(RULE, module, first, message, [Wrap(first, last, f"if {path} is not None:")])
 
 
-def _is_on_first(site: Site, client: Client, test: Test, first_rank: FirstRank) -> bool:
-    """Whether a condition around it asks already what the client is made by, of the same names."""
-    if site.module is not client.made.module or first_rank.at(site.module, site.node) != test:
+def _is_on_first(own: OwnDdp, site: Site, client: Client, test: Test, first_rank: FirstRank) -> bool:
+    """Whether a condition around it asks what the client is made by, of the same names or of what they are given."""
+    if any(_is_given(own, asked, test, site) for asked in conditions_at(site.module, site.statement)):
+        return True
+    if first_rank.at(site.module, site.node) != test:
         return False
-    return ast.unparse(ast.parse(test.text, mode="eval")) in conditions_at(site.module, site.statement)
+    asked = ast.parse(test.text, mode="eval")
+    if site.module is not client.made.module and not _are_same(own, asked, site, client.made):
+        return False
+    return ast.unparse(asked) in conditions_at(site.module, site.statement)
+
+
+def _is_given(own: OwnDdp, asked: str, test: Test, site: Site) -> bool:
+    """Whether ``rank == 0`` asks a parameter which each call gives what the test asks: ``args.rank``."""
+    mine, other = (ast.parse(text, mode="eval").body for text in (asked, test.text))
+    if not (isinstance(mine, ast.Compare) and isinstance(other, ast.Compare) and isinstance(mine.left, ast.Name)):
+        return False
+    info = own.program.function_of(site.body)
+    if info is None or mine.left.id not in info.parameters or mine.left.id in _written(own, site):
+        return False
+    given = [info.argument(caller.call, mine.left.id) for caller in own.program.flow.callers(info)]
+    mine.left = other.left
+    return (
+        bool(given)
+        and ast.unparse(mine) == ast.unparse(other)
+        and all(item is not None and ast.unparse(item) == ast.unparse(other.left) for item in given)
+    )
+
+
+def _written(own: OwnDdp, site: Site) -> set[str]:
+    return {
+        node.id
+        for node in own.program.nodes_of(site.body)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+
+
+def _are_same(own: OwnDdp, asked: ast.AST, site: Site, other: Site) -> bool:
+    """Whether the names of a test hold the same in two files: ``config``, which a function of the other is given."""
+    return all(
+        own.program.flow.values(name, site.scope) == own.program.flow.values(name, other.scope) != set()
+        for name in walk(asked)
+        if isinstance(name, ast.Name)
+    )
 
 
 def _on_first(test: Test) -> ExpressionEdit:

@@ -55,7 +55,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Wrap
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.file_access import KEEPERS
+from amp_rules.torch.file_access import KEEPERS, MOVES
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
@@ -87,7 +87,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     saves = _lifted(guards.statements)
     saves = [row for row in saves if not is_left(*row) and not own.told_by_rank(*row)]
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
-    for module, first, last in adjacent([row for row in saves if read.get(row) is None]):
+    moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
+    written = [row for row in saves if read.get(row) is None and not _is_moved(row, moved)]
+    for module, first, last in adjacent(written):
         test = first_rank.at(module, first)
         if test is None:
             own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
@@ -99,6 +101,27 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
     _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _moved_by(own: OwnDdp, module: Module, statement: ast.stmt) -> Iterator[tuple[Module, ast.stmt, str]]:
+    """What a statement that every process keeps takes away to another name: each needs a file of its own there."""
+    for node in walk(statement):
+        located = own.program.locate(node) if isinstance(node, ast.Call) and node.args else None
+        if located is not None and own.program.callee_names(node, located[1]) & MOVES:  # type: ignore[arg-type]
+            path = blocks.path_of(node.args[0])  # type: ignore[attr-defined]
+            if path is not None:
+                yield module, statement, path
+
+
+def _is_moved(row: tuple[Module, ast.stmt], moved: list[tuple[Module, ast.stmt, str]]) -> bool:
+    """Whether a statement writes, in the same suite, what each process takes away later."""
+    module, statement = row
+    return any(
+        module is where
+        and blocks.place(module, statement).suite == blocks.place(module, move).suite
+        and path in blocks.reads(statement)
+        for where, move, path in moved
+    )
 
 
 class _Read(NamedTuple):

@@ -47,6 +47,7 @@ from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
@@ -99,6 +100,12 @@ def {name}(meter):
     """Make what a meter keeps that of all processes."""
     meter.sum, meter.count = {sum}(meter.sum), {sum}(meter.count)'''
 
+# What each ends with where arrays of NumPy are among what it is given.
+_OF_ARRAYS = {
+    "else mean.item()": "else mean.cpu().numpy() if mean.ndim else mean.item()",
+    "else type(value)(total.item())": "else total.cpu().numpy() if total.ndim else type(value)(total.item())",
+}
+
 _NO_WORDS = "the head of this file does not import torch in every case, or it has another `all_reduce_...` already"
 
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER, "counts": _COUNTS}
@@ -121,6 +128,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         )
         own.leave(RULE, loop.module, loop.use.loader, text)
     is_gpu_known = _is_gpu_known(own)
+    of_arrays = {metric.site.module for metric in found if _is_array(own, metric)}
     for metric in found:
         module = metric.site.module
         if not is_gpu_known:
@@ -130,7 +138,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:
             if kind not in known:
-                known[kind] = _helper(own, module, kind)
+                known[kind] = _helper(own, module, kind, module in of_arrays)
         if any(known[kind] is None for kind in _NEEDS[metric.kind]):
             own.leave(RULE, module, metric.site.node, f"a number of one process; {_NO_WORDS}")
             continue
@@ -148,6 +156,19 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             yield Change(
                 RULE, module, where, "what reduces numbers", [Insert(where, "\n\n" + "\n\n\n".join(code), after=True)]
             )
+
+
+def _is_array(own: OwnDdp, metric: Metric) -> bool:
+    """Whether NumPy makes what a variable holds: ``total = np.zeros(3)``."""
+    return any(
+        blocks.path_of(target) == metric.path
+        and isinstance(value, ast.Call)
+        and any(name.startswith("numpy.") for name in own.program.callee_names(value, metric.site.scope))
+        for node in (own.program.nodes_of(metric.site.body) if metric.path is not None else ())
+        if isinstance(node, ast.Assign)
+        for item in node.targets
+        for target, value in blocks.unpacked(item, node.value)
+    )
 
 
 def _is_gpu_known(own: OwnDdp) -> bool:
@@ -189,7 +210,7 @@ def _head(statement: ast.stmt) -> ast.AST:
     return statement.target if isinstance(statement, ast.For) else statement
 
 
-def _helper(own: OwnDdp, module: Module, kind: Kind) -> str | None:
+def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | None:
     """The function that reduces; None where the file has no word for what it takes, or the name."""
     words = {
         "initialised": own.word(module, "torch.distributed.is_initialized"),
@@ -200,7 +221,10 @@ def _helper(own: OwnDdp, module: Module, kind: Kind) -> str | None:
     }
     if None in words.values() or names_of(module).is_taken(_NAMES[kind]) or _last_import(module) is None:
         return None
-    return _CODE[kind].format(name=_NAMES[kind], sum=_NAMES["sum"], **words)
+    code = _CODE[kind]
+    for plain, each in _OF_ARRAYS.items() if of_arrays else ():
+        code = code.replace(plain, each)
+    return code.format(name=_NAMES[kind], sum=_NAMES["sum"], **words)
 
 
 def _last_import(module: Module) -> ast.stmt | None:

@@ -37,7 +37,6 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.apex.wrapping import WRAPPER
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
@@ -69,8 +68,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     norms = BatchNorms(own.program)
     found: list[Change | None] = []
     said: set[str] = set()
-    apex = [site for site in own.program.calls_to(frozenset({WRAPPER})) if site.module in own.modules]
-    for site in [*own.wraps, *apex]:
+    for site in own.wraps:
         call = site.node
         assert isinstance(call, ast.Call)
         model = call.args[0] if call.args else keyword(call, "module")
