@@ -262,10 +262,13 @@ class FileReads:
 
 
 def _named(path: ast.expr) -> str | None:
-    """The text of a path that is a literal, a variable or an attribute."""
+    """The text of a path that is a literal, a variable or an attribute, or put together of these in one expression."""
     if isinstance(path, ast.Constant):
         return repr(path.value) if isinstance(path.value, str) else None
-    return blocks.path_of(path)
+    is_made = isinstance(path, (ast.JoinedStr, ast.BinOp)) or (
+        isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute) and path.func.attr in ("format", "join")
+    )
+    return ast.unparse(path) if is_made else blocks.path_of(path)
 
 
 def _is_one(site: Site, path: ast.expr, effect: FileEffect, other: ast.expr) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,10 +39,22 @@ class _Wanted:
         self.all |= flowing if self.left_loop else read
         self.carrying |= flowing
 
-    def leave_loop(self) -> None:
-        """Go on outside of the loop."""
+    def leave_loop(self, made: set[str]) -> None:
+        """Go on outside of the loop, without what each of its rounds makes anew."""
         self.left_loop = True
+        self.carrying -= made
         self.all = set(self.carrying)
+
+
+def _made_in_round(loop: ast.stmt, before: Sequence[ast.stmt]) -> set[str]:
+    """The variables that a round gives a value before it reads them: what they held outside of the loop is gone."""
+    made = {path for path in blocks.writes_target(loop) if "." not in path} if isinstance(loop, ast.For) else set()
+    read: set[str] = set()
+    for statement in before:
+        read |= blocks.reads(statement)
+        if isinstance(statement, ast.Assign):
+            made |= {path for path in blocks.writes(statement) - read if path.isidentifier()}
+    return made
 
 
 class Regions:
@@ -130,7 +142,7 @@ class Regions:
             if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted.all):
                 wanted.grow(blocks.reads(parent.iter), self._gradients.reads(parent.iter))
             if isinstance(parent, blocks.LOOPS):
-                wanted.leave_loop()
+                wanted.leave_loop(_made_in_round(parent, where.suite[: where.index]))
             statement = parent
         self._elsewhere(site, wanted)
 

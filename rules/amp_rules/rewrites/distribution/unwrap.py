@@ -53,6 +53,7 @@ def changes(context: Context) -> Iterator[Change]:
     was_parallel = bool(context.program.calls_to(DATA_PARALLEL))
     tables = context.processes.table_sharding
     whole = {site.node for site in tables.states} if tables is not None else set()
+    prepared = _prepared(context)
     for site in _unwraps(context.program):
         assert isinstance(site.node, ast.expr)
         attribute = site.module.parents[site.node]
@@ -64,10 +65,19 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         if not is_module and any(_is_above(site, home) for home in context.precision.homes):
             continue
+        values = context.program.roles.modules(site.node, site.scope)
+        if not is_module and prepared and values and prepared.isdisjoint(values):
+            continue  # a part of a model, which has no wrapper of its own
         verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
         message = f"`{site.module.text(site.node)}` is {verb} without its wrapper"
         written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
         yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def _prepared(context: Context) -> set[Value]:
+    """What the variables hold that are prepared; nothing where that is not known of all of them."""
+    cells = [context.program.flow.cells.get(home.key) for home in context.precision.homes]
+    return set().union(*(cell.values for cell in cells if cell is not None)) if all(cells) else set()
 
 
 def _is_above(site: Site, home: Home) -> bool:
