@@ -145,6 +145,7 @@ def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:
         own.reach(alone.module, node) in (Reach.ONE, Reach.EACH_NODE)
         for node in own.program.nodes_of(alone.body)
         if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        if not _is_of_comprehension(alone.module, node)
     )
 
 
