@@ -240,6 +240,8 @@ class RankPaths:
                 if _goes_back(called):
                     return True
             elif isinstance(called.node, Function) and called.node is not self.index.scope(call):
+                if any(True for _ in starts_of(self.index, called.node)):
+                    continue  # what starts processes with it calls it where there is one
                 if self.all_take_part(called.node, depth - 1):
                     return True
         return False

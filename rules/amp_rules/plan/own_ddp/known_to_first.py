@@ -14,7 +14,7 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.distributed import EXCHANGES
 
 _Found = tuple[Module, ast.AST, str]
@@ -145,6 +145,7 @@ def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:
         own.reach(alone.module, node) in (Reach.ONE, Reach.EACH_NODE)
         for node in own.program.nodes_of(alone.body)
         if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        if not _is_of_comprehension(alone.module, node)
     )
 
 
@@ -154,8 +155,21 @@ def _lacks(own: OwnDdp, alone: _Alone, names: frozenset[str], node: ast.AST) -> 
         return None
     if any(node in set(walk(other)) for other, _ in own.branches(alone.module, node)):
         return None
+    if _is_of_comprehension(alone.module, node):
+        return None
     test = alone.module.text(alone.branch.test)
     return f"`{node.id}` is assigned only under `{test}`: the other processes read it here without a value"
+
+
+def _is_of_comprehension(module: Module, node: ast.Name) -> bool:
+    """Whether a comprehension around a name gives it a variable of its own."""
+    return any(
+        isinstance(part, ast.Name) and part.id == node.id
+        for parent in module.ancestors(node)
+        if isinstance(parent, COMPREHENSIONS)
+        for item in parent.generators
+        for part in walk(item.target)
+    )
 
 
 def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | None:
