@@ -16,7 +16,7 @@ from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
-from amp_rules.plan.mixed_already import has_torch_amp
+from amp_rules.plan.mixed_already import trains_with_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
@@ -181,7 +181,7 @@ def _beside_torch(
     program: Program, selection: Selection, migrate_plain: MigratePlain, reasons: tuple[Refusal, ...]
 ) -> Report | None:
     """The report for a program that has torch's mixed precision too, which stays; None where it needs Apex."""
-    if not has_torch_amp(program):
+    if not trains_with_torch_amp(program):
         return None
     try:
         found = stages.beside_torch(program, selection)
