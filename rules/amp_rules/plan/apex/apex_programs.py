@@ -96,7 +96,8 @@ def migrate_apex(
 def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
     """The report for a program that keeps its own mixed precision, now under its present names."""
     drafts = {draft.original.path: draft for draft in stages.up_to_date(program, selection)}
-    if drafts and report.changes:
+    # Without the substitutes of an older torch, more is known of what steps.
+    if drafts and (report.changes or any(map(stages.has_substitutes, program.flow.modules))):
         return joined(drafts, migrate_plain(drafted(program, drafts), False))
     if drafts:
         return replace(report, changes=changes_of(drafts.values()), edits=edits_of(drafts.values()))
