@@ -127,8 +127,10 @@ def has_torch_amp(program: Program) -> bool:
 
 
 def trains_with_torch_amp(program: Program) -> bool:
-    """The same, or by an object of a library that goes backward: ``NativeScaler`` of timm."""
-    return has_torch_amp(program) or next(stepping_scalers(program), None) is not None
+    """The same, or by a library that goes backward: ``NativeScaler`` of timm, or a framework."""
+    if has_torch_amp(program) or next(stepping_scalers(program), None) is not None:
+        return True
+    return next(frameworks(program), None) is not None
 
 
 def beside_own_steps(program: Program) -> Iterator[Declined]:
