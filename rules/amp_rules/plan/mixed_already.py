@@ -126,6 +126,13 @@ def has_torch_amp(program: Program) -> bool:
     return bool(program.backwards) and first_use(program, TORCH_AMP, _mixes_nothing) is not None
 
 
+def trains_with_torch_amp(program: Program) -> bool:
+    """The same, or by a library that goes backward: ``NativeScaler`` of timm, or a framework."""
+    if has_torch_amp(program) or next(stepping_scalers(program), None) is not None:
+        return True
+    return next(frameworks(program), None) is not None
+
+
 def beside_own_steps(program: Program) -> Iterator[Declined]:
     """Why the precision is not "already" there: some steps have their own, others none."""
     if has_torch_amp(program):

@@ -16,7 +16,7 @@ from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
-from amp_rules.plan.mixed_already import has_torch_amp
+from amp_rules.plan.mixed_already import trains_with_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
@@ -96,7 +96,8 @@ def migrate_apex(
 def bring_up_to_date(program: Program, selection: Selection, report: Report, migrate_plain: MigratePlain) -> Report:
     """The report for a program that keeps its own mixed precision, now under its present names."""
     drafts = {draft.original.path: draft for draft in stages.up_to_date(program, selection)}
-    if drafts and report.changes:
+    # Without the substitutes of an older torch, more is known of what steps.
+    if drafts and (report.changes or any(map(stages.has_substitutes, program.flow.modules))):
         return joined(drafts, migrate_plain(drafted(program, drafts), False))
     if drafts:
         return replace(report, changes=changes_of(drafts.values()), edits=edits_of(drafts.values()))
@@ -181,7 +182,7 @@ def _beside_torch(
     program: Program, selection: Selection, migrate_plain: MigratePlain, reasons: tuple[Refusal, ...]
 ) -> Report | None:
     """The report for a program that has torch's mixed precision too, which stays; None where it needs Apex."""
-    if not has_torch_amp(program):
+    if not trains_with_torch_amp(program):
         return None
     try:
         found = stages.beside_torch(program, selection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 
 from amp_rules.plan.apex.file import ApexFile
@@ -11,7 +12,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute, without_argument
 from amp_rules.torch.mixed_precision import AUTOCASTS, SCALERS
@@ -41,7 +42,9 @@ def condition(
         if result:
             actions = [Unwrap(holder, ("body",))]
         else:
-            actions = [Unwrap(holder, ("orelse",))] if holder.orelse else [Remove(emptied(file, holder))]
+            kept = [item for item in holder.orelse if not _says_apex(item)]
+            actions = [Unwrap(holder, ("orelse",))] if kept else [Remove(emptied(file, holder))]
+            actions += [Remove(item) for item in holder.orelse if kept and item not in kept]
     elif isinstance(holder, ast.IfExp) and holder.test is top and isinstance(result, bool):
         actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
     elif isinstance(holder, ast.Assert) and result is True:
@@ -53,6 +56,19 @@ def condition(
     else:
         actions = [Replace(top, substitute(str(result)))]
     return Change(rule, file.module, holder, message, actions)
+
+
+def _says_apex(statement: ast.stmt) -> bool:
+    """Whether a statement only logs a fixed text about Apex: that it is not there, as is the case from now on."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or own_name(call.func) not in _LOGS or call.keywords:
+        return False
+    texts = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return bool(texts) and len(texts) == len(call.args) and any(_APEX.search(text) for text in texts)
+
+
+_LOGS = frozenset({"print", "info", "warning", "warn", "debug", "log"})
+_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 
 
 def _mixes(file: ApexFile, argument: ast.keyword) -> bool:

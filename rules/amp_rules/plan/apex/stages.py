@@ -15,7 +15,7 @@ from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import outdated, remarks, without
-from amp_rules.plan.apex.torch_choices import torch_choices
+from amp_rules.plan.apex.torch_choices import substitutes, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.left_out import why_left_out_as_written
@@ -64,6 +64,13 @@ def calls_amp(program: Program) -> bool:
         target.startswith(("apex.amp", "apex.fp16_utils")) or target.endswith("FP16_Optimizer")
         for target in targets
         if not api.is_standalone(target)
+    )
+
+
+def has_substitutes(module: Module) -> bool:
+    """Whether a file has classes of its own for an older torch, in the place of its mixed precision."""
+    return (
+        "except" in module.source.text and _mentions_old_names(module) and any(substitutes(ApexFile(module, Options())))
     )
 
 

@@ -11,7 +11,7 @@ from amp_rules.plan.apex.flag_conditions import simplified
 from amp_rules.plan.apex.guards import catches_imports, remembered
 from amp_rules.plan.apex.installed import questions
 from amp_rules.plan.apex.references import is_apex
-from amp_rules.source.resolver import imported
+from amp_rules.source.resolver import bound_name, imported
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.idioms import VERSION_OF_TORCH, VERSION_PARSERS
 from amp_rules.torch.mixed_precision import HAS_MIXED_PRECISION
@@ -81,6 +81,24 @@ def _tries_torch(node: ast.Try) -> bool:
     rest = [item for item in node.body if not isinstance(item, (ast.Import, ast.ImportFrom))]
     simple = all(isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant) for item in rest)
     return simple and bool(names) and all(name in HAS_MIXED_PRECISION and not is_apex(name) for name in names)
+
+
+def substitutes(file: ApexFile) -> Iterator[ast.Try]:
+    """Every ``try`` that takes mixed precision from torch, with classes and functions in its place for an older one."""
+    for node in file.module.nodes:
+        if not isinstance(node, ast.Try) or node.finalbody or node.orelse or len(node.handlers) != 1:
+            continue
+        taken: dict[str, str | None] = {}
+        for item in node.body:
+            if isinstance(item, (ast.Import, ast.ImportFrom)):
+                taken.update({bound_name(alias): imported(item, alias) for alias in item.names})
+            elif isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.targets[0], ast.Name):
+                taken[item.targets[0].id] = file.names.target(item.value)
+            else:
+                taken[""] = None
+        given = {getattr(item, "name", None) for item in node.handlers[0].body}
+        if taken and HAS_MIXED_PRECISION.issuperset(taken.values()) and given <= taken.keys():
+            yield node
 
 
 def version_tests(file: ApexFile) -> dict[ast.expr, bool]:

@@ -140,7 +140,8 @@ class Homes:
                 continue
             roots |= self.wholes(value)
         roots = self._without_parts(roots)
-        return sorted((value for value in roots if not self._gives_parts_to(value, roots)), key=made_at)
+        wholes = (value for value in roots if not self._gives_parts_to(value, roots))
+        return sorted((value for value in wholes if not self._is_taken_apart(value, roots - {value})), key=made_at)
 
     def _as_held(self, value: Value) -> set[Value]:
         """What the variables hold, for what a constructor sees of itself: a factory's result is told apart by its call.
@@ -180,6 +181,33 @@ class Homes:
             return False
         others = roots - {value}
         return all(any(self._holders.all_of(part) & others for part in found) for found in parts)
+
+    def _is_taken_apart(self, value: Value, others: set[Value]) -> bool:
+        """Whether a variable only gives parts of its model to another: ``Net(encoder=base.encoder)`` below ``base``."""
+        candidates = self._variables.of(value)
+        return bool(candidates) and all(self._gives_only_parts(item, others) for item in candidates)
+
+    def _gives_only_parts(self, item: HoldingVariable, others: set[Value]) -> bool:
+        parts: set[Value] = set()
+        for node, _, scope in self.program.nodes():
+            if not isinstance(node, ast.Name) or node.id != item.path or not isinstance(node.ctx, ast.Load):
+                continue
+            if self.flow.key(node, scope) != item.key:
+                continue
+            parents = scope.module.parents
+            part = parents[node]
+            if not isinstance(part, ast.Attribute):
+                return False
+            outer = parents[part]
+            if isinstance(outer, ast.Call) and outer.func is part:
+                if part.attr not in PLACING | {"eval", "train"}:
+                    return False
+            else:
+                found = self.flow.values(part, scope)
+                if not any(self._holders.all_of(other) & others for other in found):
+                    return False
+                parts |= found
+        return bool(parts)
 
     def _calls_giving(self, value: Value) -> list[ast.Call]:
         """The constructor's call, or the calls of the factory whose variable holds the model until it is returned."""

@@ -2,7 +2,8 @@
 
 ## What it does
 `torch.cuda.amp.autocast()` becomes `torch.amp.autocast("cuda")`, `GradScaler()` becomes `GradScaler("cuda")`, and
-`custom_fwd` and `custom_bwd` get their `device_type`. In scripts that have mixed precision of their own.
+`custom_fwd` and `custom_bwd` get their `device_type`. In scripts that have mixed precision of their own. A class of
+the script that stands in for `GradScaler` or `autocast` where an import of it fails goes.
 
 ## Why
 `torch.cuda.amp` is deprecated since PyTorch 2.4: every call warns.
@@ -36,10 +37,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.torch_choices import substitutes
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.version_tests import chosen_by_version
-from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import add_keyword, substitute
 
 RULE = Rule(
@@ -60,7 +62,15 @@ _AUTOCAST_PARAMETERS = ("enabled", "dtype", "cache_enabled")
 
 
 def changes(file: ApexFile) -> Iterator[Change]:
-    """Yield an edit for each import, and one for each call."""
+    """Yield an edit for each substitute of an older torch; where none is left, for each import and each call."""
+    old = list(substitutes(file))
+    for node in old:
+        yield Change(RULE, file.module, node, "any present torch has it", [Unwrap(node, ("body",))])
+    if not old:
+        yield from _by_present_names(file)
+
+
+def _by_present_names(file: ApexFile) -> Iterator[Change]:
     names = file.names
     found = [(use.node, *split) for use in names.uses if (split := _split(use.target)) is not None]
     if any(not _is_called(file, node, name) for node, _, name in found):
