@@ -16,7 +16,6 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.source.blocks import suites
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
-from amp_rules.source.version_tests import falls_back
 
 _Evaluate = Callable[..., Sequence[ast.stmt] | None]
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))
@@ -146,8 +145,7 @@ class Statements:
         return node.body
 
     def _try(self, node: ast.stmt, scope: Scope) -> Sequence[ast.stmt]:
-        given = [node.body, node.orelse, node.finalbody] if falls_back(node) else suites(node)  # type: ignore[attr-defined]
-        return [statement for suite in given for statement in suite]
+        return [statement for suite in suites(node) for statement in suite]
 
     def _match(self, node: ast.Match, scope: Scope) -> Sequence[ast.stmt]:
         self._expressions.evaluate(node.subject, scope)

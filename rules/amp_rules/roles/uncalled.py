@@ -13,7 +13,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import last_name, names_written, walk
-from amp_rules.source.version_tests import falls_back
 
 _BY_TEXT = frozenset(
     {"__dict__", "__import__", "Fire", "eval", "exec", "getmembers", "globals", "import_module", "locals", "vars"}
@@ -24,20 +23,10 @@ _BY_TEXT = frozenset(
 def without_idle_steps(program: Program) -> Program:
     """The program without functions of older versions: nothing calls them, and nothing gives what they step.
 
-    A script that imports such a function trains in full precision with it, as before. Scalers that a script defines for
-    a torch without mixed precision are among them.
+    A script that imports such a function trains in full precision with it, as before.
     """
     unknown = {site.body for site in program.unknown_steps}
     idle = unknown & uncalled(program) if unknown else set()
-    idle |= {
-        node
-        for module in program.flow.modules
-        for statement in module.tree.body
-        if isinstance(statement, ast.Try) and falls_back(statement)
-        for handler in statement.handlers
-        for node in walk(handler)
-        if isinstance(node, FunctionNode)
-    }
     return Program(program.project, program.flow, idle) if idle else program
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.source.resolver import imported_names
 from amp_rules.torch.idioms import ASKS_VERSION
-from amp_rules.torch.mixed_precision import APEX, TORCH_AMP
 
 
 def chosen_by_version(tree: ast.AST) -> set[ast.AST]:
@@ -29,24 +27,3 @@ def chosen_by_version(tree: ast.AST) -> set[ast.AST]:
             if names & known or ASKS_VERSION.search(ast.unparse(item.test)):
                 found.update(ast.walk(item))
     return found
-
-
-def falls_back(node: ast.stmt) -> bool:
-    """Whether a ``try`` imports torch's mixed precision alone, which each torch that can run the script has.
-
-    What its handlers define instead is never used: a scaler that does nothing, for PyTorch before 1.6. A handler that
-    imports Apex is left to what takes Apex out.
-    """
-    if not isinstance(node, ast.Try) or not all(isinstance(item, (ast.Import, ast.ImportFrom)) for item in node.body):
-        return False
-    names = [name for item in node.body for _, name in imported_names(item)]  # type: ignore[arg-type]
-    others = [name for item in node.handlers for part in ast.walk(item) for name in _imported(part)]
-    return _all_below(names, TORCH_AMP) and not any(_all_below([name], APEX) for name in others)
-
-
-def _imported(node: ast.AST) -> list[str]:
-    return [name for _, name in imported_names(node)] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-
-
-def _all_below(names: list[str], packages: tuple[str, ...]) -> bool:
-    return all(any(name == package or name.startswith(f"{package}.") for package in packages) for name in names)
