@@ -85,3 +85,67 @@ def test_a_helper_that_makes_no_trained_model_half_has_a_reason_of_its_own(tmp_p
     )
     report = migrate(entry, Options(apex="idiom"))
     assert any("no model was found that the script makes half and trains" in item.message for item in report.refusals)
+
+
+DERIVED = """
+import torch
+from apex import amp
+from filelock import FileLock
+from torch import nn
+from transformers import Trainer
+
+
+class LoggingTrainer(Trainer):
+    def train(self):
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        model, optimizer = amp.initialize(self.model, optimizer, opt_level="O1")
+        for inputs in self.get_train_dataloader():
+            print(self.training_step(model, inputs).item())
+            optimizer.step()
+
+
+with FileLock("lock"):
+    LoggingTrainer(model=nn.Linear(8, 2), train_dataset=torch.randn(64, 8)).train()
+"""
+
+
+def test_a_step_of_a_framework_is_named_by_its_class(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(DERIVED)
+    (reason,) = [item for item in migrate(entry, Options()).refusals if item.code == "AMP490"]
+    assert reason.span.start.line == 9 and "`transformers.Trainer`" in reason.message
+
+
+LEFT = """
+import torch
+from torch import nn
+from torch.amp import GradScaler, autocast
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import is_apex_available
+
+if is_apex_available():
+    from apex import amp
+
+options = {"apex": False}
+model = nn.Linear(8, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = GradScaler("cuda")
+for x, y in DataLoader(TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,))), batch_size=8, shuffle=True):
+    with autocast("cuda"):
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    if options["apex"]:
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+"""
+
+
+def test_an_import_that_is_still_read_stays(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(LEFT)
+    report = migrate(entry, Options())
+    assert "AMP414" not in {edit.code for edit in report.edits}
+    assert all("amp" in change.after for change in report.changes) and report.precision != "already"

@@ -30,6 +30,7 @@ class Insert:
     ``order`` sorts several insertions at one place; ``gap`` asks for a blank line between them and the statement below,
     and, where they stand for a statement that is taken out, between them and the one above too.
     ``late`` gives the lines in place of ``code``, when all expressions of the statement are replaced.
+    ``commented`` puts lines before a statement below the comment above it, which speaks of them too.
     """
 
     statement: ast.stmt
@@ -38,6 +39,7 @@ class Insert:
     order: int = 0
     gap: bool = False
     late: Callable[[], str] | None = None
+    commented: bool = False
 
 
 @dataclass(frozen=True)

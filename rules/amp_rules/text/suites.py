@@ -214,6 +214,8 @@ class Suites:
         lines = list(kept.leading_lines)
         blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
         above, rest = lines[:blank], lines[blank:]
+        if place is not None and any(item.commented and not item.after for item in self._inserts.get(place, ())):
+            above, rest = lines, []
         if self._wants_gap(place):
             is_definition = isinstance(kept, (cst.FunctionDef, cst.ClassDef))
             # Style of its own where there is one: the first statement of a file has no blank lines above it yet.

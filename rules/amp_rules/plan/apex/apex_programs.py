@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +23,10 @@ from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch import apex as api
+from amp_rules.torch.frameworks import OWN_FRAMEWORK
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
 MigratePlain = Callable[[Program, bool], Report]
@@ -296,6 +298,15 @@ def _decline_half(program: Program) -> None:
     ]
     if not optimizers or any("scale_loss" in module.source.text for module in program.flow.modules):
         return
+    for module, owner, name in _derived_from_libraries(program, optimizers):
+        raise declining.decline(
+            declining.APEX,
+            module,
+            owner.bases[0],
+            f"`{owner.name}` gives an optimizer to `amp.initialize`, and leaves the loss to `{name}`, whose library "
+            "imports Apex itself: with this file alone, only half of the program would be migrated away from Apex",
+            "keep only torch's branch, by hand, or run the script as it is by `python -m amp_runtime.apex`",
+        )
     for module, statement, name in left_unfollowed.unfound_imports(program):
         if name.split(".")[0] == "apex":
             continue
@@ -309,6 +320,17 @@ def _decline_half(program: Program) -> None:
             "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in a "
             "script of the project",
         )
+
+
+def _derived_from_libraries(program: Program, calls: list[ast.Call]) -> Iterator[tuple[Module, ast.ClassDef, str]]:
+    """The classes around some calls whose first base is a framework's: its step is not of the project."""
+    for module in program.flow.modules:
+        for call in calls:
+            for owner in module.ancestors(call) if call in module.parents else ():
+                if isinstance(owner, ast.ClassDef) and owner.bases:
+                    name = names_of(module).target(owner.bases[0])
+                    if name is not None and name.startswith(OWN_FRAMEWORK):
+                        yield module, owner, name
 
 
 def _one_process(program: Program) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 
 from amp_rules import rewrites
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
-from amp_rules.plan.apex.guards import guards, is_removed, stops
+from amp_rules.plan.apex.guards import bound_by, guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.references import References
@@ -135,7 +135,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
         try:
             for rewrite in rewrites.of_apex("beside torch"):
                 _finish(selection, draft, rewrite, HandedOn())
-            is_whole = not any(is_removed(name) for name in _imported(draft.module))
+            is_whole = not any(is_removed(name) for name in _imported(draft.module)) and not _lost(draft)
         except NotUnderstood:
             is_whole = False
         if is_whole:
@@ -147,6 +147,12 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
             return None
         found.append(draft)
     return [draft for draft in found if draft.changed]
+
+
+def _lost(draft: Draft) -> set[str]:
+    """Names of Apex that are still read and that nothing binds any more."""
+    names = {item.name for item in References(draft.original).bindings} & _read(draft.module)
+    return names - {name for node in draft.module.nodes for name in bound_by(node)}
 
 
 def _imported(module: Module) -> Iterator[str | None]:

@@ -128,8 +128,21 @@ def _asked(file: ApexFile, chosen: set[ast.AST]) -> list[Change]:
     for node in asked:
         if kept or not asks(file, node):
             raise file.not_understood(node, "it asks for Apex by its name")
+    imports = set(file.references.statements)
+    importing = {node: parts for node in asked if imports & (parts := _of_its_branch(file, node))}
+    if importing.keys() == asked.keys():
+        for parts in importing.values():
+            _check_unused(file, parts)
+    else:
+        asked = {node: told for node, told in asked.items() if node not in importing}
     done: set[ast.AST] = set()
     return [condition(file, RULE, node, {}, done, asked) for node in asked if node not in done]
+
+
+def _of_its_branch(file: ApexFile, node: ast.expr) -> set[ast.AST]:
+    """What stands in the branch that a question is right before."""
+    branch = next(item for item in file.module.ancestors(node) if isinstance(item, ast.stmt))
+    return {part for item in branch.body for part in walk(item)} if isinstance(branch, ast.If) else set()
 
 
 def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known, list[ast.stmt]]:

@@ -123,7 +123,7 @@ def _before(file: ApexFile, start: Start) -> Change:
     """The edit for one statement of several under a condition: what it prepares is prepared before the condition."""
     assert start.beside is not None
     actions: list[Action] = [
-        Insert(start.beside, "\n".join([_init(file, start, start.beside), *start.prepared])),
+        Insert(start.beside, "\n".join([_init(file, start, start.beside), *start.prepared]), commented=True),
         Remove(start.statement, keep_comments=True),
     ]
     return Change(RULE, file.module, start.statement, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
