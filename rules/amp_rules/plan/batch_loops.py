@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.plan.training_loops import added_to
+from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, walk
@@ -48,8 +48,3 @@ class BatchLoop(Site):
         in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
         is_called = not isinstance(self.body, ast.Module)
         return self.head | (before & self.counters if in_loop or is_called else set())
-
-
-def counts_up(node: ast.AST) -> bool:
-    """``step += 1``."""
-    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
-from amp_rules.plan.batch_loops import BatchLoop, counts_up
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
+from amp_rules.plan.training_loops import counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Program, Site
@@ -161,9 +162,10 @@ def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:
     for body in program.called_from(loop.inner):
         scope = program.flow.scopes[body]
         for node in program.nodes_of(body):
-            if isinstance(node, ast.AugAssign) and counts_up(node) and isinstance(node.target, ast.Attribute):
-                key = program.flow.key(blocks.reading(node.target), scope)
-                found |= {key} if key is not None else set()
+            if isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node):
+                for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
+                    key = program.flow.key(blocks.reading(target), scope) if isinstance(target, ast.Attribute) else None
+                    found |= {key} if key is not None else set()
     return found
 
 

@@ -96,7 +96,7 @@ class TrainingLoop(Site):
     def counters(self) -> set[str]:
         """Variables that count the rounds: those of its head, and what is counted up by one."""
         return blocks.writes_target(self.loop) | {
-            path for node in self.inner if _counts_up(node) for path in added_to(node)
+            path for node in self.inner if counts_up(node) for path in added_to(node)
         }
 
     @cached_property
@@ -110,11 +110,11 @@ class TrainingLoop(Site):
             around = [item for item in blocks.enclosing(self.module, node) if item in inside]
             return all(isinstance(item, ast.If) and not blocks.reads(item.test) & local for item in around)
 
-        return frozenset(path for node in self.inner if _counts_up(node) and is_steady(node) for path in added_to(node))
+        return frozenset(path for node in self.inner if counts_up(node) and is_steady(node) for path in added_to(node))
 
     def _numbers(self) -> set[str]:
         """What is counted up by one, and the number of the round that ``enumerate`` gives."""
-        found = {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+        found = {path for node in self.inner if counts_up(node) for path in added_to(node)}
         target = self.loop.target
         if isinstance(target, ast.Tuple) and any(
             isinstance(n, ast.Name) and n.id == "enumerate" for n in walk(self.loop.iter)
@@ -239,8 +239,17 @@ def variable(node: ast.AST) -> str | None:
     return ast.unparse(node) if isinstance(inner, ast.Name) else None
 
 
-def _counts_up(node: ast.AST) -> bool:
-    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
+def counts_up(node: ast.AST) -> bool:
+    """``step += 1``, or ``step = step + 1``."""
+    if isinstance(node, ast.AugAssign):
+        return _is_one(node.value)
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and any(_additions(node))):
+        return False
+    return _is_one(node.value.left) or _is_one(node.value.right)
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1
 
 
 def added_to(node: ast.AST) -> Iterator[str]:

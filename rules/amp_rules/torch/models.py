@@ -83,6 +83,9 @@ EMBEDDINGS = frozenset(
 )
 """Layers whose weight is a table, of which each pass takes some rows."""
 
+LENGTH_OF_ROWS = {name: 2 if name.endswith("Bag") else 3 for name in EMBEDDINGS}
+"""Where ``max_norm`` stands among what each is made of."""
+
 DRAWING_THEIR_WEIGHTS = frozenset(
     f"torch.nn.{name}"
     for name in (

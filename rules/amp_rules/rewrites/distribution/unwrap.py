@@ -1,9 +1,10 @@
 """Save the model itself, not its wrapper.
 
 ## What it does
-`model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, and
-`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`. A model that is exported or traced is unwrapped
-too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
+`model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, as
+does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
+`amp.unwrap(model)`. A model that is exported or traced is unwrapped too: `torch.onnx.export(model, ...)`,
+`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
 
 ## Why
 A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
@@ -35,12 +36,14 @@ from collections.abc import Iterator
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
+from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.models import CHAINS
 from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
 
 RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
@@ -93,6 +96,7 @@ def _is_above(site: Site, home: Home) -> bool:
 def _unwraps(program: Program) -> list[Site]:
     """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
     found: dict[ast.AST, Site] = {}
+    saved = {value.site for value in chains(program)[1]}
     for node, body, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             receiver = node.func.value
@@ -107,9 +111,13 @@ def _unwraps(program: Program) -> list[Site]:
                     if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
                         parent = scope.module.parents[part]
                         if isinstance(parent, (ast.Attribute, ast.Call)) and parent is not node:
-                            continue
+                            if not (isinstance(parent, ast.Call) and program.callee_names(parent, scope) & CHAINS):
+                                continue
                         if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
                             found[part] = Site(scope.module, scope, body, part)
+            for part in node.args if node in saved else ():
+                if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
+                    found[part] = Site(scope.module, scope, body, part)
             traced = _traced(program, node, scope)
             if traced is not None and not program.is_model_code(body):
                 found[traced] = Site(scope.module, scope, body, traced)
