@@ -112,7 +112,7 @@ def with_indentation(random: Random, text: str) -> str:
 
 def encoded(random: Random, text: str) -> bytes:
     """The text as bytes, with some kind of newlines, encoding and end."""
-    end = random.choice(["\n", "\n", "\n", "", "\n\n", "\n    \n"])
+    end = random.choice(["\n", "\n", "\n", "", "\n\n", "\n    \n", "\n\n \n        \n\n"])
     text = text.rstrip("\n") + (end if not text.rstrip("\n").endswith("\\") else "\n")
     kind = random.choice(["utf-8", "utf-8", "utf-8", "utf-8-sig", "cookie"])
     newline = random.choice(["\n", "\n", "\n", "\r\n", "\r\n", "mixed", "\r"])

@@ -83,9 +83,7 @@ def _rewritten(
 ) -> str:
     """Return ``text``, which is the module, abridged, or one cell of a notebook, with the actions applied."""
     number = cell.number if cell else None
-    # LibCST takes lone carriage returns at the very end for nothing.
-    end = text[len(text.rstrip("\r")) :]
-    text = text.removesuffix(end)
+    text, end = _blank_end(text)
     try:
         tree = (
             cst.parse_module(text, config or cst.PartialParserConfig()) if cell is None else _parsed_cell(module, text)
@@ -115,6 +113,15 @@ def _rewritten(
     if missed:
         raise RuntimeError(f"{module.path}: {len(missed)} edits found no place, the first at line {missed[0]}")
     return changed + end
+
+
+def _blank_end(text: str) -> tuple[str, str]:
+    """Split off the blank lines at the very end: LibCST does not keep all of them where some hold spaces."""
+    head = text.rstrip(" \t\r\n")
+    line, newline, _ = text[len(head) :].partition("\n")
+    # It takes lone carriage returns at the very end for nothing.
+    kept = head + (line + newline if newline else line.rstrip("\r"))
+    return kept, text[len(kept) :]
 
 
 def _first_difference(text: str, other: str) -> int:
