@@ -14,6 +14,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
+from amp_rules.torch.accumulation import LIKE_ANOTHER, MADE_OF_A_TYPE
 from amp_rules.torch.functions import PARAMETER_MAKERS
 
 _OF_LAYERS = frozenset({"weight", "bias"})
@@ -95,12 +96,16 @@ class WeightWrites:
         return in_place and (self._is_weight(call.func.value, scope) or self._is_parameter(call.func.value, scope))
 
     def _is_written(self, target: ast.expr, scope: Scope, *, in_place: bool) -> bool:
-        """Whether an assignment changes what a parameter holds: ``p.data = x``, ``p.data[0] = x``, ``p -= x``."""
+        """Whether an assignment changes what a parameter holds: ``p.data[0] = x``, ``p -= x``, ``p.grad = x``."""
         if in_place and isinstance(target, ast.Name) and self._records_gradients(target, scope):
             return False
         if isinstance(target, ast.Subscript) or in_place:
             return self._is_parameter(target, scope)
-        return isinstance(target, ast.Attribute) and target.attr == "data" and self._is_parameter(target, scope)
+        if not isinstance(target, ast.Attribute):
+            return False
+        if target.attr == "grad":  # what a step takes instead of what the backward passes gave
+            return self._is_parameter(target.value, scope)
+        return target.attr == "data" and self._is_parameter(target, scope)
 
     def _records_gradients(self, target: ast.Name, scope: Scope) -> bool:
         """Whether it is in a method of a model, with gradients: there torch refuses to change a parameter in place."""
@@ -132,6 +137,8 @@ class WeightWrites:
         while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
             node = node.value
         values = self._program.flow.values(node, scope)
+        if isinstance(node, ast.Name) and any(map(_is_made_anew, values)):
+            return False  # ``total = 0`` and ``total += p.sum()`` of parameters make a new value
         if any(value.kind == "parameters" and self._program.is_trained(value.ref) for value in values):
             return True
         if not isinstance(node, ast.Attribute):
@@ -179,3 +186,10 @@ class WeightWrites:
     def _classes(self) -> set[ClassInfo]:
         """Classes of models and of their parts: of ``self`` in their methods no more is known."""
         return {value.ref for value in self._parts if value.kind == "instance"}
+
+
+def _is_made_anew(value: Value) -> bool:
+    """Whether a value is a number, or a tensor that a function of torch makes."""
+    if value.kind == "constant":
+        return isinstance(value.ref, (int, float))
+    return value.kind == "object" and value.ref in MADE_OF_A_TYPE | LIKE_ANOTHER

@@ -171,7 +171,11 @@ class Variables:
 
     def turns(self, item: HoldingVariable) -> list[HoldingVariable]:
         """The assignments by model, where a variable gets another one after the first was trained."""
-        return [turn for branch in self._by_branch(item) for turn in self._turns_of(branch)]
+        found = [turn for branch in self._by_branch(item) for turn in self._turns_of(branch)]
+        if len(found) < 2:
+            return found
+        # A branch that is one turn among others may train several models itself, one after another.
+        return [one for turn in found for one in self.turns(turn)]
 
     def _by_branch(self, item: HoldingVariable) -> list[HoldingVariable]:
         """One for each branch of a condition, where the branches make their models and train them themselves."""
