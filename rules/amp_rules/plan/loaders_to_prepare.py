@@ -273,8 +273,10 @@ def _rebind(
 
 
 def _is_argument(module: Module, node: ast.AST) -> bool:
-    """Whether a function is given a loader, other than one that asks for its length."""
+    """Whether a function is given a loader, other than one that asks for its length; in a container, any may be."""
     parent = module.parents[node]
+    if isinstance(parent, (ast.Dict, ast.List, ast.Tuple, ast.Set)):
+        return True
     call = module.parents[parent] if isinstance(parent, ast.keyword) else parent
     return isinstance(call, ast.Call) and call.func is not node and blocks.path_of(call.func) != "len"
 

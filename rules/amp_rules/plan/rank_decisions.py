@@ -23,7 +23,7 @@ _WHY = {
     Kind.CLOCK: "is read from the clock of each process",
     Kind.ORDER: "follows the order of a set, which differs between processes",
     Kind.ENVIRONMENT: "comes from an environment that each process steps by itself",
-    Kind.PROCESS: "names one process or its machine",
+    Kind.PROCESS: "names one process, or says how its machine fares",
     Kind.FAILURE: "follows from what fails on some processes and not on the others",
 }
 _RECIPES = {

@@ -99,15 +99,18 @@ OF_A_TIME = frozenset({"numpy.datetime64"})
 
 PROCESS = frozenset(
     {
-        "os.getpid", "os.getppid", "os.urandom", "socket.gethostname", "platform.node", "os.uname", "uuid.uuid1",
-        "uuid.uuid4", "secrets.token_hex", "secrets.randbelow", "secrets.choice", "secrets.token_bytes",
+        "os.getpid", "os.getppid", "os.urandom", "uuid.uuid1", "uuid.uuid4", "secrets.token_hex",
+        "secrets.randbelow", "secrets.choice", "secrets.token_bytes",
         "tempfile.mkdtemp", "tempfile.mkstemp", "tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile",
         "tempfile.mktemp", "threading.get_ident", "psutil.virtual_memory", "psutil.cpu_percent",
         "torch.cuda.memory_allocated", "torch.cuda.max_memory_allocated", "torch.cuda.memory_reserved",
         "torch.cuda.mem_get_info", "torch.distributed.get_rank",
     }
 )  # fmt: skip
-"""What names one process or its machine, or says how it fares."""
+"""What names one process, or says how its machine fares.
+
+The name of a machine is the same for its processes; on several machines it chooses where each has the same data.
+"""
 
 ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", "minigrid.", "retro.", "pybullet_envs.")
 """Libraries of environments, which each process has its own of."""

@@ -117,8 +117,8 @@ class SyncBatchNorm(_BatchNorm):
             input,
             self.weight,
             self.bias,
-            self.running_mean,
-            self.running_var,
+            self.running_mean if self.track_running_stats else None,
+            self.running_var if self.track_running_stats else None,
             self.eps,
             momentum,
             group,
@@ -152,7 +152,8 @@ class SyncBatchNorm(_BatchNorm):
         return state
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, momentum: float) -> None:
-        if self.running_mean is None or self.running_var is None:
+        # As in torch, a script may set ``track_running_stats`` for a while.
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         with torch.no_grad():
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)

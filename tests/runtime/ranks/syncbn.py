@@ -93,6 +93,16 @@ def check_any_shape_equals_the_whole_batch(
     assert_like_the_whole_batch(layer, x, sizes, 2e-5)
 
 
+def check_statistics_may_be_left_as_they_are_for_a_while() -> None:
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(1))
+    layer = nn.BatchNorm1d(4)
+    layer.track_running_stats = False  # torch keeps the buffers, and no longer changes them
+    assert_like_the_whole_batch(layer, x, [4, 2, 3])
+    mine = synchronised(layer)
+    mine(part_of(x, [4, 2, 3], amp.rank()))
+    assert_close(list(mine.buffers()), list(nn.BatchNorm1d(4).buffers()), 0)
+
+
 def check_large_means_lose_no_digits() -> None:
     x = torch.randn(9, 4, 5, generator=torch.Generator().manual_seed(1)) + 3000 * torch.arange(1.0, 5).view(1, 4, 1)
     assert_like_the_whole_batch(nn.BatchNorm1d(4), x, [2, 6, 1], 2e-3)

@@ -23,11 +23,11 @@ def check_modes(program: Program, site: Site) -> None:
         if not program.forwards(node, site.scope) and not program.flow.callees(node):
             continue  # what is given its output: ``len(model(x))``
         models = program.called_models(node, site.scope)
-        if not _is_evaluating(program, site, models, frozenset()):
+        if not is_evaluating(program, site, models, frozenset()):
             raise Unclear(node, f"`eval()` is not called before `{site.module.text(node)}`")
 
 
-def _is_evaluating(program: Program, site: Site, models: set[Value], seen: frozenset[ast.AST]) -> bool:
+def is_evaluating(program: Program, site: Site, models: set[Value], seen: frozenset[ast.AST]) -> bool:
     """Whether a statement before, on every way to a place, puts the models into evaluation mode, and none after.
 
     Args:
@@ -47,7 +47,7 @@ def _is_evaluating(program: Program, site: Site, models: set[Value], seen: froze
     if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
         return False
     callers = [calling(caller) for caller in program.flow.callers(info)]
-    return bool(callers) and all(_is_evaluating(program, caller, models, seen | {site.body}) for caller in callers)
+    return bool(callers) and all(is_evaluating(program, caller, models, seen | {site.body}) for caller in callers)
 
 
 def _mode(program: Program, node: ast.AST, site: Site, models: set[Value]) -> bool | None:

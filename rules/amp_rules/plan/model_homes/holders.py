@@ -6,9 +6,10 @@ import ast
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.evaluation.modes import is_evaluating
 from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 
 
@@ -30,7 +31,18 @@ class Holders:
         above = self.all_of(value)
         found = {item for item in above if all(item in self.all_of(other) for other in self.all_of(item))}
         # What a factory made and another model keeps is a part, though the factory's own variable is none.
-        return {item for item in found if not any(self._hands_out(other, item) for other in above)}
+        found = {item for item in found if not any(self._hands_out(other, item) for other in above)}
+        return {item for item in found if not self._only_evaluates(item, value)}
+
+    def _only_evaluates(self, holder: Value, value: Value) -> bool:
+        """Whether a model is made around a trained one, or a copy of it, only to evaluate it.
+
+        The script calls the trained one itself where it trains, and never the other.
+        """
+        if value not in self._called or holder in self._called or holder in self.program.trained:
+            return False
+        located = self.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        return located is not None and not self.program.is_model_code(located[0])
 
     def all_of(self, value: Value) -> set[Value]:
         """What keeps ``value``, what keeps that, and so on; ``value`` itself among it where it comes round."""
@@ -92,3 +104,16 @@ class Holders:
     def _chains(self) -> set[Value]:
         """Chains that the program makes of its layers: ``nn.Sequential(...)``; but not those made only to be saved."""
         return chains(self.program)[0]
+
+    @cached_property
+    def _called(self) -> set[Value]:
+        """Models that the script itself calls with gradients, outside of evaluations."""
+        found: set[Value] = set()
+        for node, body, scope in self.program.nodes():
+            if not isinstance(node, ast.Call) or self.program.is_model_code(body):
+                continue
+            models = self.program.called_models(node, scope)
+            if models and not models <= found and not self.program.is_without_gradients(node):
+                if not is_evaluating(self.program, Site(scope.module, scope, body, node), models, frozenset()):
+                    found |= models
+        return found
