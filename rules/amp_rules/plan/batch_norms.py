@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
@@ -45,7 +45,7 @@ class BatchNorms:
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
         return (
-            batch_norm.names_batch_norm(texts)
+            batch_norm.names_batch_norm(_without_looks(texts))
             or any(map(self._are_named, self._program.called_from(texts)))
             or any(self.are_in(item) for base in info.mro() for item in self._made_in(base.facts.node))
         )
@@ -61,8 +61,21 @@ class BatchNorms:
     def _are_named(self, text: ast.AST) -> bool:
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = batch_norm.names_batch_norm(walk(text))
+            known = self._texts[text] = batch_norm.names_batch_norm(_without_looks(walk(text)))
         return known
+
+
+def _without_looks(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """Nodes but for the classes that something is looked for as: ``isinstance(m, nn.BatchNorm2d)`` makes none."""
+    found = list(nodes)
+    looked_for = {
+        part
+        for node in found
+        if isinstance(node, ast.Call) and blocks.path_of(node.func) in ("isinstance", "issubclass")
+        for item in node.args[1:]
+        for part in walk(item)
+    }
+    return [node for node in found if node not in looked_for]
 
 
 def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
