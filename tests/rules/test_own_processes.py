@@ -370,6 +370,14 @@ def test_an_evaluation_of_a_share_is_told_where_its_numbers_are_not_exchanged(tm
     assert [note.text.partition(":")[0] for note in report.notes] == ["AMP233"]
 
 
+def test_passes_that_are_only_timed_evaluate_nothing(tmp_path):
+    text = SPAWNED.replace("    if args.distributed:\n        errors.all_reduce()\n", "")
+    text = text.replace("        errors.update(nn.functional.mse_loss(model(x), y).item(), len(x))", "        model(x)")
+    text = text.replace("    return errors.sum / errors.count", "    return 0.0")
+    report, again = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert (again, report.notes) == (text, ())
+
+
 def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))

@@ -24,6 +24,7 @@ class BatchNorms:
         self._program = program
         self._classes: dict[ClassInfo, bool] = {}
         self._texts: dict[ast.AST, bool] = {}
+        self._chains: dict[ast.AST, bool] = {}
         # Models share their bases.
         self._made: dict[ast.ClassDef, list[Value]] = {}
 
@@ -36,11 +37,23 @@ class BatchNorms:
             return known
         name = value.name if isinstance(value.name, str) else ""
         if name.startswith("torch.nn.") and value.site is not None:
-            return self._are_named(value.site)
+            return self._are_named(value.site) or self._are_given(value.site)
         if name.startswith("torchvision.models."):
             last = name.rpartition(".")[2].lower()
             return last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith("timm.")
+
+    def _are_given(self, call: ast.AST) -> bool:
+        """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
+        known = self._chains.get(call)
+        if known is not None:
+            return known
+        self._chains[call] = False  # what is put into itself
+        located = self._program.locate(call) if isinstance(call, ast.Call) else None
+        if located is not None and isinstance(call, ast.Call):
+            parts = [value for item in call.args for value in self._program.roles.modules(item, located[1])]
+            self._chains[call] = any(map(self.are_in, parts))
+        return self._chains[call]
 
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
