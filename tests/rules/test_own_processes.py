@@ -370,6 +370,22 @@ def test_an_evaluation_of_a_share_is_told_where_its_numbers_are_not_exchanged(tm
     assert [note.text.partition(":")[0] for note in report.notes] == ["AMP233"]
 
 
+def test_numbers_that_the_processes_put_together_by_files_are_those_of_all(tmp_path):
+    text = SPAWNED.replace(
+        "    if args.distributed:\n        errors.all_reduce()\n",
+        "    torch.save(errors.sum, f'errors{args.rank}.pt')\n"
+        "    if args.distributed:\n        dist.barrier()\n"
+        "    return sum(torch.load(name) for name in names(args))\n",
+    )
+    text = text.replace(
+        "@torch.no_grad()\ndef validate",
+        "def names(args):\n    found = []\n    for rank in range(args.world_size):\n"
+        "        found.append(open(f'errors{rank}.pt', 'rb'))\n    return found\n\n\n@torch.no_grad()\ndef validate",
+    )
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert not any(note.text.startswith("AMP233") for note in report.notes)
+
+
 def test_passes_that_are_only_timed_evaluate_nothing(tmp_path):
     text = SPAWNED.replace("    if args.distributed:\n        errors.all_reduce()\n", "")
     text = text.replace("        errors.update(nn.functional.mse_loss(model(x), y).item(), len(x))", "        model(x)")
