@@ -370,6 +370,30 @@ def test_an_evaluation_of_a_share_is_told_where_its_numbers_are_not_exchanged(tm
     assert [note.text.partition(":")[0] for note in report.notes] == ["AMP233"]
 
 
+def test_numbers_that_the_processes_put_together_by_files_are_those_of_all(tmp_path):
+    text = SPAWNED.replace(
+        "    if args.distributed:\n        errors.all_reduce()\n",
+        "    torch.save(errors.sum, f'errors{args.rank}.pt')\n"
+        "    if args.distributed:\n        dist.barrier()\n"
+        "    return sum(torch.load(name) for name in names(args))\n",
+    )
+    text = text.replace(
+        "@torch.no_grad()\ndef validate",
+        "def names(args):\n    found = []\n    for rank in range(args.world_size):\n"
+        "        found.append(open(f'errors{rank}.pt', 'rb'))\n    return found\n\n\n@torch.no_grad()\ndef validate",
+    )
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert not any(note.text.startswith("AMP233") for note in report.notes)
+
+
+def test_passes_that_are_only_timed_evaluate_nothing(tmp_path):
+    text = SPAWNED.replace("    if args.distributed:\n        errors.all_reduce()\n", "")
+    text = text.replace("        errors.update(nn.functional.mse_loss(model(x), y).item(), len(x))", "        model(x)")
+    text = text.replace("    return errors.sum / errors.count", "    return 0.0")
+    report, again = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert (again, report.notes) == (text, ())
+
+
 def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import UNKNOWN_MEMBER, ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
@@ -24,6 +24,7 @@ class BatchNorms:
         self._program = program
         self._classes: dict[ClassInfo, bool] = {}
         self._texts: dict[ast.AST, bool] = {}
+        self._chains: dict[ast.AST, bool] = {}
         # Models share their bases.
         self._made: dict[ast.ClassDef, list[Value]] = {}
 
@@ -36,16 +37,28 @@ class BatchNorms:
             return known
         name = value.name if isinstance(value.name, str) else ""
         if name.startswith("torch.nn.") and value.site is not None:
-            return self._are_named(value.site)
+            return self._are_named(value.site) or self._are_given(value.site)
         if name.startswith("torchvision.models."):
             last = name.rpartition(".")[2].lower()
             return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
 
+    def _are_given(self, call: ast.AST) -> bool:
+        """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
+        known = self._chains.get(call)
+        if known is not None:
+            return known
+        self._chains[call] = False  # what is put into itself
+        located = self._program.locate(call) if isinstance(call, ast.Call) else None
+        if located is not None and isinstance(call, ast.Call):
+            parts = [value for item in call.args for value in self._program.roles.modules(item, located[1])]
+            self._chains[call] = any(map(self.are_in, parts))
+        return self._chains[call]
+
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
         return (
-            batch_norm.names_batch_norm(texts)
+            batch_norm.names_batch_norm(_without_looks(texts))
             or any(map(self._are_named, self._program.called_from(texts)))
             or any(self.are_in(item) for base in info.mro() for item in self._made_in(base.facts.node))
         )
@@ -61,13 +74,26 @@ class BatchNorms:
     def _are_named(self, text: ast.AST) -> bool:
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = batch_norm.names_batch_norm(walk(text))
+            known = self._texts[text] = batch_norm.names_batch_norm(_without_looks(walk(text)))
         return known
 
 
 def is_chosen(value: Value) -> bool:
     """Whether a network of a library is chosen by a name that is not known: ``getattr(torchvision.models, arch)``."""
     return isinstance(value.name, str) and value.name.endswith(UNKNOWN_MEMBER)
+
+
+def _without_looks(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """Nodes but for the classes that something is looked for as: ``isinstance(m, nn.BatchNorm2d)`` makes none."""
+    found = list(nodes)
+    looked_for = {
+        part
+        for node in found
+        if isinstance(node, ast.Call) and blocks.path_of(node.func) in ("isinstance", "issubclass")
+        for item in node.args[1:]
+        for part in walk(item)
+    }
+    return [node for node in found if node not in looked_for]
 
 
 def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:

@@ -22,18 +22,17 @@ def changes_store(program: Program, opened: ast.Call) -> bool:
     """
     if only_reads(opened):
         return False
-    return _flag(opened) in ("n", "w") or any(
-        _changes(program, node, scope, opened) for node, _, scope in program.nodes()
-    )
+    made = _Made(program, opened)
+    return _flag(opened) in ("n", "w") or any(_changes(made, node, scope) for node, _, scope in program.nodes())
 
 
-def _changes(program: Program, node: ast.AST, scope: Scope, opened: ast.Call) -> bool:
+def _changes(made: _Made, node: ast.AST, scope: Scope) -> bool:
     if isinstance(node, ast.Subscript):
         is_changed = isinstance(node.ctx, (ast.Store, ast.Del))
-        return is_changed and _is_of(program, node.value, scope, opened)
+        return is_changed and made.holds(node.value, scope)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
-    return _says_change(node, node.func.attr) and _is_of(program, node.func.value, scope, opened)
+    return _says_change(node, node.func.attr) and made.holds(node.func.value, scope)
 
 
 def _says_change(call: ast.Call, method: str) -> bool:
@@ -47,17 +46,29 @@ def _says_change(call: ast.Call, method: str) -> bool:
     return method in STORE_CHANGES
 
 
-def _is_of(program: Program, node: ast.expr, scope: Scope, opened: ast.Call, depth: int = _DEPTH) -> bool:
-    """Whether an expression is a store, or was made by a method of it."""
-    for value in program.flow.values(node, scope):
-        site = value.site
-        if site is opened:
+class _Made:
+    """Answers for the objects that are made of one store."""
+
+    def __init__(self, program: Program, opened: ast.Call) -> None:
+        self._program = program
+        self._opened = opened
+        # Variables that are made of each other lead to the same calls by many ways.
+        self._known: dict[tuple[ast.AST, int], bool] = {}
+
+    def holds(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> bool:
+        """Whether an expression is the store, or was made by a method of it."""
+        return any(self._is_made(value.site, depth) for value in self._program.flow.values(node, scope))
+
+    def _is_made(self, site: ast.AST | None, depth: int) -> bool:
+        if site is self._opened:
             return True
-        if depth and isinstance(site, ast.Call) and isinstance(site.func, ast.Attribute):
-            located = program.locate(site)
-            if located is not None and _is_of(program, site.func.value, located[1], opened, depth - 1):
-                return True
-    return False
+        if not (depth and isinstance(site, ast.Call) and isinstance(site.func, ast.Attribute)):
+            return False
+        key = site, depth
+        if key not in self._known:
+            located = self._program.locate(site)
+            self._known[key] = located is not None and self.holds(site.func.value, located[1], depth - 1)
+        return self._known[key]
 
 
 def only_reads(call: ast.Call) -> bool:

@@ -64,6 +64,9 @@ NAMED_OWN_PART = re.compile(
 )
 """What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``."""
 
+NAMED_OWN_HOLE = re.compile(r"(rank|gpu|worker|proc)[-_]?(\{|%[dis])", re.IGNORECASE)
+"""Texts that a number of the process is put into: ``"rank{}.log".format(number)``, ``"gpu_%d.txt"``."""
+
 NAMED_FILE_WRITER = re.compile(
     r"^(save|write|dump|export)_(json|pickle|pkl|yaml|yml|csv|txt|text|np[yz]|image|img|fig|figure|model|weights|state|"
     r"checkpoint|ckpt|video|audio|wav)s?$"

@@ -198,6 +198,9 @@ TELLS_OF_MODEL = frozenset(
 )  # fmt: skip
 """Attributes and methods of a module that run no forward pass: what only logs or saves a model uses these alone."""
 
+GIVE_NO_MODEL = ("argparse.", "json.", "logging.", "torch.nn.functional.", "torch.utils.data.")
+"""Packages whose functions give no model, though a function looked up by its name may seem to be one's factory."""
+
 NO_FORWARD = (
     TELLS_OF_MODEL
     | RETURNS_RECEIVER

@@ -12,7 +12,7 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, OF_THIS_PROCESS, OPENERS, REMOVERS, TEMPORARY
-from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_HOLE, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
 Kind = Literal["write", "remove", "folder", "log"]
@@ -207,7 +207,7 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
             if dotted in TEMPORARY | moments or last_name(item.func) in calls:
                 return True
         elif isinstance(item, ast.Constant):
-            if isinstance(item.value, str) and EXACT_RANK.search(item.value):
+            if isinstance(item.value, str) and (EXACT_RANK.search(item.value) or NAMED_OWN_HOLE.search(item.value)):
                 return True
         elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
             return True

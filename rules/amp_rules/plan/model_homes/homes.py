@@ -10,7 +10,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.placement import Placement
-from amp_rules.plan.model_homes.variables import NOTHING, PLACING, HoldingVariable, Variables, is_alias, only_unwraps
+from amp_rules.plan.model_homes.variables import NOTHING, PLACING, HoldingVariable, Variables, is_alias
 from amp_rules.plan.model_homes.wrapping import Wrapping, where_bound
 from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.trained_before import TrainedBefore
@@ -19,7 +19,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.models import GIVE_NO_MODEL, RETURNS_RECEIVER
 
 
 class Homes:
@@ -126,7 +126,7 @@ class Homes:
 
     def roots(self) -> list[Value]:
         """Trained models, each replaced by the model that holds it as a part."""
-        found = {value for value in self.program.trained if is_module(value) or value.kind in ("object", "attribute")}
+        found = {value for value in self.program.trained if is_module(value) or _may_be_model(value)}
         trained = set().union(*map(self._as_held, found))
         sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
         trained = {
@@ -335,7 +335,7 @@ class Homes:
         if len(candidates) > 1:
             candidates = [item for item in candidates if self._variables.is_read(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
-            candidates = [item for item in candidates if not only_unwraps(item)] or candidates
+            candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
@@ -369,6 +369,11 @@ class Homes:
             and self._variables.makes_anew(item, value)
         ]
         return [chosen, *others] if others and self._variables.makes_anew(chosen, value) else [chosen]
+
+
+def _may_be_model(value: Value) -> bool:
+    """Whether what a library gives may be a model, for all that is known of it."""
+    return value.kind == "attribute" or (value.kind == "object" and not str(value.ref).startswith(GIVE_NO_MODEL))
 
 
 def _is_made_within(part: Value, whole: Value) -> bool:

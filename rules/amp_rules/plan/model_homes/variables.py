@@ -12,6 +12,7 @@ from amp_rules.flow.values import Cell, Value
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
@@ -41,6 +42,8 @@ PLACING = frozenset(
 """Methods of a model that move it or set its weights."""
 
 NOTHING = Cell()
+
+_RUNS_NOTHING = TELLS_OF_MODEL | {"apply"}
 
 
 @dataclass
@@ -139,7 +142,10 @@ class Variables:
         }
 
     def only_tells(self, item: HoldingVariable) -> bool:
-        """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""
+        """Whether an attribute keeps a model that it is given, and nothing runs the model through it.
+
+        It logs or saves the model, or sets the momentum of its batch norm.
+        """
         owner, _, name = item.path.rpartition(".")
         given = {argument.arg for argument in arguments_of(item.body)} if is_function(item.body) else set()
         if not owner or not all(_assigned_name(statement) in given for statement in item.assignments):
@@ -147,10 +153,42 @@ class Variables:
         for node, _, scope in self.program.nodes():
             if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
                 parent = scope.module.parents[node]
-                told = isinstance(parent, ast.Attribute) and parent.attr in TELLS_OF_MODEL
-                if not told and self.flow.key(node, scope) in (item.key, None):
+                told = isinstance(parent, ast.Attribute) and parent.attr in _RUNS_NOTHING
+                if not told and self._may_be(node, scope, item):
                     return False
         return True
+
+    def _may_be(self, node: ast.Attribute, scope: Scope, item: HoldingVariable) -> bool:
+        """Whether an attribute of the name may be that of the object: ``config.model`` that nothing runs is none."""
+        key = self.flow.key(node, scope)
+        if key is not None:
+            return key == item.key
+        parent = scope.module.parents[node]
+        is_run = isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
+        return is_run or bool(self.program.roles.modules(node, scope))
+
+    def only_unwraps(self, item: HoldingVariable) -> bool:
+        """Whether a function takes the wrapper off the model that it is given.
+
+        ``model = model.module``, ``net = self.get_bare_model(net)``.
+        """
+        values = [getattr(statement, "value", None) for statement in item.assignments]
+        return all(
+            (blocks.path_of(value) or "").startswith(f"{item.path}.") or self._takes_off(value, item.path)
+            for value in values
+            if value is not None
+        )
+
+    def _takes_off(self, value: ast.expr, path: str) -> bool:
+        """Whether a call gives the model back that it is given, what is in its wrapper, or its weights alone."""
+        if not isinstance(value, ast.Call):
+            return False
+        if isinstance(value.func, ast.Attribute) and value.func.attr in TELLS_OF_MODEL - {"eval", "train"}:
+            return exact_path(value.func.value) == path
+        if [exact_path(item) for item in value.args] != [path] or value.keywords:
+            return False
+        infos = self.flow.callees(value)
+        return bool(infos) and all(map(_gives_what_is_wrapped, infos))
 
     def comes_too_late(self, item: HoldingVariable) -> bool:
         """Whether the training is over when the variable gets its model."""
@@ -274,10 +312,13 @@ class Variables:
         return chains[0][-1]
 
 
-def only_unwraps(item: HoldingVariable) -> bool:
-    """Whether a function takes the wrapper off the model that it is given: ``model = model.module``."""
-    values = [getattr(statement, "value", None) for statement in item.assignments]
-    return all((blocks.path_of(value) or "").startswith(f"{item.path}.") for value in values if value is not None)
+def _gives_what_is_wrapped(info: FunctionFacts) -> bool:
+    """``if isinstance(net, Wrapper): net = net.module`` and ``return net``."""
+    names = {item.arg for item in arguments_of(info.node)}
+    given = [node.value for node in walk(info.node) if isinstance(node, ast.Assign)]
+    return bool(info.returns) and all(
+        (blocks.path_of(value) or "").removesuffix(".module") in names for value in [*info.returns, *given]
+    )
 
 
 def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:

@@ -9,10 +9,14 @@ from functools import cached_property
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.source import blocks
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
+
+_COUNTS = frozenset({"get_world_size", "num_processes", "num_replicas", "world_size"})
+_READS = frozenset({"load", "open", "read_csv", "read_json", "read_pickle"})
 
 
 class Exchanges:
@@ -62,8 +66,19 @@ class Exchanges:
         return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)}
 
     @cached_property
+    def _read_together(self) -> set[ast.AST]:
+        """The calls that read what each process has written: ``for rank in range(size): open(f"{rank}.json")``."""
+        return {
+            call
+            for node, _, _ in self._own.program.nodes()
+            if isinstance(node, ast.For) and any(map(_counts_processes, walk(node.iter)))
+            for call in walk(node)
+            if isinstance(call, ast.Call) and last_name(call.func) in _READS
+        }
+
+    @cached_property
     def _reaches(self) -> Callable[[ast.AST], bool]:
-        calls = self._calls_of_torch
+        calls = self._calls_of_torch | self._read_together
         return self._own.program.closure(lambda node: node in calls)
 
     @cached_property
@@ -74,6 +89,10 @@ class Exchanges:
             for info in self._own.program.flow.functions.values()
             if info.receiver is not None and any(map(self._reaches, _calls(info.node)))
         }
+
+
+def _counts_processes(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower() in _COUNTS
 
 
 def _calls(body: ast.AST) -> list[ast.Call]:

@@ -17,6 +17,7 @@ from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
@@ -48,6 +49,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from written_ranks(own)
     yield from fixed_sizes(own)
     yield from one_gpu(own)
+    yield from local_ranks(own)
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)

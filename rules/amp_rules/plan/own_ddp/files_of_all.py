@@ -108,13 +108,26 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
     """Yield the first checkpoint that all read without a word on where to."""
     if not own.program.calls_to(frozenset({SET_DEVICE})) or _saves_from_cpu(own):
         return
-    found = [site for site in own.program.calls_to(WEIGHT_LOADERS) if _by_all(own, site) and _is_unplaced(site.node)]
+    loads = own.program.calls_to(WEIGHT_LOADERS)
+    found = [site for site in loads if _is_unplaced(site.node) and not _is_for_one(site, loads) and _by_all(own, site)]
     for site in found[:1]:
         text = (
             f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "
             'process; `map_location="cpu"` does not'
         )
         yield site.module, site.node, text + _more(found)
+
+
+def _is_for_one(site: Site, loads: list[Site]) -> bool:
+    """Whether the other branch of a test says where to, as one for ``args.gpu is None`` does: no GPU is its own."""
+    return any(
+        ast.dump(other.node.args[0]) == ast.dump(site.node.args[0])
+        and not _is_unplaced(other.node)
+        and blocks.exclude_each_other(site.module, site.statement, other.statement)
+        for other in loads
+        if other.body is site.body and isinstance(other.node, ast.Call) and other.node.args
+        if isinstance(site.node, ast.Call)
+    )
 
 
 def _saves_from_cpu(own: OwnDdp) -> bool:

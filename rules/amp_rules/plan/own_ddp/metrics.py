@@ -29,6 +29,8 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+
 Kind = Literal["sum", "mean", "meter", "counts"]
 
 
@@ -132,10 +134,23 @@ class Metrics:
         for loop in self.loops:
             if loop.use.node not in evaluated or self._exchanges.may_be_of_all(loop.body):
                 continue
+            if self._takes_time_alone(loop.loop):
+                continue
             info = self._own.program.function_of(loop.body)
             callers = self._own.program.flow.callers(info) if info is not None else []
             if bodies.isdisjoint({loop.body, *(calling(item).body for item in callers)}):
                 yield loop
+
+    def _takes_time_alone(self, loop: ast.AST) -> bool:
+        """Whether nothing keeps what the model gives, as where a loop tells how fast it is."""
+        runs_model = self._own.program.runs_model
+        run = [node for node in walk(loop) if isinstance(node, _SIMPLE) and runs_model(node)]
+        return bool(run) and all(
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and not any(map(runs_model, (*node.value.args, *node.value.keywords)))
+            for node in run
+        )
 
     def of_one_alone(self) -> Iterator[LoaderUse]:
         """Yield where one of several processes runs a model over all that such a loader gives it."""

@@ -122,7 +122,8 @@ class OwnDdp:
 
     def joins_below(self, module: Module, node: ast.AST) -> bool:
         """Whether the processes join only below a place: torch tells no rank there, and speaks of one process."""
-        return self._joins_below(module, node, frozenset())
+        # A function that joins where nobody has may be called once more: ``world_size, rank = init_distributed()``.
+        return self._joins_below(module, node, frozenset()) and not self.is_joined_at(module, node)
 
     def _joins_below(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         body = blocks.body_of(module, node)

@@ -26,6 +26,8 @@ def is_of_first(test: ast.expr, holds: bool) -> bool:
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
     if isinstance(test, ast.Compare):
         op, number = test.ops[0], literal(test.comparators[0])
+        if isinstance(op, (ast.Is, ast.IsNot)) and number is None:
+            return isinstance(op, ast.IsNot) is holds  # a writer that the first process alone has
         # ``rank <= 0``: -1 stands for one process.
         bounds = {(ast.LtE, 0): True, (ast.Lt, 1): True, (ast.Gt, 0): False, (ast.GtE, 1): False}
         if isinstance(number, int) and (type(op), number) in bounds:

@@ -51,10 +51,16 @@ class _Found:
 
 
 class RankValues:
-    """Questions about expressions."""
+    """Questions about expressions.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        joins_tell: whether what ``init_process_group`` is told for the rank is it, wherever it comes from.
+    """
+
+    def __init__(self, program: Program, *, joins_tell: bool = True) -> None:
         self._program = program
+        self._joins_tell = joins_tell
 
     def of(self, node: ast.expr, scope: Scope) -> Rank | None:
         """The rank that an expression is; None where it is something else, or may be."""
@@ -163,6 +169,8 @@ class RankValues:
     @cached_property
     def _given_as_rank(self) -> frozenset[str]:
         """What ``init_process_group`` is told for the rank."""
+        if not self._joins_tell:
+            return frozenset()
         given = (
             keyword(site.node, "rank") for site in self._program.calls_to(JOINS) if isinstance(site.node, ast.Call)
         )

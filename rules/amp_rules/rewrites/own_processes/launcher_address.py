@@ -42,9 +42,11 @@ from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import substitute
@@ -106,8 +108,20 @@ def _written(own: OwnDdp) -> Iterator[Site]:
         target = node.targets[0]
         if not (isinstance(target, ast.Subscript) and is_environment(own.program, target.value, scope)):
             continue
-        if literal(target.slice) in LAUNCHER_VARIABLES and not _reads_environment(own, node.value):
+        if literal(target.slice) in LAUNCHER_VARIABLES and not _comes_of_environment(own, node.value, scope):
             yield Site(scope.module, scope, body, node)
+
+
+def _comes_of_environment(own: OwnDdp, node: ast.expr, scope: Scope) -> bool:
+    """Whether a value is read from the environment, here or where its variables are assigned."""
+    if _reads_environment(own, node):
+        return True
+    return any(
+        _reads_environment(own, value)
+        for part in walk(node)
+        if isinstance(part, (ast.Name, ast.Attribute)) and blocks.path_of(part) is not None
+        for value in assigned(own.program, part, scope)
+    )
 
 
 def _assignment(site: Site) -> ast.Assign:

@@ -1,0 +1,60 @@
+"""Ranks on the machine that are given where the rank among all processes belongs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import RankValues
+from amp_rules.roles.steps import Site
+from amp_rules.source.index import keyword
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.distributed import RANK_OF_JOIN
+
+_Found = tuple[Module, ast.AST, str]
+
+_RANK_OF_SAMPLER = 2
+_OF_MACHINE = ("device_count", "gpu", "local")
+"""What the number of processes on one machine is called."""
+
+
+def local_ranks(own: OwnDdp) -> Iterator[_Found]:
+    """Yield joins and samplers of processes that a launcher starts, on several machines too, with such a rank."""
+    starts = Starts(own.program, own.joins)
+    if not starts.by_launcher or starts.by_script:
+        return
+    ranks = RankValues(own.program, joins_tell=False)
+    for site in own.joins:
+        given = _given(site, "rank", RANK_OF_JOIN)
+        if given is not None and site.module in own.modules and _is_local(ranks, given, site):
+            text = "is the rank on the machine: on several machines two processes join under one rank"
+            yield site.module, site.node, f"`{site.module.text(given)}` {text}; it is the launcher's without `rank`"
+    for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
+        given, size = _given(site, "rank", _RANK_OF_SAMPLER), _given(site, "num_replicas", _RANK_OF_SAMPLER - 1)
+        if site.module not in own.modules or given is None or (size is not None and _is_of_machine(own, size, site)):
+            continue
+        if _is_local(ranks, given, site):
+            text = "is the rank on the machine: on several machines two processes get one share of the data"
+            yield site.module, site.node, f"`{site.module.text(given)}` {text}; without `rank` it is that among all"
+
+
+def _given(site: Site, name: str, place: int) -> ast.expr | None:
+    call = site.node
+    assert isinstance(call, ast.Call)
+    return call.args[place] if len(call.args) > place else keyword(call, name)
+
+
+def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:
+    rank = ranks.of(given, site.scope)
+    return rank is not None and rank.is_local
+
+
+def _is_of_machine(own: OwnDdp, size: ast.expr, site: Site) -> bool:
+    """Whether the data are shared out on each machine anew: ``num_replicas=torch.cuda.device_count()``."""
+    names = [last_name(node).lower() for node in walk(size) if isinstance(node, (ast.Name, ast.Attribute))]
+    names += [str(value.ref) for value in own.program.flow.values(size, site.scope)]
+    return any(word in name for name in names for word in _OF_MACHINE)
