@@ -46,6 +46,21 @@ class Flag:
         return f"{self.name} {'==' if self.holds else '!='} {value}"
 
 
+def evaluates(flag: Flag, condition: ast.If) -> list[ast.stmt]:
+    """The side of a condition on a flag that runs only where it does not train: ``if phase == "valid"``."""
+    asked = flag_in(condition.test, holds=True)
+    if asked is None or asked.name != flag.name or (asked.value is NOTHING) is not (flag.value is NOTHING):
+        return []
+    for suite, holds in ((condition.body, asked.holds), (condition.orelse, not asked.holds)):
+        if asked.value is NOTHING:
+            trains = holds is flag.holds
+        else:
+            trains = flag.decide(asked.value) if holds else not (flag.holds and asked.value == flag.value)
+        if not trains:
+            return suite
+    return []
+
+
 def flag_of(program: Program, site: Backward) -> tuple[ast.If, Flag | None] | None:
     """The condition between a backward pass and the loop around it, and what it asks; None where there is none."""
     around = [*blocks.enclosing(site.module, site.node)]
