@@ -23,6 +23,9 @@ def is_container(value: Value) -> bool:
     return value.kind in ("instance", "class") and bool(CONTAINERS & value.ref.external_bases())
 
 
+_OPTIMIZERS = "torch.optim"
+
+
 class Containers:
     """Questions about elements."""
 
@@ -86,7 +89,10 @@ class Containers:
         for attribute in sorted(self._reached.scopes[tree].bound):
             held = self._store.read((tree, attribute))
             found |= {value for value in held if value.kind in ("class", "function", "module")}
-        return found
+        stars = self._store.read((tree, Mark.STAR))
+        # Beside classes of the project, a library's names are rarely meant; optimizers are.
+        meant = [str(star.ref) for star in stars if not found or str(star.ref) == _OPTIMIZERS]
+        return found | {Value("external", f"{library}.{UNKNOWN_MEMBER}") for library in meant}
 
     def made(self, form: Form, node: ast.AST, elements: Iterable[Value]) -> Value:
         """A new container of elements whose keys are not known."""

@@ -112,6 +112,8 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
         return False
     if _is_of_own_pairs(node):
         return True
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("addmm", "addmm_"):
+        return _is_product(node.args[-2:])  # ``distances.addmm_(1, -2, x, y.t())``
     names = program.callee_names(node, scope)
     if names & PRODUCTS:
         return _is_product(node.args)

@@ -91,11 +91,13 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
 
 def _made(program: Program, use: LoaderUse) -> Site:
     """Where a loader is made; where it is iterated, if that is not known."""
-    for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
-        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
-        if located is not None and value.site is not None:
-            body, scope = located
-            return Site(scope.module, scope, body, value.site)
+    found = [
+        Site(located[1].module, located[1], located[0], value.site)
+        for value in use.values
+        if isinstance(value.site, ast.Call) and (located := program.locate(value.site)) is not None
+    ]
+    if found:
+        return min(found, key=lambda site: (site.line, str(site.module.path)))
     return Site(use.module, use.scope, use.body, use.loader)
 
 

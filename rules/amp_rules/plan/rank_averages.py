@@ -87,6 +87,43 @@ def averages(processes: Distribution) -> Iterator[Told]:
                     "add up the batches of one process: their averages cover only rank 0's share of the data",
                 )
     yield from _running_means(processes)
+    yield from _between_reports(processes)
+
+
+def _between_reports(processes: Distribution) -> Iterator[Told]:
+    """Yield sums that a loop shows and begins anew every so many rounds: ``if step % 100 == 0: ...; total = 0.0``."""
+    for loop in processes.loops:
+        begun = {path for item in _begun_at_times(loop) for path in blocks.writes(item)} - loop.counters
+        told: set[str] = set()
+        for node in of_the_share(processes, loop):
+            for path in added_to(node):
+                if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
+                    continue
+                if _is_of_all(processes, node, loop) or not any(
+                    isinstance(item, ast.expr) and variable(item) == path and is_shown(loop, item)
+                    for item in loop.inner
+                ):
+                    continue
+                told.add(path)
+                yield Told(
+                    Site(loop.module, loop.scope, loop.body, node),
+                    path,
+                    "adds up the batches of one process: its average covers only rank 0's share of the data",
+                    "add up the batches of one process: their averages cover only rank 0's share of the data",
+                )
+
+
+def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
+    """Yield the statements under a condition in a loop that give variables nothing: ``total = 0.0``, ``costs = []``."""
+    for item in loop.inner:
+        if not isinstance(item, ast.If):
+            continue
+        for node in blocks.walk_own(item):
+            if isinstance(node, ast.Assign) and (
+                (isinstance(node.value, ast.Constant) and node.value.value == 0)
+                or (isinstance(node.value, ast.List) and not node.value.elts)
+            ):
+                yield node
 
 
 def _begun_again(place: Counted, path: str) -> int | None:
@@ -152,7 +189,10 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         for node, path, of in given:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
-            is_told = _is_number(node.args[0]) or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
+            parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
+            is_told = any(map(_is_number, parts)) or (
+                (of or is_loss) and _comes_of_batch(processes, node.args[0], loop)
+            )
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):

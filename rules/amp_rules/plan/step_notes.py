@@ -31,6 +31,7 @@ _MAX_VARIABLES = 4
 _LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
+_EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -74,7 +75,7 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
     if any(
         isinstance(node, ast.If)
         and (blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, loop.scope, inside))
-        and any(isinstance(part, _LEAVING) for item in node.body for part in blocks.walk_own(item))
+        and any(_leaves(program, part, loop.scope) for item in node.body for part in blocks.walk_own(item))
         for node in loop.inner
     ):
         return True
@@ -88,6 +89,13 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
         ):
             return True
     return False
+
+
+def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
+    """Whether a statement ends the loop, or a call the program."""
+    return isinstance(node, _LEAVING) or (
+        isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & _EXITS)
+    )
 
 
 def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0) -> bool:

@@ -145,6 +145,9 @@ class Sets:
         values = self.program.flow.elements(self.program.flow.values(node, site.scope))
         if values and all(map(_is_number_or_module, values)):
             return True
+        if isinstance(node, ast.BinOp):
+            sides = [node.left] if isinstance(node.op, (ast.Sub, ast.BitAnd)) else [node.left, node.right]
+            return all(self._of_numbers(side, site) for side in sides)
         made = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
         if isinstance(made, ast.Call):
             if "builtins.range" in self.program.callee_names(made, site.scope):
