@@ -33,6 +33,9 @@ from amp_runtime._data.streams import same_seed as same_seed
 from amp_runtime._data.streams import seed_alike as seed_alike
 from amp_runtime._data.streams import seed_by_rank as seed_by_rank
 from amp_runtime._data.streams import seed_of_rank as seed_of_rank
+from amp_runtime._distributed.batchnorm import SyncBatchNorm as SyncBatchNorm
+from amp_runtime._distributed.batchnorm import convert_sync_batchnorm as convert_sync_batchnorm
+from amp_runtime._distributed.batchnorm import create_syncbn_process_group as create_syncbn_process_group
 from amp_runtime._distributed.ddp import DistributedModel as DistributedModel
 from amp_runtime._distributed.ddp import no_sync as no_sync
 from amp_runtime._distributed.embeddings import shard_embedding as shard_embedding
@@ -52,9 +55,6 @@ from amp_runtime._distributed.module_prefix import keep_module_prefix as keep_mo
 from amp_runtime._distributed.on_main import on_main as on_main
 from amp_runtime._distributed.reducer import Reducer as Reducer
 from amp_runtime._distributed.shadow import shadowing as shadowing
-from amp_runtime._distributed.syncbn import SyncBatchNorm as SyncBatchNorm
-from amp_runtime._distributed.syncbn import convert_sync_batchnorm as convert_sync_batchnorm
-from amp_runtime._distributed.syncbn import create_syncbn_process_group as create_syncbn_process_group
 from amp_runtime._ema import EMA as EMA
 from amp_runtime._init import init as init
 from amp_runtime._init import opt_level as opt_level

@@ -12,13 +12,13 @@ from amp_runtime._core.context import SHARDED, context
 from amp_runtime._core.hooks import Hook
 from amp_runtime._core.models import prepared, remember
 from amp_runtime._distributed import averaging, buffers, sharding
+from amp_runtime._distributed.batchnorm import synchronise_batch_norm
 from amp_runtime._distributed.copying import copy_from_main_process
 from amp_runtime._distributed.ddp import DistributedModel, distribute
 from amp_runtime._distributed.engine import averaged_slots
 from amp_runtime._distributed.module_prefix import only_names
 from amp_runtime._distributed.operations import try_operations
 from amp_runtime._distributed.options import checked_exchange
-from amp_runtime._distributed.syncbn import synchronise_batch_norm
 from amp_runtime._precision import half_models
 from amp_runtime._precision.cached_casts import watch_passes
 from amp_runtime._precision.levels import watch_outputs

@@ -13,6 +13,8 @@ CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
 # Of these the distribution has words in torch.
 WRITTEN = ("AMP202", "AMP204", "AMP205", "AMP206", "AMP210", "AMP220")
 
+READ_AGAIN = '    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
+
 LACKING = """\
 import torch
 import torch.distributed as dist
@@ -178,7 +180,7 @@ def test_a_file_of_each_process_is_written_by_each(tmp_path):
 
 
 def test_a_file_that_is_read_again_is_left_with_a_note(tmp_path):
-    read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
+    read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read)
     assert codes(report) == FOUND - {"AMP234"}
     (note,) = [note for note in report.notes if note.text.startswith("AMP234")]
@@ -369,7 +371,7 @@ def test_an_evaluation_of_a_share_is_told_where_its_numbers_are_not_exchanged(tm
 
 
 def test_what_is_left_is_not_said_to_be_complete(tmp_path):
-    read = LACKING.replace('"model.pt")\n', '"model.pt")\n    model.module.load_state_dict(torch.load("model.pt"))\n')
+    read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))
     assert (report.distribution, [note.code for note in report.notes]) == ("already", ["AMP288"])
     assert report.refusals[0].recipe.startswith("notes AMP288 name what was found missing;")

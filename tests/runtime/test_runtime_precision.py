@@ -112,7 +112,7 @@ def test_a_prepared_model_can_be_copied_and_pickled_and_prepared_again(level: An
 @pytest.mark.heavy
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_a_pickled_model_loads_without_this_package(level: Any, launcher: Launcher, tmp_path: Path) -> None:
-    from amp_runtime._distributed.syncbn import synchronise_batch_norm
+    from amp_runtime._distributed.batchnorm import synchronise_batch_norm
 
     amp.init(level, dtype="bf16")
     model = amp.prepare_model(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
@@ -387,7 +387,7 @@ def test_a_module_prefix_of_the_models_own_is_kept() -> None:
 
 
 def test_synchronised_batch_norm_alone_is_batch_norm() -> None:
-    from amp_runtime._distributed.syncbn import synchronise_batch_norm
+    from amp_runtime._distributed.batchnorm import synchronise_batch_norm
 
     amp.init("O1", dtype="bf16")
     plain = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3, affine=False, track_running_stats=False))

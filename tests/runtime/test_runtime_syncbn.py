@@ -10,6 +10,7 @@ import amp_runtime as amp
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 KINDS: dict[int, Any] = {0: nn.BatchNorm1d, 1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 OPTIONS: list[dict[str, Any]] = [
@@ -91,3 +92,40 @@ def test_conversions_of_torch_and_ours_keep_what_it_has_learnt() -> None:
     assert all(one is other for one, other in zip(values, [*again.parameters(), *again.buffers()], strict=True))
     x = torch.randn(5, 4)
     assert torch.equal(again.eval()(x), layer.eval()(x))
+
+
+class SynchronizedBatchNorm2d(_BatchNorm):
+    """As scripts have it, for the replicas of ``DataParallel``."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features)
+        self._sync_master = object()
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.momentum, self.eps
+        )
+
+
+def test_batch_norm_for_the_replicas_of_data_parallel_is_synchronised() -> None:
+    layer, x = SynchronizedBatchNorm2d(4), torch.randn(3, 4, 2, 2)
+    expected = copy.deepcopy(layer)(x)
+    converted = amp.convert_sync_batchnorm(layer)
+    assert converted is layer and isinstance(layer, amp.SyncBatchNorm) and isinstance(layer, nn.BatchNorm2d)
+    assert torch.equal(layer(x), expected)
+
+
+def test_batch_norm_of_an_unknown_class_is_left_with_a_warning() -> None:
+    class Own(_BatchNorm):
+        pass
+
+    layer = Own(4)
+    with pytest.warns(UserWarning, match="batch norm of class Own is not synchronised"):
+        amp.convert_sync_batchnorm(layer)
+    assert type(layer) is Own
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_scripts_that_go_by_the_text_of_the_class_still_find_it(kind: Any) -> None:
+    converted = amp.convert_sync_batchnorm(kind(4))
+    assert "batchnorm" in str(type(converted)) and "BatchNorm" in type(converted).__name__

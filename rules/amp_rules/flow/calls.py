@@ -173,7 +173,8 @@ class CallEvaluator:
         if target.kind == "function":
             return self._apply_function(target, given)
         if target.kind == "class":
-            return {self._apply_class(target.ref, given)}
+            instance = self._apply_class(target.ref, given)
+            return (given.first or given.keywords.get("module", set())) if target.ref.spreads_as else {instance}
         if target.kind == "instance":
             return self._apply_instance(target, given)
         if target.kind == "partial":

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.wrappers import DATA_PARALLEL, STEPS_OF_DATA_PARALLEL
 
 Kind = Literal[
     "external",  # a name of a library: ref is its qualified name
@@ -193,6 +194,20 @@ class ClassInfo:
         if self._external is None:
             self._external = frozenset(base.ref for info in family for base in info.bases if base.kind == "external")
         return self._external
+
+    @property
+    def spreads_as(self) -> frozenset[str]:
+        """``DataParallel``, for a class that only spreads batches in another way: vendored synchronised batch norm's.
+
+        Its constructor takes the model first, and gives it on.
+        """
+        spreading = self.external_bases() & DATA_PARALLEL
+        if not spreading:
+            return frozenset()
+        own = {name for info in self.mro() for name in info.facts.methods}
+        made = self.find_method("__init__")
+        takes_model = made is None or made.parameters[1:2] in (("module",), ("model",))
+        return spreading if takes_model and own <= STEPS_OF_DATA_PARALLEL | {"__init__"} else frozenset()
 
     def find_method(self, name: str) -> FunctionFacts | None:
         """The method that attribute access would find."""

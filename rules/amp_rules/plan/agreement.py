@@ -23,7 +23,7 @@ from amp_rules.source.modules import Module
 _MAX_ROUNDS = 10
 """Rounds of remedies. One that mends a number may show the next place that it flows into; programs take one to four."""
 
-_MAX_TRIED = 6
+_MAX_TRIED = 12
 """Reductions that are each left out once to see whether they are needed; each costs a run over the program."""
 
 
@@ -88,6 +88,11 @@ class Agreement:
                 ranks = Ranks(self._program, self._with(tuple(made), alike))
                 continue
             remedies = Remedies(self._program, ranks, self._definitions)
+            times = [item for item in remedies.of_times(sinks) if not any(item.is_same(other) for other in made)]
+            if times:
+                made.update(dict.fromkeys(times))
+                ranks = Ranks(self._program, self._with(tuple(made), alike))
+                continue
             # What is read from a file of one path is the same on all ranks.
             sinks = [sink for sink in sinks if sink.need is Need.PATH] or sinks
             known = len(made)

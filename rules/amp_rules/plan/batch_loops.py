@@ -6,9 +6,10 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.plan.training_loops import added_to
+from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
+from amp_rules.source.syntax import called_name, walk
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,20 @@ class BatchLoop(Site):
 
     @cached_property
     def head(self) -> set[str]:
-        """What its head counts."""
-        return set() if isinstance(self.loop, ast.While) else blocks.writes_target(self.loop)
+        """What its head counts: the number that ``enumerate`` gives, the rounds of a ``range``; no part of a batch."""
+        if isinstance(self.loop, ast.While):
+            return set()
+        calls = [called_name(node) for node in walk(self.loop.iter) if isinstance(node, ast.Call)]
+        if "enumerate" not in calls:
+            return blocks.writes_target(self.loop) if "range" in calls else set()
+        first = self.loop.target.elts[0] if isinstance(self.loop.target, ast.Tuple) else None
+        path = blocks.path_of(first) if first is not None else None
+        return blocks.writes_target(self.loop) if path is None else {path}
 
     @cached_property
     def counters(self) -> set[str]:
         """Variables that count its rounds."""
-        return self.head | {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+        return self.head | {path for node in self.inner if counts_up(node) for path in added_to(node)}
 
     @cached_property
     def of_epoch(self) -> set[str]:
@@ -40,7 +48,3 @@ class BatchLoop(Site):
         in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
         is_called = not isinstance(self.body, ast.Module)
         return self.head | (before & self.counters if in_loop or is_called else set())
-
-
-def _counts_up(node: ast.AST) -> bool:
-    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1

@@ -17,6 +17,7 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -26,6 +27,9 @@ from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
 """Each row of one matrix with each of another, as an equation of einsum: ``nc,mc->nm``."""
+
+_DIAGONALS = frozenset({"diag", "diagonal"})
+_AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
 
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
@@ -92,7 +96,8 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
     return any(
         value.kind == "instance" and owner in value.ref.mro()
         for (holder, _), cell in program.flow.cells.items()
-        if isinstance(holder, ast.ClassDef)
+        if isinstance(holder, ast.ClassDef) and holder in program.flow.classes
+        if is_module(Value("instance", program.flow.classes[holder]))
         for value in cell.values
     )
 
@@ -100,14 +105,16 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
 def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        return _is_transposed(node.left) or _is_transposed(node.right)
+        return _is_product([node.left, node.right])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return {_widened(node.left), _widened(node.right)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
+    if _is_of_own_pairs(node):
+        return True
     names = program.callee_names(node, scope)
     if names & PRODUCTS:
-        return any(map(_is_transposed, node.args))
+        return _is_product(node.args)
     if any(value.name.startswith(OF_ALL_PAIRS) for value in program.flow.values(node.func, scope)):
         return True
     if names & {"torch.einsum"}:
@@ -119,6 +126,15 @@ def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
 
 
+def _is_of_own_pairs(call: ast.Call) -> bool:
+    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _AS_COLUMN else None
+    if not (isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in _DIAGONALS):
+        return False
+    last = call.args[-1] if call.args else None
+    return isinstance(owner.func.value, ast.Name) and isinstance(last, ast.Constant) and last.value == 1
+
+
 def _pairs_rows(call: ast.Call) -> bool:
     """``torch.einsum("nc,mc->nm", a, b)`` of two variables: each row of one with each of the other."""
     equation = call.args[0] if len(call.args) == _EQUATION_AND_TWO else None
@@ -126,6 +142,20 @@ def _pairs_rows(call: ast.Call) -> bool:
         return False
     pairs = _ALL_PAIRS.fullmatch(equation.value.replace(" ", "")) is not None
     return pairs and all(isinstance(item, ast.Name) for item in call.args[1:])
+
+
+def _is_product(factors: list[ast.expr]) -> bool:
+    """Whether a product is of the rows of two variables; what an object holds is a weight of its own: ``self.m``."""
+    if any((blocks.path_of(_base(item)) or "").startswith("self.") for item in factors):
+        return False
+    return any(map(_is_transposed, factors))
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """What is indexed: ``self.m`` of ``self.m[None, :]``."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
 def _is_transposed(node: ast.expr) -> bool:
@@ -234,7 +264,8 @@ def _reads(node: ast.expr, made: set[str]) -> bool:
     """Whether an expression reads one of the variables, and keeps its gradient."""
     if any(isinstance(part, ast.Call) and called_name(part) in _WITHOUT_GRADIENT for part in walk(node)):
         return False
-    return not blocks.reads(node).isdisjoint(made)
+    called = {blocks.path_of(part.func) for part in walk(node) if isinstance(part, ast.Call)}
+    return not (blocks.reads(node) | called).isdisjoint(made)
 
 
 def _is_fixed(program: Program, node: ast.expr, scope: Scope) -> bool:

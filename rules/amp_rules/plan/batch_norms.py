@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.flow.values import UNKNOWN_MEMBER, ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
@@ -14,7 +14,7 @@ from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import values_given, walk
-from amp_rules.torch.models import WITH_BATCH_NORM
+from amp_rules.torch.models import PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
 
 
 class BatchNorms:
@@ -28,7 +28,7 @@ class BatchNorms:
         self._made: dict[ast.ClassDef, list[Value]] = {}
 
     def are_in(self, value: Value) -> bool:
-        """Whether a model has batch norm for all that its own text says."""
+        """Whether a model has batch norm for all that its own text says, or may have it where an option chooses it."""
         if value.kind == "instance":
             known = self._classes.get(value.ref)
             if known is None:
@@ -39,8 +39,8 @@ class BatchNorms:
             return self._are_named(value.site)
         if name.startswith("torchvision.models."):
             last = name.rpartition(".")[2].lower()
-            return last.startswith(WITH_BATCH_NORM) or "bn" in last
-        return name.startswith("timm.")
+            return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
+        return name.startswith(PACKAGES_WITH_BATCH_NORM)
 
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
@@ -65,6 +65,11 @@ class BatchNorms:
         return known
 
 
+def is_chosen(value: Value) -> bool:
+    """Whether a network of a library is chosen by a name that is not known: ``getattr(torchvision.models, arch)``."""
+    return isinstance(value.name, str) and value.name.endswith(UNKNOWN_MEMBER)
+
+
 def _made_by(program: Program, node: ast.AST) -> Iterator[Value]:
     located = program.locate(node) if isinstance(node, ast.Call) else None
     if located is not None and isinstance(node, ast.Call):
@@ -78,6 +83,11 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
     """
     trained = with_parts(program, program.trained)
     norms = BatchNorms(program)
+
+    def has_norms(part: Value) -> bool:
+        # A network beside the training that an option chooses is most often one of VGG's, which have none.
+        return norms.are_in(part) and not is_chosen(part)
+
     found: dict[Value, set[Value]] = {}
     for value in _called(program, precision):
         if value in trained or program.is_trained(value):
@@ -85,7 +95,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
         parts = with_parts(program, [value])
         if any(part in trained or program.is_trained(part) for part in parts):
             continue
-        if any(map(norms.are_in, parts)) and not _is_evaluated(program, parts):
+        if any(map(has_norms, parts)) and not _is_evaluated(program, parts):
             found[value] = parts
     inner = {part for value, parts in found.items() for part in parts - {value}}
     return sorted(found.keys() - inner, key=lambda value: getattr(value.site, "lineno", 0))

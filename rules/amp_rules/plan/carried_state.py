@@ -28,7 +28,8 @@ def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[De
         for loop in flow.loops_of(site):
             if not _iterates(loop, data.uses, in_order):
                 continue
-            for where, path in (*_carried_by_loop(program, loop, data.uses), *_carried_by_model(models, loop)):
+            uses = [*data.uses, *data.evaluated]
+            for where, path in (*_carried_by_loop(program, loop, uses), *_carried_by_model(models, loop)):
                 if where.node not in told:
                     told.add(where.node)
                     yield _decline(where, path)

@@ -28,6 +28,7 @@ def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
         if isinstance(site.node, ast.Call)
         for given in _devices_of(program, site.node, site.scope)
     ]
+    texts = {text for site in devices for text in _split_texts(program, lengths, site.node, site.scope)}
     compared = {key for site in wrapping for key in _compared(site)}
     for node, body, scope in program.nodes() if wrapping else ():
         factors: list[ast.expr] = []
@@ -36,7 +37,8 @@ def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
             factors = [node.value]
         if any(
-            _is_count(program, lengths, item, scope, devices) or _variable(item, scope) in compared for item in factors
+            _is_count(program, lengths, item, scope, devices, texts) or _variable(item, scope) in compared
+            for item in factors
         ):
             yield Site(scope.module, scope, body, node)
 
@@ -77,22 +79,45 @@ def _variable(node: ast.expr, scope: Scope) -> tuple[str, ast.AST] | None:
 
 
 def _is_count(
-    program: Program, lengths: WholeLengths, node: ast.expr, scope: Scope, devices: list[Site], depth: int = 0
+    program: Program,
+    lengths: WholeLengths,
+    node: ast.expr,
+    scope: Scope,
+    devices: list[Site],
+    texts: set[str],
+    depth: int = 0,
 ) -> bool:
-    """Whether an expression is the number of GPUs: asked for, or the length of what ``device_ids`` is given."""
+    """Whether an expression is the number of GPUs: asked for, or the length of what ``device_ids`` is given.
+
+    So is the length of a text's parts that these were made of: ``len(args.gpus.split(","))``.
+    """
     if isinstance(node, ast.Call):
         if program.callee_names(node, scope) & DEVICE_COUNTS:
             return True
         if blocks.path_of(node.func) == "len" and len(node.args) == 1:
-            return any(_is_same(program, node.args[0], scope, other) for other in devices)
+            if any(_is_same(program, node.args[0], scope, other) for other in devices):
+                return True
+            return bool(texts & set(_split_texts(program, lengths, node.args[0], scope)))
         inside = node.args if lengths.keeps(node, scope) else []
-        return any(_is_count(program, lengths, item, scope, devices, depth) for item in inside)
+        return any(_is_count(program, lengths, item, scope, devices, texts, depth) for item in inside)
     key = program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
     if key is None or depth >= _MAX_VARIABLES:
         return False
     return any(
-        _is_count(program, lengths, value, where, devices, depth + 1) for value, where in lengths.assigned.get(key, ())
+        _is_count(program, lengths, value, where, devices, texts, depth + 1)
+        for value, where in lengths.assigned.get(key, ())
     )
+
+
+def _split_texts(program: Program, lengths: WholeLengths, node: ast.AST, scope: Scope, depth: int = 0) -> Iterator[str]:
+    """Yield the texts whose parts an expression is made of: ``args.gpus`` of ``args.gpus.split(",")``."""
+    for part in walk(node):
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "split":
+            yield ast.unparse(part.func.value)
+        elif isinstance(part, (ast.Name, ast.Attribute)) and depth < _MAX_VARIABLES:
+            key = program.flow.key(part, scope)
+            for value, where in lengths.assigned.get(key, ()) if key is not None else ():
+                yield from _split_texts(program, lengths, value, where, depth + 1)
 
 
 def _is_same(program: Program, node: ast.expr, scope: Scope, other: Site) -> bool:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from amp_rules.plan import own_processes
 from amp_rules.plan.agreement import Agreed, Agreement
+from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.downloads import bodies_in_turns, downloads
 from amp_rules.plan.draws import Draws
 from amp_rules.plan.evaluation.loops import Evaluations
@@ -25,10 +26,11 @@ from amp_rules.plan.shards.embeddings import TableSharding
 from amp_rules.plan.shards.sharding import Sharding
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.share_steps import ShareSteps
+from amp_rules.plan.swallowed_failures import swallowed_failures
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.plan.wrapper_names import names_are_seen
+from amp_rules.plan.wrapper_names import names_are_seen, wrapper_is_required
 from amp_rules.plan.writer_folders import WriterFolders
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
@@ -67,6 +69,11 @@ class Distribution:
     def data(self) -> TrainingData:
         """What feeds the training steps."""
         return self.batches.training_data()
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """Where variables get their values."""
+        return Definitions(self.program)
 
     @cached_property
     def loops(self) -> list[TrainingLoop]:
@@ -131,7 +138,13 @@ class Distribution:
             ordered=True,
             has_dropout=self.batches.has_dropout,
             failing=fail_alone(self.program, self.files),
+            ending=frozenset(handler for _, handler in self.swallowed),
         )
+
+    @cached_property
+    def swallowed(self) -> list[tuple[Module, ast.ExceptHandler]]:
+        """Handlers that go on where a part of a step has failed."""
+        return list(swallowed_failures(self.program))
 
     @cached_property
     def averaging(self) -> Averaging:
@@ -209,8 +222,11 @@ class Distribution:
 
     @cached_property
     def keeps_names(self) -> bool:
-        """Whether something stays in the place of ``DataParallel``: for its names, or as it moved a model's inputs."""
-        return self.shows_names or inputs_are_moved(self.program)
+        """Whether something stays in the place of ``DataParallel``.
+
+        It does for its names, where the script asserts that it is there, or as it moved a model's inputs.
+        """
+        return self.shows_names or wrapper_is_required(self.program) or inputs_are_moved(self.program)
 
     @cached_property
     def shows_names(self) -> bool:

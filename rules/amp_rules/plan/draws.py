@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.lattice.torch_operations import FACTORIES, LIKES
+from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin, Origins
@@ -22,6 +23,13 @@ from amp_rules.torch.replication import ARRAY_DRAWS, DRAWING_METHODS, DROPOUT, G
 _DRAWN = frozenset({Kind.DRAW, Kind.GENERATOR})
 _MAKING = frozenset(f"torch.{name}" for name in FACTORIES | LIKES)
 """Functions that make a tensor."""
+
+_WRAPPING = frozenset({"torch.autograd.Variable"})
+_MOVING = frozenset({"cuda", "to", "cpu", "float", "normal_", "uniform_", "zero_", "fill_"})
+"""Methods that give the same numbers elsewhere, or others in the same memory."""
+
+_MAX_DEPTH = 4
+"""Calls and variables through which a tensor is followed to where it is made; people wrap and move it."""
 
 
 class Draws:
@@ -39,6 +47,7 @@ class Draws:
         drawn = {node for site in data.random.values() for node in blocks.walk_own(site.statement)}
         self._batches = drawn | program.called_from(drawn)
         self._loops = [loop.node for loop in data.loops]
+        self._definitions = Definitions(program)
 
     def alike(self, ranks: Ranks, sinks: list[Sink]) -> dict[ast.Call, Module]:
         """The calls that have to draw alike for the places to be the same on all ranks, as far as that mends them."""
@@ -96,7 +105,9 @@ class Draws:
         if call.func.attr in RESETTING:
             return True
         if call.func.attr in DRAWING_METHODS:
-            return isinstance(owner, ast.Attribute) and owner.attr == "data"
+            # A tensor that is made for it is noise, which is drawn anew into the same memory.
+            of_data = isinstance(owner, ast.Attribute) and owner.attr == "data"
+            return of_data and not self._is_own_tensor(owner.value, scope)  # type: ignore[attr-defined]
         if call.func.attr != "apply" or not self._program.roles.modules(owner, scope):
             return False
         functions = [value.ref for item in call.args for value in self._program.flow.values(item, scope)]
@@ -106,6 +117,28 @@ class Draws:
     def _is_new_tensor(self, node: ast.expr, scope: Scope) -> bool:
         """``torch.empty(8, 4)``, and the like of it."""
         return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & _MAKING)
+
+    def _is_own_tensor(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        """Whether a variable holds tensors that the script makes, moved and wrapped at most: no weights."""
+        if isinstance(node, ast.Call):
+            if self._is_new_tensor(node, scope):
+                return True
+            given = node.args[0] if self._program.callee_names(node, scope) & _WRAPPING and node.args else None
+            moved = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr in _MOVING else None
+            inner = given or moved
+            return inner is not None and depth < _MAX_DEPTH and self._is_own_tensor(inner, scope, depth + 1)
+        known = [item for item in self._definitions.of(node, scope) if not self._is_moved(item.value, node)]
+        return bool(known) and all(
+            item.whole and depth < _MAX_DEPTH and self._is_own_tensor(item.value, item.scope, depth + 1)
+            for item in known
+        )
+
+    @staticmethod
+    def _is_moved(value: ast.expr, node: ast.expr) -> bool:
+        """``noise = noise.cuda()``: what it was before decides."""
+        moved = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVING
+        path = blocks.path_of(node)
+        return moved and path is not None and blocks.path_of(value.func.value) == path  # type: ignore[attr-defined]
 
     def _resets_in(self, call: ast.Call) -> bool:
         located = self._program.locate(call)

@@ -18,6 +18,7 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
+from amp_rules.plan import geometry
 from amp_rules.plan.arrays import is_of_tensors
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
 from amp_rules.plan.made_of_data import is_made_of_data
@@ -31,14 +32,26 @@ from amp_rules.torch.gradients import NORMS
 from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
 Need = Literal[
-    "itself", "distance", "angle", "place", "matrix", "divisor", "square", "area", "theta", "variance", "loss", "data"
+    "itself",
+    "distance",
+    "angle",
+    "cosine",
+    "place",
+    "matrix",
+    "divisor",
+    "square",
+    "area",
+    "theta",
+    "variance",
+    "loss",
+    "data",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
-or cosine, a place that an image is sampled at, a matrix that is decomposed, or what is divided by; ``square`` is of
-elements, and is summed; ``area`` is of boxes, whose overlap is divided by their union. ``theta`` is no product: the
-transform that ``affine_grid`` multiplies its grid by; a ``variance`` is the difference between a convolution of squares
-and the square of a convolution; the mean of a ``loss`` is what is trained on.
-``data`` has met no model yet, and was exact without a region."""
+or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
+decomposed, or what is divided by; ``square`` is of elements, and is summed; ``area`` is of boxes, whose overlap is
+divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
+``variance`` is the difference between a convolution of squares and the square of a convolution; the mean of a ``loss``
+is what is trained on. ``data`` has met no model yet, and was exact without a region."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -72,7 +85,11 @@ _MULTIPLYING = _SHAPING | frozenset({"mul", "pow", "square"})
 def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
     """Yield the products that need FP32, each with the reason, by file and line."""
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
+    of_places = geometry.beside_models(program, precision.runs)
     for site, need in places.found(_judged):
+        if need in _WEAK and site.body in of_places and is_of_tensors(program, site):
+            yield site, "place"
+            continue
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
         if need in ("loss", "data") and not places.is_of_loss(site):
             continue
@@ -108,7 +125,21 @@ class _Products(Check):
     )
     operations = (
         *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
-        *("sin", "cos", "grid_sample", "affine_grid", "div", "reciprocal", "add", "sub", *_SUMS, "backward"),
+        *(
+            "sin",
+            "cos",
+            "acos",
+            "asin",
+            "sqrt",
+            "grid_sample",
+            "affine_grid",
+            "div",
+            "reciprocal",
+            "add",
+            "sub",
+            *_SUMS,
+            "backward",
+        ),
     )
 
     def __init__(self, module: Module) -> None:
@@ -131,6 +162,8 @@ class _Products(Check):
             self.scores.update(filter(None, places))
         elif op.op in ("sin", "cos"):
             self._need("angle", _products_behind(op.args[0], _ARITHMETIC), frame)
+        elif op.op in ("acos", "asin", "sqrt"):
+            self._cosine(op, frame)
         elif op.op == "grid_sample":
             grid = op.arg(1, "grid")
             self._need("place", _products_behind(grid, _ARITHMETIC, deeper=True) if grid is not None else (), frame)
@@ -202,6 +235,19 @@ class _Products(Check):
         means = [item for item in _made_by(taken, _CONVOLUTIONS, _MULTIPLYING) if item.low]
         if means and mean.low:
             self._need("variance", [mean, *means], frame)
+
+    def _cosine(self, op: Value, frame: Frame) -> None:
+        """``acos(cosine)``, ``sqrt(1 - cosine ** 2)``: near one, a small change of it is a large one of the angle."""
+        given = op.args[0].through(_GUARDING - {"add"})
+        if op.op != "sqrt":
+            self._need("cosine", _products_behind(given, _ARITHMETIC), frame)
+            return
+        parts = list(terms(given))
+        if any(sign == 1.0 and item.number == 1.0 for sign, item in parts):
+            for sign, item in parts:
+                cosine = squared(item) if sign == -1.0 else None
+                if cosine is not None:
+                    self._need("cosine", _products_behind(cosine, _ARITHMETIC), frame)
 
     def _summed(self, square: Value, frame: Frame) -> None:
         """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""

@@ -17,6 +17,7 @@ from amp_rules.source.syntax import children, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 from amp_rules.torch.file_access import (
     FOLDER_LOADERS,
+    LISTS_FOLDERS,
     LOADERS,
     MOVES,
     OPENERS,
@@ -64,12 +65,12 @@ class FileMeets:
             return False
         if any(_share_text(one, two, is_log or of_data) for one, two in pairs):
             return True
-        if self._share_variable(read, path, change, other, by_item=of_data):
+        if self._share_variable(read, path, change, other, by_item=True):
             return True
         has_clock = self._paths.is_of_this_moment(other, change.scope)
         if has_clock or makes_folder or is_log:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
-        if of_folder:
+        if of_folder or self._program.callee_names(read.node, read.scope) & LISTS_FOLDERS:
             return False  # what a script trains on lies where nothing of it writes, unless the path says so
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
@@ -145,7 +146,28 @@ class FileMeets:
         assert isinstance(change.node, ast.Call)
         if not self._program.callee_names(change.node, change.scope) & SAVES or not self._loads_weights(read):
             return False
+        if self._saves_list(change.node, change.scope) or self._saves_untrained(change.node, change.scope):
+            return False
         return self._is_unknown(path, at) or self._is_unknown(other, change.scope)
+
+    def _saves_list(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call saves a list that a body makes itself, such as the numbers of the samples that it chose."""
+        values = self._program.flow.values(call.args[0], scope) if call.args else set()
+        return bool(values) and all(
+            value.kind == "sequence" and isinstance(value.site, (ast.List, ast.ListComp)) for value in values
+        )
+
+    def _saves_untrained(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call saves the weights of models alone that are not trained: of a loss, converted once."""
+        states = [
+            node.func.value
+            for node in walk(call.args[0] if call.args else call)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict"
+        ]
+        models = [value for state in states for value in self._program.roles.modules(state, scope)]
+        return bool(models) and not any(
+            self._program.is_trained(value) or not isinstance(value.site, ast.Call) for value in models
+        )
 
     def _loads_weights(self, read: Site) -> bool:
         """Whether a model takes what a call reads from a file, at once or by way of a variable of its function."""

@@ -161,7 +161,7 @@ class FileOrder:
         for effect in self._effects:
             if within is not None and within not in self._ways(effect):
                 continue
-            is_same = any(self._asked.may_be_same(site, path, effect, other) for other in effect.paths)
+            is_same = any(self._asked.may_be_same(site, path, effect, other, read) for other in effect.paths)
             if not is_same and (read is None or not self._asked.may_be_kept(read, site, path, effect)):
                 continue
             if self._follows(site, effect):
@@ -172,6 +172,7 @@ class FileOrder:
         reads, writes = self._ways(site), self._ways(effect)
         return any(
             comes_after(read.module, read.statement, write.statement)
+            and not blocks.exclude_each_other(read.module, read.statement, write.statement)
             for body in reads.keys() & writes.keys()
             for read in reads[body]
             for write in writes[body]
@@ -183,12 +184,23 @@ class FileOrder:
             assert isinstance(change.node, ast.Call)
             if change.statement is site.statement or is_guarded(change.module, change.node):
                 continue
-            if change.node in self._guards.in_turns:
+            if change.node in self._guards.in_turns or self._asks_what_failed(site, path, change):
                 continue
             if any(self._asked.may_be_same(site, path, change, other) for other in paths) and self._meets_not(
                 site, change
             ):
                 yield change
+
+    def _asks_what_failed(self, site: Site, path: ast.expr, change: Site) -> bool:
+        """Whether a folder is looked for because making it has failed: it stays there when one is made next."""
+        assert isinstance(change.node, ast.Call)
+        if folder_made(self._program, change.node, change.scope) is None:
+            return False
+        handler = next((item for item in site.module.ancestors(site.node) if isinstance(item, ast.ExceptHandler)), None)
+        tried = getattr(site.module.parents.get(handler), "body", ()) if handler is not None else ()
+        calls = [node for item in tried for node in walk(item) if isinstance(node, ast.Call)]
+        made = [folder_made(self._program, call, site.scope) for call in calls]
+        return any(folder is not None and ast.dump(folder) == ast.dump(path) for folder in made)
 
     @cached_property
     def _changes(self) -> list[tuple[Site, Sequence[ast.expr]]]:

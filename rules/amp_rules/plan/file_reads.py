@@ -75,6 +75,8 @@ class FileReads:
         if info is None or depth == 0 or not (isinstance(path, ast.Name) and path.id in _parameters(site.body)):
             yield site, path
             return
+        if any(path.id in blocks.writes(node) for node in info.body):
+            yield site, path  # it is made another one in between: ``folder = folder + "_small"``
         for caller in self._program.flow.callers(info):
             given = info.argument_or_default(caller.call, path.id)
             above = calling(caller)
@@ -210,14 +212,22 @@ class FileReads:
             return True
         return bool(self._program.callee_names(call, located[1]) & (LOADERS | OPENERS.keys()))
 
-    def may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr) -> bool:
+    def may_be_same(self, site: Site, path: ast.expr, effect: Site, other: ast.expr, read: Site | None = None) -> bool:
         """Whether the path that is read and the one that is written may be of one file, or of a folder and its file.
 
         A folder that all processes make has to do with what happens to the one that it is in, and with nothing else.
+
+        Args:
+            site: where the path stands.
+            path: the path.
+            effect: what is written.
+            other: the path of that.
+            read: the call that reads, where a helper of the script is given the path.
         """
-        assert isinstance(site.node, ast.Call)
+        reading = site if read is None else read
+        assert isinstance(reading.node, ast.Call)
         assert isinstance(effect.node, ast.Call)
-        name = last_name(site.node.func)
+        name = last_name(reading.node.func)
         if name in _MAKES_FOLDER:
             if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
                 return False
@@ -232,7 +242,7 @@ class FileReads:
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
-        names = self._program.callee_names(site.node, site.scope)
+        names = self._program.callee_names(reading.node, reading.scope)
         if names & FOLDER_LOADERS or (name in _LISTS and not names & _PATTERNS):
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
@@ -252,10 +262,13 @@ class FileReads:
 
 
 def _named(path: ast.expr) -> str | None:
-    """The text of a path that is a literal, a variable or an attribute."""
+    """The text of a path that is a literal, a variable or an attribute, or put together of these in one expression."""
     if isinstance(path, ast.Constant):
         return repr(path.value) if isinstance(path.value, str) else None
-    return blocks.path_of(path)
+    is_made = isinstance(path, (ast.JoinedStr, ast.BinOp)) or (
+        isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute) and path.func.attr in ("format", "join")
+    )
+    return ast.unparse(path) if is_made else blocks.path_of(path)
 
 
 def _is_one(site: Site, path: ast.expr, effect: FileEffect, other: ast.expr) -> bool:

@@ -10,22 +10,46 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from amp_rules.flow.values import ClassInfo
 from amp_rules.lattice.torch_operations import function_named
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "mv"})
-_PLACES = frozenset({"grid_sample", "meshgrid", "inverse", "inv"})
+_SAMPLES = "grid_sample"
+_PLACES = frozenset({_SAMPLES, "meshgrid", "inverse", "inv"})
 """What is done with places: images are sampled at them, grids made of them, and cameras inverted."""
 
 
 def before_geometry(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
     """The regions, those that end in such a loss without it, where all that goes out of them is FP32."""
     return [run if (last := _last(program, run)) is None else StatementRun(run.module, run.first, last) for run in runs]
+
+
+def beside_models(program: Program, runs: Iterable[StatementRun]) -> set[ast.AST]:
+    """The functions that regions run beside the trained models, where they sample images at places that they compute.
+
+    The products of cameras, poses and points in them go from one to the next, through layers without weights.
+    """
+    trained = {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
+    found: set[ast.AST] = set()
+    for run in runs:
+        for statement in run.statements():
+            operations = operations_in(program, statement)
+            if _SAMPLES in operations and not operations.isdisjoint(_PRODUCTS):
+                found |= program.called_from(walk(statement))
+    return {body for body in found if _owner(program, body) not in trained}
+
+
+def _owner(program: Program, body: ast.AST) -> ClassInfo | None:
+    """The class of which a function is a method."""
+    info = program.function_of(body)
+    return program.flow.class_of(info) if info is not None else None
 
 
 def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator[Declined]:

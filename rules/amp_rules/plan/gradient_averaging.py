@@ -40,10 +40,16 @@ def averaging(program: Program, precision: Precision) -> Averaging:
     """Decide whether the plain wrapper is enough: it supports one backward pass for each forward pass.
 
     Over rounds without a step it averages in each backward pass, which comes to the same: the sum of averages is the
-    average of sums. Once, at the step, is faster; where the script's own scaler steps, only the wrapper averages.
+    average of sums. Once, at the step, is faster; where the script's own scaler steps, only the wrapper averages, and
+    searches for what takes no part.
     """
     reason = _why_delayed(program, precision)
-    return Averaging(bool(reason), reason)
+    if reason:
+        return Averaging(True, reason)
+    left_out = why_left_out(program, precision, _training_calls(program, precision))
+    if left_out and precision.scales_itself:
+        return Averaging(False, unused=left_out)
+    return Averaging(bool(left_out), left_out)
 
 
 def averaging_of_shards(program: Program, precision: Precision) -> Averaging:
@@ -69,7 +75,7 @@ def _why_delayed(program: Program, precision: Precision) -> str:
             return reason
     if not all(reaches(program, home, call) for call in calls):
         return "the training loop has its own reference to the model"
-    return why_left_out(program, precision, calls)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,9 @@ class _Round:
 def _rounds(program: Program, calls: list[Site], precision: Precision) -> list[_Round]:
     """The rounds of loops that each have a step; all as one, where they cannot be told apart."""
     whole = _Round(calls, precision.backwards, precision.steps)
-    if len(precision.backwards) < 2 or not _are_alike(calls) or _freezes(program):
+    if len(precision.backwards) < 2 or _freezes(program):
+        return [whole]
+    if not (_are_alike(calls) or _is_of_one_task(program, precision.backwards)):
         return [whole]
     found = dict.fromkeys(map(_loop_of, precision.backwards))
     rounds = {
@@ -96,6 +104,12 @@ def _rounds(program: Program, calls: list[Site], precision: Precision) -> list[_
     if None in rounds or not complete or len(together) != len(calls) + len(precision.steps):
         return [whole]
     return list(rounds.values())
+
+
+def _is_of_one_task(program: Program, sites: Sequence[Site]) -> bool:
+    """Whether a run trains in one of several ways: methods of one name, of classes with one base, have a loop each."""
+    first = list({site.body: site for site in sites}.values())
+    return _override_each_other(program, first)
 
 
 def _loop_of(site: Site) -> ast.stmt | None:

@@ -15,10 +15,10 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 
 _MAX_VALUES = 60
 """Values that one expression is followed to, elements of containers included; models in lists are some dozen."""
-_PARAMETER_MAKERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
 
 
@@ -210,8 +210,7 @@ class GradientOwners:
         """Whether the expression is a parameter of a model or of an optimizer, as far as is known."""
         values = self._program.flow.values(node, scope) or self._said_by_loops(node, scope)
         return any(
-            value.kind == "parameters" or (value.kind == "object" and value.ref in _PARAMETER_MAKERS)
-            for value in values
+            value.kind == "parameters" or (value.kind == "object" and value.ref in PARAMETER_MAKERS) for value in values
         )
 
     def _said_by_loops(self, node: ast.expr, scope: Scope) -> set[Value]:
@@ -266,7 +265,7 @@ class GradientOwners:
 
     def _classes_around(self, value: Value) -> set[ClassInfo]:
         """The classes in whose text a value is made: not a tensor that a method computes with, which is no weight."""
-        if value.kind == "object" and not is_module(value) and value.ref not in _PARAMETER_MAKERS:
+        if value.kind == "object" and not is_module(value) and value.ref not in PARAMETER_MAKERS:
             return set()
         module: Module | None = self._program.module_of(value.site) if value.site is not None else None
         if module is None or value.site is None:

@@ -21,11 +21,11 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 from amp_rules.torch.models import is_network_of_library
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
-_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _ALL_PARTS = frozenset({"children", "modules", "named_children", "named_modules", "_modules", "__dict__", "getattr"})
 _GONE_OVER_TO_SET_UP = frozenset({"modules", "named_modules"})
 _SETS_UP = frozenset(
@@ -176,7 +176,7 @@ class _LeftOut:
             if isinstance(node, ast.Call):
                 return any(map(has_parameters, self.program.called_models(node, located[1])))
             assert isinstance(node, ast.Attribute)
-            return any(value.name in _PARAMETERS for value in self.program.flow.values(node, located[1]))
+            return any(value.name in PARAMETER_MAKERS for value in self.program.flow.values(node, located[1]))
 
         return self.program.closure(direct)
 
@@ -223,7 +223,7 @@ class _LeftOut:
 
     def _is_parameter(self, node: ast.Attribute, site: Site) -> bool:
         """``self.layer.weight``, ``self.scale``."""
-        if any(value.name in _PARAMETERS for value in self._values(node, site)):
+        if any(value.name in PARAMETER_MAKERS for value in self._values(node, site)):
             return True
         return node.attr in ("weight", "bias") and any(map(has_parameters, self._values(node.value, site)))
 

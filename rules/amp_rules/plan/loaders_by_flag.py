@@ -8,9 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import CallSite
-from amp_rules.plan.loaders_to_prepare import Rebinding, behind_opened_bar
+from amp_rules.plan.loaders_to_prepare import behind_opened_bar
 from amp_rules.plan.model_reads import assignment_of
 from amp_rules.plan.phases_in_lists import listed
+from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_optimizer

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
 from amp_rules.plan.epoch_schedules import EpochSchedules
 from amp_rules.plan.model_reads import Taken, may_come_from, taken_from_call
+from amp_rules.plan.rebindings import Constructors, Rebinding
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import PROGRESS_BARS
-
-
-@dataclass(frozen=True)
-class Rebinding:
-    """``loader = prepare_loader(loader)`` before a statement, or after the one that gives the variable its loader.
-
-    With a ``condition``, written as it stands in the script, only where that holds.
-    """
-
-    module: Module
-    statement: ast.stmt
-    variable: str
-    after: bool = False
-    condition: str = ""
 
 
 def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[list[Site], list[Rebinding]]:
@@ -71,15 +59,25 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
             if site.node is use.loader:
                 late |= use.values - evaluated
     kept, rebindings = _rebind(program, list(found.values()), data, schedules)
+    constructors = Constructors(program, data)
+    rebindings = [constructors.moved(item) for item in rebindings]
     rebound = {(site.body, blocks.path_of(site.node)) for site in found.values() if site not in kept}
     left = {site.node for site in schedules.lengths}
     lengths = [
         site
         for site in _lengths(program, data, list(found.values()), late)
         if site.node not in found and (site.body, blocks.path_of(site.node)) not in rebound
-        if site.module.parents[site.node] not in left
+        if site.module.parents[site.node] not in left and not any(_is_below(site, item) for item in rebindings)
     ]
-    return [*kept, *lengths], [*rebindings, *taken.values()]
+    return [*kept, *lengths], [*dict.fromkeys(rebindings), *taken.values()]
+
+
+def _is_below(site: Site, place: Rebinding) -> bool:
+    """Whether the variable of an expression is given the prepared loader above it, in its body."""
+    if not place.after or blocks.path_of(site.node) != place.variable or site.module is not place.module:
+        return False
+    same = site.body is blocks.body_of(place.module, place.statement)
+    return same and site.module.start(site.statement) > place.module.end(place.statement)
 
 
 def _run_by_imports(program: Program) -> set[ast.AST]:
@@ -158,9 +156,10 @@ def behind_opened_bar(program: Program, use: LoaderUse) -> LoaderUse:
 
 def _given_to_bar(program: Program, use: LoaderUse, made: ast.expr | None) -> LoaderUse | None:
     """The use with the one loader that a call of a bar is given, however deep in it; None where it is no such call."""
-    if not isinstance(made, ast.Call) or not made.args or not program.callee_names(made, use.scope) & PROGRESS_BARS:
+    if not isinstance(made, ast.Call) or not program.callee_names(made, use.scope) & PROGRESS_BARS:
         return None
-    inner = list(Loaders(program).direct(made.args[0], use))
+    given = made.args[0] if made.args else keyword(made, "iterable")
+    inner = list(Loaders(program).direct(given, use)) if given is not None else []
     return replace(use, loader=inner[0].loader, node=inner[0].loader) if len(inner) == 1 else None
 
 

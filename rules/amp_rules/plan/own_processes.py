@@ -14,7 +14,7 @@ from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
@@ -60,13 +60,14 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             yield declining.decline(declining.OWN_DISTRIBUTION, use.module, use.node, message, recipe)
     elif found is not None:
         module, node, name = found
+        joining = next(iter(program.calls_to(JOINS)), None)
+        if joining is not None:
+            module, node, name = joining.module, joining.node, min(_names_of(program, joining) & JOINS)
         message = f"the script already sets up distributed training (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
         if lacking is not None:
             message, by_hand = lacking
-            joining = next(iter(program.calls_to(JOINS)), None)
-            module, node = (joining.module, joining.node) if joining is not None else (module, node)
             # Without its set-up, what uses it (``model.module``, ``if rank == 0:``) stops a script; others may need it.
             elsewhere = "" if module is program.entry else ", unless other scripts need it"
             anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
@@ -83,6 +84,11 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
+
+
+def _names_of(program: Program, site: Site) -> set[str]:
+    assert isinstance(site.node, ast.Call)
+    return program.callee_names(site.node, site.scope)
 
 
 def guarded_uses(program: Program) -> list[Use]:

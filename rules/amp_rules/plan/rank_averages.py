@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amp_rules.flow.values import ClassInfo
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
+
+_OF_ALL = ("torchmetrics.", "builtins.", "collections.")
+"""Libraries whose metrics put their numbers together over the processes themselves, and containers."""
+
+_MAX_CALLS = 3
+"""Functions through which a number is followed to the loss that it is; trainers have two."""
 
 _KEEPING = frozenset({"update", "add", "append"})
 """Methods of meters and lists that take a number of each batch."""
@@ -40,20 +47,24 @@ def averages(processes: Distribution) -> Iterator[Told]:
     """Yield sums of a rank's losses that are shown divided by its own batches."""
     sums = processes.sums
     summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
+    evaluating = {node for loop in processes.loops for node in loop.only_evaluating}
     for place, reduced in sums.places:
         reads = [*place.nodes_following()]
         for item in getattr(place.node, "body", ()):
             reads += blocks.walk_own(item)
         for path in place.sums:
             adding = next((node for node in walk(place.node) if path in added_to(node)), None)
-            if adding is None or path in place.counters or path in reduced or not _is_of_batch(adding):
+            if adding is None or path in place.counters or path in reduced:
                 continue
-            if (place.body, path) in summed or _is_of_all(processes, adding, place):
+            if not _adds_of_batch(processes, adding, place):
                 continue
+            if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
+                continue
+            begun = _begun_again(place, path)
             shown = [
                 node
                 for node in reads
-                if isinstance(node, ast.expr) and variable(node) == path
+                if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
             ]
             site = Site(place.module, place.scope, place.body, adding)
@@ -78,6 +89,21 @@ def averages(processes: Distribution) -> Iterator[Told]:
     yield from _running_means(processes)
 
 
+def _begun_again(place: Counted, path: str) -> int | None:
+    """The line below a loop at which a sum begins anew, for an evaluation perhaps; None where it does not."""
+    return min(
+        (
+            node.lineno
+            for node in place.nodes_following()
+            if isinstance(node, ast.Assign)
+            and path in blocks.writes(node)
+            and path not in added_to(node)
+            and not blocks.touches({path}, blocks.reads(node.value))
+        ),
+        default=None,
+    )
+
+
 def _running_means(processes: Distribution) -> Iterator[Told]:
     for loop in processes.loops:
         for path, node in loop.means.items():
@@ -95,8 +121,16 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     Beside a meter that is given one, others of its class are too, with how many samples it is of:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
-    for loop in processes.loops:
-        made = {blocks.path_of(item) for node in loop.inner if isinstance(node, ast.Assign) for item in node.targets}
+    for loop in _all_loops(processes):
+        # What is emptied under a condition has held the numbers of several rounds until then.
+        inside = set(loop.inner)
+        made = {
+            blocks.path_of(target)
+            for node in loop.inner
+            if isinstance(node, ast.Assign)
+            if not any(isinstance(item, ast.If) and item in inside for item in blocks.enclosing(loop.module, node))
+            for target in node.targets
+        }
         losses = {variable(site.loss) for site in program.backwards if site.body is loop.body} - {None}
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
@@ -107,16 +141,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 continue
             values = program.flow.values(node.func.value, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}
+            if node.func.attr == "update":
+                of |= {value.name for value in values if value.kind == "object" and not value.name.startswith(_OF_ALL)}
             path = variable(node.func.value)
             if of and isinstance(node.func.value, ast.Subscript):
                 path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
             if path is not None and path not in made:
                 given.append((node, path, of))
-                classes |= of if _is_of_batch(node.args[0]) else set()
+                classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
-            is_told = _is_number(node.args[0]) or ((of or is_loss) and _is_of_batch(node.args[0]))
+            is_told = _is_number(node.args[0]) or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -128,8 +164,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 )
 
 
-def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
-    """The nodes that run in each round, without loops in it over what each process evaluates in full."""
+def _all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+    """Yield the loops over shared loaders, and those that take their batches from one by hand."""
+    yield from processes.loops
+    told: set[ast.AST] = {loop.loop for loop in processes.loops}
+    for site in processes.data.loops:
+        if site.node not in told and isinstance(site.node, (ast.For, ast.While)):
+            told.add(site.node)
+            yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
+
+
+def of_the_share(processes: Distribution, loop: TrainingLoop | BatchLoop) -> list[ast.AST]:
+    """The nodes that run in each round, without what evaluates data that each process sees in full."""
     heads = {use.loader for use in processes.data.evaluated}
     whole = {
         node
@@ -137,10 +183,11 @@ def of_the_share(processes: Distribution, loop: TrainingLoop) -> list[ast.AST]:
         if isinstance(item, (ast.For, ast.AsyncFor)) and not heads.isdisjoint(walk(item.iter))
         for node in walk(item)
     }
+    whole |= loop.only_evaluating if isinstance(loop, TrainingLoop) else set()
     return [node for node in loop.inner if node not in whole]
 
 
-def _is_of_all(processes: Distribution, node: ast.AST, place: Counted | TrainingLoop) -> bool:
+def _is_of_all(processes: Distribution, node: ast.AST, place: Site) -> bool:
     """Whether a number is made of what the script itself averages over the processes."""
     if not processes.exchanges:
         return False
@@ -250,6 +297,65 @@ _OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
 def _is_of_batch(node: ast.AST) -> bool:
     """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
     return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+
+
+def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> bool:
+    """Whether what is added is made of a tensor: there, or where the variable that is added gets its value in the loop.
+
+    The loss itself is one: ``total += loss``.
+    """
+    if _comes_of_batch(processes, adding, place):
+        return True
+    losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
+    inside = set(walk(place.node))
+    return any(
+        variable(part) in losses
+        or any(value in inside and _is_of_batch(value) for value in assigned(processes.program, part, place.scope))
+        for part in walk(getattr(adding, "value", adding))
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load)
+    )
+
+
+def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
+    """Whether something is made of a tensor here, or by a function that gives it back: ``loss = self.step(x)``."""
+    if _is_of_batch(node):
+        return True
+    program = processes.program
+    value = node.value if isinstance(node, (ast.AugAssign, ast.Assign)) else node
+    if depth >= _MAX_CALLS:
+        return False
+    parts: list[tuple[ast.AST, int | None]] = [(part, None) for part in walk(value) if isinstance(part, ast.Call)]
+    for name in walk(value):
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load):
+            given = processes.definitions.of(name, place.scope)
+            parts += [(item.value, _index_of(item.statement, name.id)) for item in given]
+    for call, index in parts:
+        for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
+            scope = program.flow.scopes[info.node]
+            inner = Site(scope.module, scope, info.node, info.node)
+            for back in info.returns:
+                part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
+                if _comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
+                    return True
+    return False
+
+
+def _is_made_of_batch(processes: Distribution, node: ast.expr, place: Site) -> bool:
+    """Whether a variable is assigned what is made of a tensor: ``loss_D = loss.item()``."""
+    if not isinstance(node, ast.Name):
+        return False
+    return any(_is_of_batch(item.value) for item in processes.definitions.of(node, place.scope))
+
+
+def _index_of(statement: ast.stmt, name: str) -> int | None:
+    """Which part of what is assigned a variable takes, if it takes a part."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    for target in targets:
+        if isinstance(target, ast.Tuple):
+            for index, item in enumerate(target.elts):
+                if isinstance(item, ast.Name) and item.id == name:
+                    return index
+    return None
 
 
 def _bare(node: ast.expr) -> ast.expr:

@@ -292,16 +292,30 @@ def _divides(node: ast.AST) -> bool:
 
 
 def _counts_rounds(place: Counted, divisor: ast.expr) -> bool:
-    """Whether a number is that of the rounds, as the bar counts them over which a loop iterates: ``bar.n + 1``."""
+    """Whether a number is that of the rounds: ``len(loader)``, or ``bar.n + 1`` of a bar over which a loop iterates."""
     if not isinstance(place.node, (ast.For, ast.AsyncFor)):
         return False
     over = {path for part in walk(place.node.iter) if (path := blocks.path_of(part)) is not None}
+    if isinstance(divisor, ast.Name):
+        return _is_length_of(place, divisor.id, over)
     read = [part for part in walk(divisor) if isinstance(part, (ast.Name, ast.Attribute))]
     counts = [part for part in read if isinstance(part, ast.Attribute) and part.attr == "n"]
     held = {part for item in counts for part in walk(item.value)}
     return bool(counts) and all(
         item in held or (item in counts and blocks.path_of(item.value) in over) for item in read
     )
+
+
+def _is_length_of(place: Counted, name: str, over: set[str]) -> bool:
+    """Whether a variable holds the length of what a loop iterates, by the last assignment above it."""
+    for suite, index in blocks.suites_around(place.module, place.statement):
+        for item in reversed(suite[:index]):
+            if name in blocks.writes(item):
+                given = item.value if isinstance(item, ast.Assign) else None
+                if not isinstance(given, ast.Call) or blocks.path_of(given.func) != "len" or len(given.args) != 1:
+                    return False
+                return blocks.path_of(given.args[0]) in over
+    return False
 
 
 def _name_of(call: ast.Call) -> str:

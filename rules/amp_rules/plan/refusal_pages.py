@@ -317,15 +317,15 @@ _PAGES = {
         whose gradients could be averaged at the step only; a loss that writes buffers of its own and is held by no
         variable; a model that comes from a script which is not part of the program; a layer that each forward pass
         makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)` in
-        `forward`); layers of a library whose weights are no plain parameters, such as hypll's; devices that are chosen
-        (`CUDA_VISIBLE_DEVICES`) below a line that needs the processes joined; a backward pass that looks at the model
-        outside of the training, as Grad-CAM does.
+        `forward`); a table of embeddings with `max_norm`; layers of a library whose weights are no plain parameters,
+        such as hypll's; devices that are chosen (`CUDA_VISIBLE_DEVICES`) below a line that needs the processes joined;
+        a backward pass that looks at the model outside of the training, as Grad-CAM does.
 
         ## Why
         Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The
         same holds for running centres and means that a loss keeps. A layer that is made in a forward pass draws
         different weights on each process. A parameter that was replaced no longer belongs to the model when the
-        optimizer steps it.
+        optimizer steps it. With `max_norm` each process shortens the rows that it looks up, in its own copy.
 
         ## What to do by hand
         Make layers in `__init__`, and write into parameters. Put loose parameters into an `nn.Module`, for example the

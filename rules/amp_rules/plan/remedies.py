@@ -26,6 +26,8 @@ _AVERAGED = frozenset({Kind.BATCH, Kind.DRAW})
 """What the mean over the ranks is right for."""
 _TAKEN = frozenset({Kind.CLOCK, Kind.PROCESS, Kind.GENERATOR})
 """What the main process can say for all: no process knows better."""
+_PLACES_OF_A_TIME = 2
+"""Places that are mended one by one; where one time gets to more, it is mended itself."""
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _SEQUENCES = (ast.Tuple, ast.List, ast.JoinedStr)
 _SEVERAL = (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.List, ast.Tuple, ast.Set, ast.Dict)
@@ -84,9 +86,7 @@ class Remedies:
             return [self._of_main(sink)]
         if is_object and kinds == {Kind.CLOCK}:
             # A schedule made from settings that hold a time: all ranks get the main process's time where it is read.
-            read = sorted(sink.origins, key=lambda origin: (str(origin.module.path), origin.line))
-            calls = [(origin.module, origin.node) for origin in read if isinstance(origin.node, ast.Call)]
-            return [Reduction(module, call, None, sink.need, is_taken=True) for module, call in calls]
+            return list(self._times_of([sink], sink.need))
         if not kinds <= _AVERAGED:
             return None
         self._seen = set()
@@ -100,6 +100,23 @@ class Remedies:
             return self._number(sink.node, sink.scope, 0)
         # ``takewhile(function, batches)``, and a schedule whose function reads what is local.
         return self._results(self._given_functions(sink), 0)
+
+    def of_times(self, sinks: Collection[Sink]) -> list[Reduction]:
+        """What is reduced where many places differ by the same few times: these, where they are read.
+
+        A time in the name of a run's folder gets into settings, and by them into all that is read from there.
+        """
+        timed = [sink for sink in sinks if {origin.kind for origin in sink.origins} == {Kind.CLOCK}]
+        timed = [sink for sink in timed if sink.need is not Need.ROUNDS]
+        found = self._times_of(timed, Need.PATH)
+        return list(found) if len(timed) > _PLACES_OF_A_TIME * len(found) else []
+
+    @staticmethod
+    def _times_of(sinks: Iterable[Sink], need: Need) -> dict[Reduction, None]:
+        origins = {origin for sink in sinks for origin in sink.origins}
+        read = sorted(origins, key=lambda origin: (str(origin.module.path), origin.line))
+        calls = [(origin.module, origin.node) for origin in read if isinstance(origin.node, ast.Call)]
+        return {Reduction(module, call, None, need, is_taken=True): None for module, call in calls}
 
     @staticmethod
     def _of_main(sink: Sink) -> Reduction:
@@ -151,7 +168,9 @@ class Remedies:
     def _comparison(self, node: ast.Compare, scope: Scope, depth: int) -> _Found:
         parts = [node.left, *node.comparators]
         is_nan_test = len(parts) == 2 and ast.dump(parts[0]) == ast.dump(parts[1])
-        if is_nan_test or all(isinstance(op, _ORDERS) for op in node.ops):
+        # ``if loss == 0: continue``: the mean of losses is 0 where each of them is, and else all take the step.
+        is_without_loss = any(map(_is_zero, parts)) and any(self._is_loss(part) for part in parts)
+        if is_nan_test or is_without_loss or all(isinstance(op, _ORDERS) for op in node.ops):
             if any(map(_is_whole, parts)) and not any(self._is_loss(part) for part in parts):
                 # ``if count > 0``: where one rank has none, the mean over all would send it into what needs some.
                 return self._each(self._upstream(part, scope, depth + 1) for part in parts)
@@ -437,6 +456,10 @@ def _is_element(module: Module, node: ast.expr) -> bool:
 def _is_whole(node: ast.expr) -> bool:
     """Whether the expression is the number 0 or 1, written as a whole one: a bound for counts."""
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value in (0, 1)
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value == 0
 
 
 def _receiver(node: ast.AST) -> ast.AST | None:

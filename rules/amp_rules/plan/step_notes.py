@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
+from amp_rules.plan.training_loops import counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -38,7 +40,7 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     """
     for site, text in processes.step_counts.unclear:
         yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
-    loops = [loop for loop in _loops(processes) if not _ends_by_steps(processes, loop)]
+    loops = [loop for loop in _loops(processes) if not _ends_by_steps(program, processes, loop)]
     for loop in loops:
         yield from _every(program, processes, loop)
     told: set[ast.AST] = set()
@@ -66,19 +68,21 @@ def _loops(processes: Distribution) -> Iterator[BatchLoop]:
             yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
 
 
-def _ends_by_steps(processes: Distribution, loop: BatchLoop) -> bool:
+def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -> bool:
     """Whether a number of steps ends the training: by a way out of the loop, or by the number of epochs."""
+    inside = _counted_inside(program, loop)
     if any(
         isinstance(node, ast.If)
-        and blocks.reads(node.test) & loop.counters
+        and (blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, loop.scope, inside))
         and any(isinstance(part, _LEAVING) for item in node.body for part in blocks.walk_own(item))
         for node in loop.inner
     ):
         return True
     for around in processes.batches.loops_of(loop):
         node = around.node
-        if isinstance(node, ast.While) and node is not loop.loop and blocks.reads(node.test) & loop.counters:
-            return True
+        if isinstance(node, ast.While) and node is not loop.loop:
+            if blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, around.scope, inside):
+                return True
         if isinstance(node, ast.For) and any(
             _divides_by_length(processes, part, around.scope) for part in walk(node.iter) if isinstance(part, ast.expr)
         ):
@@ -114,17 +118,20 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
     of_epoch: dict[str, ast.expr] = {}
     from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
+    inside = _counted_inside(program, loop)
     for node in loop.inner:
         # The end of an accumulation is meant in steps.
         if not isinstance(node, ast.If) or any(map(program.runs_step, node.body)):
             continue
-        for part in walk(node.test):
+        for part in _parts_of_test(loop, node.test):
             if not (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod)):
                 continue
             read = blocks.reads(part.left) & loop.counters
-            if not read or _of_loader(program, processes, part.right, loop.scope):
+            if not (read or _reads_any(program, part.left, loop.scope, inside)):
                 continue
-            within = read <= loop.of_epoch
+            if _of_loader(program, processes, part.right, loop.scope):
+                continue
+            within = bool(read) and read <= loop.of_epoch
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and _holds_at_first(loop, part)
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
@@ -137,6 +144,36 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
             yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+
+
+def _parts_of_test(loop: BatchLoop, test: ast.expr) -> Iterator[ast.AST]:
+    """Yield the parts of a condition, and of what its variables are assigned: ``late = step % 2000 == 0``."""
+    yield from walk(test)
+    names = blocks.reads(test)
+    for node in loop.inner:
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.BoolOp, ast.Compare)):
+            if blocks.writes(node) & names:
+                yield from walk(node.value)
+
+
+def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:
+    """What the functions that the loop calls count up: ``self.steps += 1`` in the step of a trainer."""
+    found = set()
+    for body in program.called_from(loop.inner):
+        scope = program.flow.scopes[body]
+        for node in program.nodes_of(body):
+            if isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node):
+                for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
+                    key = program.flow.key(blocks.reading(target), scope) if isinstance(target, ast.Attribute) else None
+                    found |= {key} if key is not None else set()
+    return found
+
+
+def _reads_any(program: Program, node: ast.expr, scope: Scope, keys: set[CellKey]) -> bool:
+    """Whether an expression reads one of the attributes."""
+    return any(
+        isinstance(part, ast.Attribute) and bool(keys) and program.flow.key(part, scope) in keys for part in walk(node)
+    )
 
 
 def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
@@ -187,8 +224,16 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
     for node in loop.inner:
         if not isinstance(node, ast.Call):
             continue
-        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in values_given(node)):
-            if not any(_of_loader(program, processes, item, loop.scope) for item in values_given(node)):
+        given = values_given(node)
+        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in given):
+            # Where a counter begins may come of the length: ``step = first_epoch * len(data) // batch``.
+            others = [
+                item
+                for item in given
+                if blocks.path_of(item) not in over_epochs
+                and not any(map(is_optimizer, program.flow.values(item, loop.scope)))
+            ]
+            if not any(_of_loader(program, processes, item, loop.scope) for item in others):
                 text = f"`{loop.module.text(node)}` counts steps, {_LESS}"
                 yield Site(loop.module, loop.scope, loop.body, node), text
         if not (_is_step(node) and isinstance(node.func, ast.Attribute)):
@@ -198,8 +243,8 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             if located is None or not isinstance(value.site, ast.Call) or node.args:
                 continue
             body, scope = located
-            given = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
-            if given and not any(_comes_of_loader(program, processes, item, scope) for item in given):
+            lengths = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
+            if lengths and not any(_comes_of_loader(program, processes, item, scope) for item in lengths):
                 text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
                 yield Site(scope.module, scope, body, value.site), text
 

@@ -10,7 +10,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import Apart, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
-from amp_rules.plan.loaders_to_prepare import Rebinding
+from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse

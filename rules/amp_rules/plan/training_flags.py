@@ -35,6 +35,14 @@ class Flag:
         """Whether it trains with this value."""
         return (bool(given) if self.value is NOTHING else given == self.value) is self.holds
 
+    def excludes(self, other: Flag) -> bool:
+        """Whether it does not train where another condition on the variable holds: ``phase == "valid"``."""
+        if self.name != other.name:
+            return False
+        if self.value == other.value:
+            return self.holds is not other.holds
+        return self.holds and other.holds and NOTHING not in (self.value, other.value)
+
     @property
     def text(self) -> str:
         """The condition under which it trains, as code."""

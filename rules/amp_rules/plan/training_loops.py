@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amp_rules.plan.training_flags import flag_of
+from amp_rules.plan.training_flags import Flag, flag_in, flag_of
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.steps import Program, Site, calling
@@ -31,10 +31,12 @@ class TrainingLoop(Site):
     Attributes:
         use: the loader that it iterates.
         evaluates: whether other rounds of it evaluate, over loaders that are not shared out: it trains by a flag.
+        flag: that flag, where one variable is asked.
     """
 
     use: LoaderUse
     evaluates: bool
+    flag: Flag | None = None
 
     @property
     def loop(self) -> ast.For | ast.AsyncFor:
@@ -46,6 +48,19 @@ class TrainingLoop(Site):
     def inner(self) -> list[ast.AST]:
         """The nodes that run in each round."""
         return [node for item in self.loop.body for node in blocks.walk_own(item)]
+
+    @cached_property
+    def only_evaluating(self) -> set[ast.AST]:
+        """The nodes that run in rounds that evaluate alone: those of ``if phase == "valid"``."""
+        found: set[ast.AST] = set()
+        for node in self.inner if self.flag is not None and self.evaluates else ():
+            asked = flag_in(node.test, True) if isinstance(node, ast.If) else None
+            if self.flag is None or asked is None or not isinstance(node, ast.If):
+                continue
+            for suite, given in ((node.body, asked), (node.orelse, replace(asked, holds=not asked.holds))):
+                if self.flag.excludes(given):
+                    found |= {part for item in suite for part in blocks.walk_own(item)}
+        return found
 
     @cached_property
     def sums(self) -> tuple[str, ...]:
@@ -81,7 +96,7 @@ class TrainingLoop(Site):
     def counters(self) -> set[str]:
         """Variables that count the rounds: those of its head, and what is counted up by one."""
         return blocks.writes_target(self.loop) | {
-            path for node in self.inner if _counts_up(node) for path in added_to(node)
+            path for node in self.inner if counts_up(node) for path in added_to(node)
         }
 
     @cached_property
@@ -95,11 +110,11 @@ class TrainingLoop(Site):
             around = [item for item in blocks.enclosing(self.module, node) if item in inside]
             return all(isinstance(item, ast.If) and not blocks.reads(item.test) & local for item in around)
 
-        return frozenset(path for node in self.inner if _counts_up(node) and is_steady(node) for path in added_to(node))
+        return frozenset(path for node in self.inner if counts_up(node) and is_steady(node) for path in added_to(node))
 
     def _numbers(self) -> set[str]:
         """What is counted up by one, and the number of the round that ``enumerate`` gives."""
-        found = {path for node in self.inner if _counts_up(node) for path in added_to(node)}
+        found = {path for node in self.inner if counts_up(node) for path in added_to(node)}
         target = self.loop.target
         if isinstance(target, ast.Tuple) and any(
             isinstance(n, ast.Name) and n.id == "enumerate" for n in walk(self.loop.iter)
@@ -207,8 +222,10 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     for site in program.backwards:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
-            evaluates = flag_of(program, site) is not None and (known is None or known.evaluates)
-            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates)
+            condition = flag_of(program, site)
+            evaluates = condition is not None and (known is None or known.evaluates)
+            flag = condition[1] if condition is not None and known is None else None
+            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates, flag)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
 
@@ -222,8 +239,17 @@ def variable(node: ast.AST) -> str | None:
     return ast.unparse(node) if isinstance(inner, ast.Name) else None
 
 
-def _counts_up(node: ast.AST) -> bool:
-    return isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
+def counts_up(node: ast.AST) -> bool:
+    """``step += 1``, or ``step = step + 1``."""
+    if isinstance(node, ast.AugAssign):
+        return _is_one(node.value)
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and any(_additions(node))):
+        return False
+    return _is_one(node.value.left) or _is_one(node.value.right)
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1
 
 
 def added_to(node: ast.AST) -> Iterator[str]:

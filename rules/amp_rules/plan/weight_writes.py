@@ -8,16 +8,19 @@ from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
-from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.steps import Program, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 
-_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _OF_LAYERS = frozenset({"weight", "bias"})
 """What the layers of torch call their parameters; their buffers have other names."""
+
+_MAX_CALLERS = 4
+"""Functions between a constructor and what writes the weights: ``_load_pretrained``, ``init_weights``."""
 
 Write = ast.Call | ast.Assign | ast.AugAssign
 
@@ -31,18 +34,34 @@ class WeightWrites:
 
     @cached_property
     def found(self) -> dict[Write, Scope]:
-        """The calls and statements that change parameters, with the scope of their names."""
+        """The calls and statements that change parameters, with the scope of their names.
+
+        Not those that run only while a model is made: it is prepared after that, which gives all ranks the same.
+        """
         found: dict[Write, Scope] = {}
         for node, body, scope in self._program.nodes():
             if not isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)):
                 continue
-            if self._changes(node, scope) and not self._is_of_optimizer(body):
+            if self._changes(node, scope) and not self._is_of_optimizer(body) and not self._only_makes(body):
                 found[node] = scope
         return found
 
+    def _only_makes(self, body: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether a function is the constructor of a model, or runs in such constructors alone."""
+        info = self._program.function_of(body)
+        if info is None or body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        owner = self._program.flow.class_of(info)
+        if info.name == "__init__":
+            return owner is not None and is_module(Value("instance", owner))
+        callers = list(self._program.flow.callers(info))
+        return bool(callers) and all(self._only_makes(calling(caller).body, seen | {body}) for caller in callers)
+
     def replaces(self, node: ast.Assign, scope: Scope) -> bool:
         """Whether a statement puts another parameter in the place of one: ``self.fc.weight = nn.Parameter(x)``."""
-        made = isinstance(node.value, ast.Call) and bool(self._program.callee_names(node.value, scope) & _PARAMETERS)
+        made = isinstance(node.value, ast.Call) and bool(
+            self._program.callee_names(node.value, scope) & PARAMETER_MAKERS
+        )
         return made and any(
             isinstance(item, ast.Attribute) and self._is_parameter(item, scope) for item in node.targets
         )
@@ -77,9 +96,16 @@ class WeightWrites:
 
     def _is_written(self, target: ast.expr, scope: Scope, *, in_place: bool) -> bool:
         """Whether an assignment changes what a parameter holds: ``p.data = x``, ``p.data[0] = x``, ``p -= x``."""
+        if in_place and isinstance(target, ast.Name) and self._records_gradients(target, scope):
+            return False
         if isinstance(target, ast.Subscript) or in_place:
             return self._is_parameter(target, scope)
         return isinstance(target, ast.Attribute) and target.attr == "data" and self._is_parameter(target, scope)
+
+    def _records_gradients(self, target: ast.Name, scope: Scope) -> bool:
+        """Whether it is in a method of a model, with gradients: there torch refuses to change a parameter in place."""
+        body = blocks.body_of(scope.module, target)
+        return self._program.is_model_code(body) and not self._program.without_gradients(scope.module, target, body)
 
     def _is_weight(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression is a parameter of a trained model, or its data; not its gradient."""
@@ -133,7 +159,7 @@ class WeightWrites:
             scope = self._program.flow.scopes.get(method.node)
             for node in walk(method.node) if scope is not None else ():
                 if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and scope is not None:
-                    if self._program.callee_names(node.value, scope) & _PARAMETERS:
+                    if self._program.callee_names(node.value, scope) & PARAMETER_MAKERS:
                         paths = (blocks.path_of(target) or "" for target in node.targets)
                         yield from (path.partition(".")[2] for path in paths if path.startswith(f"{method.receiver}."))
                 elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:

@@ -2,6 +2,7 @@
 
 ``nn.Linear(...)`` in ``forward`` draws its weights in each pass, on each process its own, and no optimizer trains them.
 ``self.fc.weight = nn.Parameter(...)`` there takes a parameter out of the model that the optimizer goes on to step.
+``nn.Embedding(..., max_norm=1)`` shortens the rows that are looked up, which on each process are others.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from amp_rules.plan.weight_writes import WeightWrites
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import DRAWING_THEIR_WEIGHTS
+from amp_rules.torch.models import DRAWING_THEIR_WEIGHTS, LENGTH_OF_ROWS
+
+_MAX_CALLS = 4
+"""Constructors that hand an argument on to each other."""
 
 
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield the places where the forward pass of a trained model makes weights."""
+    yield from _shortened(program)
     writes = WeightWrites(program)
     for body in _run_by_forward(program):
         scope = program.flow.scopes[body]
@@ -48,6 +54,42 @@ def reasons(program: Program) -> Iterator[Declined]:
                     "for itself and that no optimizer trains",
                     "make the layer in `__init__`, where the optimizer and `amp.prepare_model` see its weights",
                 )
+
+
+def _shortened(program: Program) -> Iterator[Declined]:
+    """Yield the trained tables that shorten their rows as they are looked up."""
+    for value in with_parts(program, program.trained):
+        position = LENGTH_OF_ROWS.get(value.name) if value.kind == "object" and not value.is_result else None
+        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if position is None or located is None or not isinstance(value.site, ast.Call):
+            continue
+        call, module = value.site, located[1].module
+        given = next((item.value for item in call.keywords if item.arg == "max_norm"), None)
+        if given is None and len(call.args) > position and not any(isinstance(x, ast.Starred) for x in call.args):
+            given = call.args[position]
+        if given is not None and not _is_none(program, given, located[1]):
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                module,
+                call,
+                f"`max_norm={module.text(given)}` shortens the rows that a process looks up, in its own copy of the "
+                "table: the copies come apart",
+                "shorten all rows on all processes after each step instead: "
+                "`with torch.no_grad(): table.weight.renorm_(2, 0, max_norm)`",
+            )
+
+
+def _is_none(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+    """Whether an argument is None, or a parameter for which all callers give that."""
+    if literal(node) is None:
+        return True
+    info = program.function_of(scope.node)
+    if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters or depth >= _MAX_CALLS:
+        return False
+    given = [(info.argument_or_default(caller.call, node.id), caller.scope) for caller in program.flow.callers(info)]
+    return bool(given) and all(
+        value is not None and _is_none(program, value, where, depth + 1) for value, where in given
+    )
 
 
 def _run_by_forward(program: Program) -> list[ast.AST]:

@@ -30,6 +30,18 @@ def names_are_seen(program: Program) -> bool:
     return any(True for _ in _shown(program))
 
 
+def wrapper_is_required(program: Program) -> bool:
+    """Whether the script asserts that a model is wrapped: ``assert isinstance(model, DataParallel)``."""
+    return bool(program.calls_to(DATA_PARALLEL)) and any(
+        isinstance(call.args[1], (ast.Name, ast.Attribute)) and program.names(call.args[1], scope) & DATA_PARALLEL
+        for node, _, scope in program.nodes()
+        if isinstance(node, ast.Assert)
+        for call in walk(node.test)
+        if isinstance(call, ast.Call) and len(call.args) == 2
+        if isinstance(call.func, ast.Name) and call.func.id == "isinstance"
+    )
+
+
 def _shown(program: Program) -> Iterator[Site]:
     for node, body, scope in program.nodes():
         if program.is_model_code(body):

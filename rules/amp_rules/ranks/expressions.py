@@ -270,18 +270,22 @@ class Expressions:
         found: list[RankValue] = []
         alias: set[Ref] = set()
         state: Origins = NOWHERE
+        inherited: Origins = NOWHERE
         for ref in owner.refs:
             held = self._memory.read(ref, attribute(name))
             if held is not None:
                 found.append(held.unknown() if len(owner.refs) > 1 else held)
             if ref.cls is not None:
                 found.extend(self._of_class(ref, name, frame))
-                state = state | nothing(self._memory.read(ref, STATE)).own
+                inherited = inherited | nothing(self._memory.read(ref, STATE)).own
             elif held is None and ref.context != SHARED:
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
         if name in SIZES and not found:
             return RankValue(self._memory.length(owner), owner.size)
+        if not found:
+            # The script assigns it nowhere, so it is one of the library's that the class is derived from.
+            state = state | inherited
         joined = join_all(found)
         return RankValue(
             joined.content | owner.content | state,

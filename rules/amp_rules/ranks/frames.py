@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Decisions, Origins, origins_of
@@ -65,6 +66,7 @@ class Frame:
         loops: the loops around this point.
         raised: the decisions that raise, with the name of what is raised: for the body, then for each ``try`` around
             this point.
+        catches: which of these, by the name of what is raised, each ``try`` around this point lets no further.
         returned: what it has returned so far.
     """
 
@@ -76,6 +78,7 @@ class Frame:
     state: State = field(default_factory=State)
     loops: list[Loop] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=lambda: [frozenset()])
+    catches: list[Callable[[str], bool]] = field(default_factory=list)
     returned: RankValue | None = None
     ended: Decisions = UNDECIDED
     closed: Variables = field(default_factory=dict)
@@ -87,9 +90,11 @@ class Frame:
         for loop in self.loops:
             if loop.ended or loop.skipped:
                 found = found | loop.ended | loop.skipped
-        for raised in self.raised[1:]:
-            if raised:
-                found = found | {decision for _, decision in raised}
+        for depth, raised in enumerate(self.raised[1:], start=1):
+            # What no ``try`` here catches ends the function, and in the end the process: nothing goes on without it.
+            for name, decision in raised:
+                if any(catches(name) for catches in self.catches[:depth]):
+                    found = found | {decision}
         return found
 
     @property

@@ -180,13 +180,14 @@ class Libraries:
             return self._declare(given)
         deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
         origins = deep | self._sources.of_method(function, given.node, frame)
-        if name.endswith("_") and not name.endswith("__"):
+        in_place = name.endswith("_") and not name.endswith("__")
+        if in_place:
             self._change(function.value, given, origins, frame)
         elif name not in _READING and isinstance(self._world_parent(given.node, frame), ast.Expr):
             self._take_up(given, frame)
         sizes: Origins = frozenset().union(*(value.size for value in [receiver, *given.all]))
-        ref = self._world.new(given.node, frame)
-        return RankValue(origins, sizes | (origins if name in SIZED_BY_CONTENT else NOWHERE), frozenset((ref,)))
+        refs = frozenset((self._world.new(given.node, frame),)) | (receiver.refs if in_place else frozenset())
+        return RankValue(origins, sizes | (origins if name in SIZED_BY_CONTENT else NOWHERE), refs)
 
     def _declare(self, given: Arguments) -> RankValue:
         """``parser.add_argument("--save", default=name)``: the namespace's attribute has the default."""
@@ -222,6 +223,11 @@ class Libraries:
             return
         for ref in given.receiver.refs:
             self._memory.write(ref, STATE if ref.cls is not None else ELEMENTS, RankValue(taken))
+        owner = _changed(owner)
+        if isinstance(owner, ast.Attribute):
+            # ``self.images.resize_(size).copy_(batch)``
+            for ref in self._world.evaluate(owner.value, frame).refs:
+                self._memory.write(ref, attribute(owner.attr), RankValue(taken))
         if isinstance(owner, ast.Name) and owner.id in frame.variables and frame.scope.owner(owner.id) is frame.scope:
             known = frame.variables[owner.id]
             frame.variables[owner.id] = RankValue(known.content | taken, known.size, known.refs)
@@ -400,3 +406,14 @@ class Libraries:
 def _in_order(origins: Origins) -> Origins:
     """What differs still when the order of elements does not count."""
     return frozenset(origin for origin in origins if origin.kind is not Kind.ORDER)
+
+
+def _changed(owner: ast.expr) -> ast.expr:
+    """The variable that a method works on in place: ``x`` of ``x.data`` and of ``x.resize_(size)``."""
+    while True:
+        if isinstance(owner, ast.Attribute) and owner.attr == "data":
+            owner = owner.value
+        elif isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr.endswith("_"):
+            owner = owner.func.value
+        else:
+            return owner

@@ -293,15 +293,18 @@ class Statements:
 
     def _try(self, node: ast.Try, frame: Frame) -> bool:
         entered = dict(frame.variables)
+        handlers = [item for item in node.handlers if item not in self._world.setting.ending]
         frame.raised.append(frozenset())
+        frame.catches.append(lambda name: any(_catches(handler, name) for handler in handlers))
         falls = self.run(node.body, frame) and self.run(node.orelse, frame)
+        frame.catches.pop()
         raised = frame.raised.pop()
         ends = [frame.variables] if falls else []
         met = merged(entered, frame.variables)
         before = frame.control
         for handler in node.handlers:
             frame.variables = dict(met)
-            caught = self._caught(handler, raised)
+            caught: Raised = frozenset(item for item in raised if handler in handlers and _catches(handler, item[0]))
             frame.control = before | {decision for _, decision in caught}
             raised -= caught
             self._world.note_decided(handler, frame)
@@ -315,18 +318,6 @@ class Statements:
         for end in ends[1:]:
             frame.variables = merged(frame.variables, end)
         return self.run(node.finalbody, frame) and bool(ends)
-
-    def _caught(self, handler: ast.ExceptHandler, raised: Raised) -> Raised:
-        """What a handler catches of what is raised; a class of the project may be caught by a base of it."""
-        if handler.type is None:
-            return raised
-        types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        names = {own_name(item) for item in types}
-        if names & {"Exception", "BaseException"}:
-            return raised
-        if names & FILE_ERRORS:
-            names |= {_OF_FILES}
-        return frozenset(item for item in raised if item[0] in names or item[0] not in _BUILTIN_ERRORS)
 
     # ---- ends ----------------------------------------------------------------------------------------------------
 
@@ -384,3 +375,14 @@ def _literals(node: ast.expr) -> list[ast.expr] | None:
 
 def _is_true(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def _catches(handler: ast.ExceptHandler, raised: str) -> bool:
+    """Whether a handler catches what goes by a name; a class of the project may be caught by a base of it."""
+    if handler.type is None:
+        return True
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {own_name(item) for item in types}
+    if names & {"Exception", "BaseException"} or raised in names or raised not in _BUILTIN_ERRORS | {_OF_FILES}:
+        return True
+    return raised == _OF_FILES and bool(names & FILE_ERRORS)

@@ -35,6 +35,7 @@ class Setting:
         reduced_before: variables whose value is reduced before a statement.
         has_dropout: whether a library's model may draw dropout masks.
         failing: calls of which some ranks' may fail where others' do not.
+        ending: handlers that raise what they catch once more where there are several processes.
         stays_apart: whether the ranks' random numbers differ for good once a rank has had a batch.
     """
 
@@ -48,6 +49,7 @@ class Setting:
     reduced_before: tuple[tuple[ast.stmt, str], ...] = ()
     has_dropout: bool = True
     failing: frozenset[ast.AST] = frozenset()
+    ending: frozenset[ast.AST] = frozenset()
     stays_apart: bool = False
 
 

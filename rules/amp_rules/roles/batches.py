@@ -13,6 +13,7 @@ from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.told_by_argument import may_reach
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -166,7 +167,10 @@ class DataFlow:
 
     def _callers(self, info: FunctionFacts, site: Site, runs: FunctionFacts | None) -> list[CallSite]:
         found = self.program.flow.callers(info)
-        return found if runs is None else callers_on_the_way(self.program, info, site, runs)
+        if runs is not None:
+            found = callers_on_the_way(self.program, info, site, runs)
+        # ``update(batch, training=False)`` trains on nothing.
+        return [item for item in found if may_reach(info, site, item)]
 
     def _taken_in(self, site: Site, *, given: bool) -> Iterator[LoaderUse]:
         """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``.

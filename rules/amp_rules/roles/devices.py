@@ -220,10 +220,30 @@ class Devices:
         """
         if not isinstance(node, ast.Attribute) or self._declared_options is None:
             return []
-        if node.attr in self._declared_options or not self._is_of_arguments(node, scope):
+        if not self._is_of_arguments(node, scope):
             return []
         kept = self._set_in_arguments.get(node.attr, [])
+        if node.attr in self._declared_options and not any(self._is_replaced(node, scope, *item) for item in kept):
+            return []
         return kept if all(self._is_followed(value, where) for value, where in kept) else []
+
+    def _is_replaced(self, node: ast.Attribute, scope: Scope, value: ast.expr, where: Scope) -> bool:
+        """Whether an option was given a device of the script's own before: ``args.device = torch.device(args.device)``.
+
+        The assignment is made whatever comes, and nothing above it in its function runs the one that asks.
+        """
+        if self.kind(value, where) != "plain":
+            return False
+        module = where.module
+        statement = blocks.statement_of(module, value)
+        place = blocks.place(module, statement)
+        body, asking = blocks.body_of(module, value), blocks.body_of(scope.module, node)
+        if place.parent is not body or node in set(walk(statement)):
+            return False
+        if asking is body:
+            return statement.lineno < node.lineno
+        above = [part for item in place.suite[: place.index] for part in walk(item)]
+        return asking not in self.program.called_from(above)
 
     def _is_followed(self, value: ast.expr, scope: Scope) -> bool:
         if isinstance(value, ast.Name):

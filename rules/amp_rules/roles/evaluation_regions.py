@@ -14,6 +14,7 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import OTHER_SHAPE
+from amp_rules.torch.models import FORWARD_HOOKS
 
 _MAX_CALLERS = 4
 """Callers of callers in which a place outside of a region is looked for, as deep as trainers go; beyond that the place
@@ -105,7 +106,7 @@ class EvaluationRegions:
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        if self._ends_region(statement):
+        if self._ends_region(statement) or _is_for_hooks(site):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
@@ -188,6 +189,16 @@ class EvaluationRegions:
             and any(map(self.program.is_trained, self.program.roles.modules(node.func.value, site.scope)))
             for node in blocks.walk_own(statement)
         )
+
+
+def _is_for_hooks(site: Site) -> bool:
+    """Whether a forward pass is run for what hooks take out of it: its output is dropped, or hooks are set beside it.
+
+    What hooks take would be half in a region, and nothing casts it back as a prepared model's output is.
+    """
+    return (isinstance(site.statement, ast.Expr) and site.statement.value is site.node) or any(
+        isinstance(node, ast.Attribute) and node.attr in FORWARD_HOOKS for node in blocks.walk_body(site.body)
+    )
 
 
 def _calculates(statement: ast.stmt) -> bool:

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from itertools import product
 
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, meets
+from amp_rules.roles.path_parts import PARTS, SPLITS, above
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, TEMPORARY
 
 OWN = "\0own"
@@ -31,6 +32,7 @@ _SAME = frozenset(
         "builtins.max", "builtins.min", "glob.glob", "glob.iglob", "glob.escape", "os.path.expandvars",
     }
 )  # fmt: skip
+_SPLITTING = frozenset({"split", "splitext"})
 _EXTENSION = re.compile(r"\.\w+$")
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "strip", "with_suffix", "relative_to"})
 
@@ -83,7 +85,8 @@ class Paths:
         if isinstance(node, ast.IfExp):
             return self._texts(node.body, scope, depth) | self._texts(node.orelse, scope, depth)
         if isinstance(node, ast.Subscript):
-            return self._texts(node.value, scope, depth - 1)
+            found = self._split(node, scope, depth) or self._item(node, scope)
+            return found or self._texts(node.value, scope, depth - 1)
         if isinstance(node, (ast.List, ast.Tuple)):
             return set().union(*(self._texts(item, scope, depth - 1) for item in node.elts)) or {UNKNOWN}
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -121,6 +124,9 @@ class Paths:
             return self._joined([self._texts(item, scope, depth - 1) for item in call.args], "/")
         if names & _SAME and call.args:
             return self._texts(call.args[0], scope, depth - 1)
+        if names & PARTS.keys() and call.args:
+            part = PARTS[min(names & PARTS.keys())]
+            return set(map(part, self._texts(call.args[0], scope, depth - 1)))
         if isinstance(call.func, ast.Attribute):
             receiver, attr = call.func.value, call.func.attr
             if attr in _SAME_METHODS:
@@ -138,6 +144,20 @@ class Paths:
         if returned:
             return returned
         return {NOW} if self._asks_the_moment(call, scope) else {UNKNOWN}
+
+    def _item(self, node: ast.Subscript, scope: Scope) -> set[str]:
+        """The texts that stand under a key of a dictionary, where all that stands there is known."""
+        held = self._program.flow.values(node, scope)
+        texts = {value.ref for value in held if value.kind == "constant" and isinstance(value.ref, str)}
+        return texts if len(texts) == len(held) <= _MANY else set()
+
+    def _split(self, node: ast.Subscript, scope: Scope, depth: int) -> set[str]:
+        """The texts of a part of a path that is split: ``os.path.splitext(path)[0]``."""
+        call, place = node.value, node.slice
+        if not (isinstance(call, ast.Call) and call.args and isinstance(place, ast.Constant)):
+            return set()
+        part = SPLITS.get((min(self._program.callee_names(call, scope), default=""), place.value))
+        return set() if part is None else set(map(part, self._texts(call.args[0], scope, depth - 1)))
 
     def _returned(self, call: ast.Call, depth: int) -> set[str]:
         """What a function of the project gives back."""
@@ -175,7 +195,7 @@ class Paths:
             found = self._texts(node.value, scope, depth - 1)
             if any(OWN in text for text in found):
                 return found
-            return set(map(_above, found)) if node.attr == "parent" else {UNKNOWN}
+            return set(map(above, found)) if node.attr == "parent" else {UNKNOWN}
         if len(found) > _MANY:
             return {UNKNOWN}
         return found or {UNKNOWN}
@@ -238,6 +258,10 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             pairs = [(item.optional_vars, item.context_expr) for item in node.items if item.optional_vars is not None]
         for target, value in pairs:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and last_name(value.func) in _SPLITTING:
+                for index, item in enumerate(target.elts):
+                    part = ast.copy_location(ast.Subscript(value, ast.Constant(index), ast.Load()), value)
+                    found.setdefault(ast.unparse(item), []).append((part, blocks.body_of(module, node)))
             if value is not None and isinstance(target, (ast.Name, ast.Attribute)):
                 found.setdefault(ast.unparse(target), []).append((value, blocks.body_of(module, node)))
     for node in grown:
@@ -253,12 +277,6 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
 
 class _Grown(ast.BinOp):
     """What a variable holds after ``path += suffix``, once or several times."""
-
-
-def _above(text: str) -> str:
-    """The folder of a path whose own name is known."""
-    folder, _, name = text.rstrip("/").rpartition("/")
-    return folder if folder and name and not name.startswith(UNKNOWN) else UNKNOWN
 
 
 def _filled(hole: re.Match[str], filled: str) -> str:

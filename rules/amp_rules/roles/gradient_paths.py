@@ -24,6 +24,8 @@ from amp_rules.torch.differentiability import (
 )
 
 _UNDIFFERENTIABLE = (ast.Constant, ast.Compare, ast.JoinedStr, ast.FormattedValue, ast.Slice)
+_MAX_CALLS = 3
+"""Functions that hand a sum back to each other; trainers have one or two."""
 _STEPS = (ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 
 
@@ -168,9 +170,27 @@ class GradientPaths:
         # What calling a library's module gave is a tensor, as far as is known.
         if any(value.is_result and is_module(value) for value in values):
             return False
-        if self._sums and any(value.kind == "constant" for value in values):
+        if any(value.kind == "constant" for value in values) and (self._sums or self._is_sum(node, scope)):
             return False
         return bool(values) and all(map(_is_object, values))
+
+    def _is_sum(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        """Whether a variable begins as a number and grows by what carries a gradient, here or where it is given back.
+
+        ``loss = 0``, ``loss += criterion(...)`` in a function that returns it among others.
+        """
+        if not isinstance(node, ast.Name) or depth > _MAX_CALLS:
+            return False
+        for item in self._program.nodes_of(scope.owner(node.id).node):
+            if isinstance(item, ast.AugAssign) and isinstance(item.target, ast.Name) and item.target.id == node.id:
+                if depth and self.carries(item.value):
+                    return True
+            elif isinstance(item, ast.Assign) and isinstance(item.value, ast.Call):
+                for info in self._program.flow.callees(item.value):
+                    inner = self._program.flow.scopes[info.node]
+                    if any(self._is_sum(part, inner, depth + 1) for part in _given_back(item, node.id, info.returns)):
+                        return True
+        return False
 
     def _is_without_gradients(self, node: ast.AST) -> bool:
         located = self._program.locate(node)
@@ -178,6 +198,18 @@ class GradientPaths:
             return False
         body, scope = located
         return self._program.without_gradients(scope.module, node, body)
+
+
+def _given_back(statement: ast.Assign, name: str, returns: Iterable[ast.expr]) -> Iterable[ast.expr]:
+    """What a variable takes of what a function returns, which a statement calls."""
+    for target in statement.targets:
+        if isinstance(target, ast.Name) and target.id == name:
+            yield from returns
+        elif isinstance(target, ast.Tuple):
+            for index, item in enumerate(target.elts):
+                if isinstance(item, ast.Name) and item.id == name:
+                    tuples = [value for value in returns if isinstance(value, ast.Tuple)]
+                    yield from (value.elts[index] for value in tuples if len(value.elts) == len(target.elts))
 
 
 def _is_object(value: Value) -> bool:

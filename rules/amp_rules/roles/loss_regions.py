@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from amp_rules.flow.values import CallSite, Value
+from amp_rules.roles.branch_losses import computes_beside, only_rescales
 from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_paths import GradientPaths
 from amp_rules.roles.prepared_models import PreparedModels
@@ -38,13 +39,22 @@ class _Wanted:
         self.all |= flowing if self.left_loop else read
         self.carrying |= flowing
 
-    def leave_loop(self) -> None:
-        """Go on outside of the loop."""
+    def leave_loop(self, made: set[str]) -> None:
+        """Go on outside of the loop, without what each of its rounds makes anew."""
         self.left_loop = True
+        self.carrying -= made
         self.all = set(self.carrying)
 
 
-_RESCALING = frozenset({"mean", "get", "size", "item", "detach"})
+def _made_in_round(loop: ast.stmt, before: Sequence[ast.stmt]) -> set[str]:
+    """The variables that a round gives a value before it reads them: what they held outside of the loop is gone."""
+    made = {path for path in blocks.writes_target(loop) if "." not in path} if isinstance(loop, ast.For) else set()
+    read: set[str] = set()
+    for statement in before:
+        read |= blocks.reads(statement)
+        if isinstance(statement, ast.Assign):
+            made |= {path for path in blocks.writes(statement) - read if path.isidentifier()}
+    return made
 
 
 class Regions:
@@ -132,7 +142,7 @@ class Regions:
             if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted.all):
                 wanted.grow(blocks.reads(parent.iter), self._gradients.reads(parent.iter))
             if isinstance(parent, blocks.LOOPS):
-                wanted.leave_loop()
+                wanted.leave_loop(_made_in_round(parent, where.suite[: where.index]))
             statement = parent
         self._elsewhere(site, wanted)
 
@@ -349,10 +359,11 @@ class Regions:
             derived = blocks.touches(paths, tainted)
             differentiable = self.program.runs_differentiable_model(statement)
             begins = differentiable and (derived or self.program.runs_forward(statement))
+            begins = begins or computes_beside(self.program, module, statement, tainted)
             if first is None and (begins or self._calls_model(statement)):
                 first = statement
             if first is not None and (computes or derived or blocks.touches(paths, computed)):
-                if last is None or not self._only_rescales(statement):
+                if last is None or not only_rescales(statement):
                     last = statement
         if first is not None and last is not None:
             found.append(StatementRun(module, first, last))
@@ -365,10 +376,6 @@ class Regions:
             and not any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(module, statement))
             and any(isinstance(item, blocks.LOOPS) and self._barrier(item) for item in suite)
         )
-
-    def _only_rescales(self, statement: ast.stmt) -> bool:
-        """``loss = loss / steps``, ``if n_gpu > 1: loss = loss.mean()``: autocast changes nothing in it."""
-        return all(_rescales(node) for node in walk(statement))
 
     def _only_rolls_out(self, module: Module, statement: ast.stmt) -> bool:
         """Whether the statement asks a method of a model for something without gradients.
@@ -420,11 +427,3 @@ class Regions:
 def _targets(generator: ast.comprehension) -> set[str | None]:
     """The names that a comprehension assigns."""
     return {blocks.path_of(node) for node in walk(generator.target) if isinstance(node, ast.Name)}
-
-
-def _rescales(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _RESCALING
-    if isinstance(node, (ast.BinOp, ast.AugAssign)):
-        return isinstance(node.op, (ast.Div, ast.Mult))
-    return not isinstance(node, ast.stmt) or isinstance(node, (ast.Assign, ast.If))

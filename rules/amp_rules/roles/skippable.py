@@ -29,6 +29,16 @@ _COLLECTIVE = ("torch.distributed.", "amp_runtime.", "horovod.")
 
 _DRAWING_OBJECTS = ("numpy.random.", "random.", "torch._C.Generator", "torch.Generator", "torch.distributions.")
 
+_MADE_NEW = frozenset(
+    {
+        "builtins.list", "builtins.dict", "builtins.set", "collections.OrderedDict", "collections.defaultdict",
+        "collections.deque", "collections.Counter", "numpy.zeros", "numpy.ones", "numpy.empty", "numpy.full",
+        "numpy.zeros_like", "numpy.ones_like", "numpy.empty_like", "numpy.full_like", "torch.zeros", "torch.ones",
+        "torch.empty", "torch.full", "torch.zeros_like", "torch.ones_like", "torch.empty_like", "torch.full_like",
+    }
+)  # fmt: skip
+"""Functions that make a container or an array in memory of its own."""
+
 _WAITS = frozenset({"builtins.input", "builtins.next", "sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
@@ -91,7 +101,7 @@ class Skippable:
         )
 
     def _is_local_container(self, node: ast.expr) -> bool:
-        """Whether it is a part of a list or a dictionary that the same function has made, and that stays there."""
+        """Whether it is a part of a list, a dictionary or an array that the same function has made, and stays there."""
         base = node
         while isinstance(base, (ast.Subscript, ast.Call)):
             base = base.value if isinstance(base, ast.Subscript) else base.func
@@ -107,7 +117,9 @@ class Skippable:
             if isinstance(other, ast.Assign) and any(isinstance(t, ast.Name) and t.id == base.id for t in other.targets)
         ]
         return bool(made) and all(
-            isinstance(value, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)) for value in made
+            isinstance(value, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp))
+            or (isinstance(value, ast.Call) and bool(self._program.callee_names(value, scope) & _MADE_NEW))
+            for value in made
         )
 
     def alone(self, module: Module, scope: Scope, statements: Sequence[ast.stmt]) -> bool:

@@ -17,6 +17,7 @@ from amp_rules.roles.kinds import is_module, is_optimizer, is_without_parameters
 from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.own_gradients import sets_all_gradients
 from amp_rules.roles.own_optimizers import models_given, models_within
+from amp_rules.roles.owned_parameters import owners
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -239,8 +240,14 @@ class Program:
         return set(known)
 
     def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
-        """Qualified names of the library functions that a call by name can run."""
-        return self.names(call.func, scope) if isinstance(call.func, (ast.Name, ast.Attribute)) else set()
+        """Qualified names of the library functions that a call by name can run.
+
+        A class of the script's own that is used as ``DataParallel`` is goes by its name.
+        """
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return set()
+        own = (value.ref.spreads_as for value in self.flow.values(call.func, scope) if value.kind == "class")
+        return self.names(call.func, scope).union(*own)
 
     def calls_to(self, names: frozenset[str]) -> list[Site]:
         """Calls of library functions or classes by their qualified names."""
@@ -483,6 +490,7 @@ class Program:
             for value in given:
                 if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
                     pending.append(value.site)  # ``LARS(optimizer)`` of a library
+                found |= self._owners(value)
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
@@ -526,7 +534,19 @@ class Program:
     def loose_parameters(self, call: ast.Call) -> set[Value]:
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
         given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
-        return {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
+        loose = {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
+        return {value for value in loose if not self._owners(value)}
+
+    def _owners(self, value: Value) -> set[Value]:
+        """The models that own a single parameter."""
+        known = self._known_owners.get(value)
+        if known is None:
+            known = self._known_owners[value] = owners(self.flow, self.nodes(), value)
+        return known
+
+    @cached_property
+    def _known_owners(self) -> dict[Value, set[Value]]:
+        return {}
 
     def given(self, call: ast.Call, arguments: Iterable[ast.expr]) -> set[Value]:
         """What the arguments of a call can hold, the elements of containers included."""
@@ -586,7 +606,7 @@ class Program:
             info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
             if info is None or info in whole or not is_module(Value("instance", info)):
                 continue
-            if any(value.kind == "object" and value in self.trained for value in cell.values):
+            if any(value.kind in ("object", "instance") and value in self.trained for value in cell.values):
                 found.add(info)
         return found
 

@@ -149,9 +149,10 @@ def exclude_each_other(module: Module, one: ast.AST, other: ast.AST) -> bool:
             if isinstance(parent, ast.If) and any(node in set(walk(item)) for item in parent.body):
                 asked |= _equals(parent.test)
         ends.append(asked)
+    written = _written_between(module, one, other)
     for path in ends[0].keys() & ends[1].keys():
-        # What is compared stays what it is: nothing in the body writes it, or an owner of it.
-        is_steady = not any(path == item or path.startswith(f"{item}.") for item in _written_in(body_of(module, one)))
+        # What is compared stays what it is: nothing in between writes it, or an owner of it.
+        is_steady = not any(path == item or path.startswith(f"{item}.") for item in written)
         if is_steady and ends[0][path] != ends[1][path]:
             return True
     return False
@@ -166,8 +167,19 @@ def _equals(test: ast.expr) -> dict[str, object]:
     return {path: constant.value} if path is not None and isinstance(constant, ast.Constant) else {}
 
 
-def _written_in(body: ast.AST) -> set[str]:
-    return {path for part in own_parts(body) for path in writes(part)}
+def _written_between(module: Module, one: ast.AST, other: ast.AST) -> set[str]:
+    """What is written between two nodes of a body; in a loop around both, what any of its rounds writes."""
+    around = set(enclosing(module, other))
+    loops = [item for item in enclosing(module, one) if isinstance(item, LOOPS) and item in around]
+    if loops:
+        return writes(loops[-1])
+    first, last = sorted((getattr(one, "lineno", 0), getattr(other, "lineno", 0)))
+    return {
+        path
+        for node in walk_body(body_of(module, one))
+        if isinstance(node, ast.stmt) and first <= node.lineno <= last
+        for path in writes(node)
+    }
 
 
 def is_elif(module: Module, branch: ast.If) -> bool:

@@ -39,6 +39,9 @@ FETCHERS = frozenset(
 )
 """Calls that download."""
 
+DOWNLOADED = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
+"""How the names of data sets begin that download where they are told ``download=True``."""
+
 FETCHING_FAMILIES = ("sklearn.datasets.fetch_", "nltk.download", "gensim.downloader.load", "torchtext.vocab.")
 """How the names of further calls begin that download where a file is missing, without a word that says so."""
 
@@ -85,6 +88,11 @@ DATA_PARTS: dict[str, int | None] = {
 
 SPLITS = frozenset({"torch.utils.data.random_split"})
 """Functions that split a dataset into parts of the lengths in their second argument."""
+
+ARRAY_SPLITS = frozenset(
+    {"sklearn.model_selection.train_test_split", "sklearn.model_selection._split.train_test_split"}
+)
+"""Functions that split arrays and lists at random, by the seed ``random_state``."""
 
 DISTRIBUTED_SAMPLERS = frozenset(
     {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}

@@ -60,7 +60,7 @@ GETS_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distribu
 
 PROCESSES = frozenset(
     f"{package}.{name}"
-    for package in ("multiprocessing", "torch.multiprocessing", "multiprocess")
+    for package in ("multiprocessing", "torch.multiprocessing", "torch.multiprocessing.spawn", "multiprocess")
     for name in ("Process", "spawn", "start_processes")
 )
 """They run a function in a process of its own, which they are given as ``target=``, ``fn=`` or the first argument."""

@@ -142,9 +142,25 @@ WITHOUT_STEP = (
     "ignite.handlers",
     "ignite.metrics",
     "ignite.utils",
-)
-"""Parts of frameworks that neither step nor look after processes: they load models, compute activations again, or call
-a step that the script has written.
+    *(
+        f"mmcv.runner.{name}"
+        for name in (
+            "BaseModule", "ModuleDict", "ModuleList", "Sequential", "checkpoint.load_checkpoint",
+            "checkpoint.load_state_dict", "get_dist_info", "load_checkpoint", "load_state_dict",
+        )
+    ),
+    *(
+        f"mmengine.model.{name}"
+        for name in (
+            "BaseModule", "ModuleDict", "ModuleList", "Sequential", "caffe2_xavier_init", "constant_init",
+            "kaiming_init", "normal_init", "trunc_normal_init", "uniform_init", "weight_init", "xavier_init",
+        )
+    ),
+    "mmengine.runner.load_checkpoint",
+    "mmengine.runner.checkpoint.load_checkpoint",
+)  # fmt: skip
+"""Parts of frameworks that neither step nor look after processes: they load models, compute activations again, are
+layers, or call a step that the script has written.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+PARAMETER_MAKERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+"""Calls that make a parameter, which belongs to the module that keeps it."""
+
 TENSOR_MAKERS = frozenset(
     {
-        "torch.nn.Parameter",
-        "torch.nn.parameter.Parameter",
+        *PARAMETER_MAKERS,
         *(f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "rand", "randn", "empty", "eye", "normal")),
     }
 )

@@ -83,6 +83,9 @@ EMBEDDINGS = frozenset(
 )
 """Layers whose weight is a table, of which each pass takes some rows."""
 
+LENGTH_OF_ROWS = {name: 2 if name.endswith("Bag") else 3 for name in EMBEDDINGS}
+"""Where ``max_norm`` stands among what each is made of."""
+
 DRAWING_THEIR_WEIGHTS = frozenset(
     f"torch.nn.{name}"
     for name in (
@@ -115,6 +118,9 @@ WITH_BATCH_NORM = (
     "efficientnet", "regnet", "deeplab", "fcn_", "lraspp", "fasterrcnn", "maskrcnn", "keypointrcnn", "retinanet",
 )  # fmt: skip
 """Beginnings of the names of torchvision's models that have batch norm; of others "bn" in the name tells."""
+
+PACKAGES_WITH_BATCH_NORM = ("timm.", "segmentation_models_pytorch.", "efficientnet_pytorch.", "pretrainedmodels.")
+"""Packages most of whose networks have batch norm."""
 
 PARTS_OF_NETWORKS: dict[tuple[str, ...], frozenset[str]] = {
     ("resnet", "resnext", "wide_resnet"): frozenset({"conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"}),
@@ -180,6 +186,9 @@ def is_network_of_library(name: str) -> bool:
 
 OF_PRETRAINED = frozenset({"config", "push_to_hub", "save_pretrained"})
 """Attributes and methods of the networks of transformers that only tell of a model or save it."""
+
+FORWARD_HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
+"""Methods that let a layer run a function of the script's in its forward pass."""
 
 TELLS_OF_MODEL = frozenset(
     [

@@ -56,6 +56,3 @@ OTHER_FORMS = frozenset(
     {"torch.compile", "torch.jit.script", "torch.jit.trace", "torch.set_default_dtype", "torch.set_default_tensor_type"}
 )
 """Functions that make something else of a model than torch's own layers in float32."""
-
-HOOKS = frozenset({"register_forward_hook", "register_forward_pre_hook"})
-"""Methods that let a layer run a function of the script's, which is no part of an exported graph."""

@@ -11,6 +11,9 @@ DATA_PARALLEL = frozenset(
 )
 """Wrappers of one process that use several devices."""
 
+STEPS_OF_DATA_PARALLEL = frozenset({"replicate", "scatter", "gather", "parallel_apply"})
+"""Methods by which ``DataParallel`` spreads a batch; a class of its own that replaces these is used as it is."""
+
 CONVERTS_BATCH_NORM = frozenset(
     {
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",

@@ -42,13 +42,18 @@ WRITERS = frozenset(
         "tensorflow.summary.create_file_writer",
         "tensorflow.compat.v2.summary.create_file_writer",
         "tensorboardX.SummaryWriter",
+        "tensorboardX.writer.SummaryWriter",
+        "tensorboard.FileWriter",
+        "tensorboard.SummaryWriter",
         "visdom.Visdom",
         "tensorboard_logger.Logger",
+        "comet_ml.Experiment",
+        "neptune.init_run",
     }
 )
 """Logging clients, of which one per run is wanted."""
 
-WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom"})
+WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom", "comet_ml.Experiment", "neptune.init_run"})
 """Those that send what they are given to a server."""
 
 WRITERS_OF_FOLDERS = frozenset(
@@ -65,6 +70,11 @@ FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
 
 RUNS = frozenset({"wandb.init"})
 """Calls that begin a run of a tracking service. ``mode="disabled"`` makes one of which all calls do nothing."""
+
+RUN_LOGS = frozenset(
+    {"wandb.log", "wandb.watch", "wandb.save", "wandb.alert", "wandb.define_metric", "wandb.log_artifact"}
+)
+"""Calls that write to the run of a process, and raise an error where none was begun."""
 
 RUN_INPUTS = frozenset({"use_artifact", "use_model", "restore", "agent", "sweep"})
 """Functions of the service, and methods of its runs, that bring something in: a disabled run has none of it."""

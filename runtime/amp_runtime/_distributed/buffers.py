@@ -28,9 +28,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from amp_runtime._core.context import context
 from amp_runtime._core.registry import TensorMap
+from amp_runtime._distributed.batchnorm import SyncBatchNorm
 from amp_runtime._distributed.exchange import as_bytes
 from amp_runtime._distributed.group import flag_device, from_all_processes
-from amp_runtime._distributed.syncbn import SyncBatchNorm
 
 _HIDING = frozenset({"data", "numpy", "storage", "untyped_storage", "set_", "batch_norm", "instance_norm"})
 """What code names that can write a tensor without its version counting it."""

@@ -50,11 +50,24 @@ def _wrapper_around(call: ast.Call) -> ast.expr | None:
     func = call.func
     if not (call.args or call.keywords) or not isinstance(func, ast.Attribute):
         return None
+    if isinstance(func.value, ast.IfExp):
+        # ``(model if alone else model.module).loss(x)``
+        inside = func.attr not in _OF_MODULES and not NAMED_EVALUATION.search(func.attr)
+        return _either_way(func.value) if inside else None
     if func.attr != "module":
         if func.attr in _OF_MODULES or NAMED_EVALUATION.search(func.attr) or not isinstance(func.value, ast.Attribute):
             return None
         func = func.value
     return func.value if func.attr == "module" and spelling(func.value) is not None else None
+
+
+def _either_way(node: ast.IfExp) -> ast.expr | None:
+    """``model`` of ``model if alone else model.module``."""
+    for one, other in ((node.body, node.orelse), (node.orelse, node.body)):
+        if isinstance(other, ast.Attribute) and other.attr == "module" and spelling(one) is not None:
+            if spelling(other.value) == spelling(one):
+                return other.value
+    return None
 
 
 def _averages_by_hand(index: FileIndex) -> bool:

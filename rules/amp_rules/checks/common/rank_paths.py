@@ -240,6 +240,8 @@ class RankPaths:
                 if _goes_back(called):
                     return True
             elif isinstance(called.node, Function) and called.node is not self.index.scope(call):
+                if any(True for _ in starts_of(self.index, called.node)):
+                    continue  # what starts processes with it calls it where there is one
                 if self.all_take_part(called.node, depth - 1):
                     return True
         return False
@@ -298,8 +300,7 @@ class RankPaths:
 
     def _is_by_rank(self, node: ast.expr) -> bool:
         """Whether a test around says which process this is by a rank; how many there are is alike on all."""
-        tests = (test for test, _ in self.index.branches(node))
-        return any(names_rank(test) and in_several(test) is None and not _is_of_number(test) for test in tests)
+        return any(_tells_which(test) for test, _ in self.index.branches(node))
 
     def _is_local(self, test: ast.expr) -> bool:
         """Whether a test asks for the local rank and for nothing else."""
@@ -317,6 +318,13 @@ class RankPaths:
             # Some call the rank so that torch.distributed gives.
             return not any(_comes_of_global(item) for item in values)
         return bool(values) and all(_comes_of_local(item) for item in values)
+
+
+def _tells_which(test: ast.expr) -> bool:
+    """Whether a test says which process this is, in one of its parts; ``local_rank == -1 or no_cuda`` does not."""
+    if isinstance(test, ast.BoolOp):
+        return not _is_of_number(test) and any(map(_tells_which, test.values))
+    return names_rank(test) and in_several(test) is None and not _is_of_number(test)
 
 
 def _text_of(node: ast.AST) -> str:

@@ -11,8 +11,7 @@ from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name, walk
-
-_PACKAGES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
+from amp_rules.torch.data import DOWNLOADED
 
 
 class DownloadOnAllRanks(Check):
@@ -68,7 +67,7 @@ class DownloadOnAllRanks(Check):
         paths = RankPaths(module)
         told: set[ast.AST] = set()
         for call in module.index.calls:
-            if not (module.dotted(call.func) or "").startswith(_PACKAGES) or not _downloads(module, call):
+            if not (module.dotted(call.func) or "").startswith(DOWNLOADED) or not _downloads(module, call):
                 continue
             suite = module.index.parents[module.index.statement(call)]
             if suite in told or paths.reach(call) is not Reach.EVERY or _others_wait(paths, call):

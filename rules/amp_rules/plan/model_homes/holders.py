@@ -6,7 +6,8 @@ import ast
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.roles.kinds import is_chain, is_module
+from amp_rules.plan.model_homes.saved_chains import chains
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 
@@ -52,7 +53,7 @@ class Holders:
                 for info in self._classes_with(value)
                 for made in self.instances
                 if info in made.ref.mro() and made != value
-            } | {chain for chain in self._chains if chain != value and value in self.flow.elements([chain])}
+            } | {item for item in self._chains if item != value and value in self.flow.elements([item])}
         return self._holders_of[value]
 
     def _classes_with(self, value: Value) -> set[ClassInfo]:
@@ -89,10 +90,5 @@ class Holders:
 
     @cached_property
     def _chains(self) -> set[Value]:
-        """Chains that the program makes of its layers: ``nn.Sequential(...)``."""
-        return {
-            value
-            for cell in self.flow.cells.values()
-            for value in cell.values
-            if value.kind == "object" and value.site is not None and is_chain(value)
-        }
+        """Chains that the program makes of its layers: ``nn.Sequential(...)``; but not those made only to be saved."""
+        return chains(self.program)[0]

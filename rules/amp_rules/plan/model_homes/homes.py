@@ -41,8 +41,12 @@ class Homes:
         homes: dict[tuple[CellKey, ast.AST], Home] = {}
         missing: list[Value] = []
         housed: list[Value] = []
-        for value in self.roots():
+        roots = self.roots()
+        converting = {item.key for value in roots for item in self._converting(value)}
+        for value in roots:
             candidates = self._variables.of(value)
+            # A model and what a function of the script makes of it are prepared in the one variable that has both.
+            candidates = [item for item in candidates if item.key in converting] or candidates
             chosen = self._choose(candidates, value)
             if chosen is None:
                 made = self._where_made(value) or self._parameter(value)
@@ -69,6 +73,19 @@ class Homes:
             value
             for value in missing
             if not (self._is_part_of(housed, value) or self._is_made_for_parts_of(housed, value))
+        ]
+
+    def _converting(self, value: Value) -> list[HoldingVariable]:
+        """The variables whose model becomes another one in their own place: ``model = convert_model(model)``."""
+        call = value.site
+        if not isinstance(call, ast.Call):
+            return []
+        given = {blocks.path_of(argument) for argument in call.args}
+        return [
+            item
+            for item in self._variables.of(value)
+            if item.path in given
+            and any(isinstance(node, ast.Assign) and node.value is call for node in item.assignments)
         ]
 
     def _is_part_of(self, housed: list[Value], value: Value) -> bool:
@@ -322,7 +339,7 @@ class Homes:
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
-        def score(item: HoldingVariable) -> tuple[int, int, int, int]:
+        def score(item: HoldingVariable) -> tuple[int, int, int, int, int]:
             optimizer_here = self._variables.optimizer_statement(item) is not None
             placed_here = self._variables.places(item)
             made_here = any(
@@ -334,6 +351,7 @@ class Homes:
                 1 if returned else 0,
                 0 if placed_here or made_here else 1,
                 order.get(item.body, 0),
+                0 if self._variables.is_run(item) else 1,
             )
 
         return min(candidates, key=score)

@@ -55,6 +55,9 @@ class HoldingVariable:
     assignments: list[ast.stmt]
 
 
+_LISTING = frozenset({"list", "tuple", "set", "dict", "sorted", "filter", "map", "zip", "enumerate"})
+
+
 class Variables:
     """Finds the variables that hold a model."""
 
@@ -122,6 +125,18 @@ class Variables:
                 if own == name and self.flow.key(node, scope) in (item.key, None):
                     return True
         return isinstance(item.key[0], tuple)  # an item of a container, which is read as a whole
+
+    def is_run(self, item: HoldingVariable) -> bool:
+        """Whether the model is run by the variable: ``self.model(x)``, whatever other name it was made under."""
+        return item.key in self._run
+
+    @cached_property
+    def _run(self) -> set[CellKey | None]:
+        return {
+            self.flow.key(call.func, scope)
+            for call, _, scope in self.program.calls()
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and self.program.called_models(call, scope)
+        }
 
     def only_tells(self, item: HoldingVariable) -> bool:
         """Whether an attribute keeps a model that it is given to log or save it: nothing runs the model through it."""
@@ -311,9 +326,13 @@ def _assigned_name(statement: ast.stmt) -> str:
 
 
 def _is_no_model(value: ast.expr) -> bool:
-    """Whether a variable gets a tensor, a number or a text, whatever else it may hold: ``far = far * scale``."""
+    """Whether a variable gets a tensor, a number, a text or a list, whatever else it may hold: ``x = x * scale``."""
     if isinstance(value, ast.Constant):
         return value.value is not None
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _LISTING:
+        return True  # ``modules = list(model.modules())``
+    if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp, ast.GeneratorExp)):
+        return True
     return isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr))
 
 

@@ -117,6 +117,11 @@ def where_bound(home: Home) -> list[Home]:
     given = arguments_of(home.body) if is_function(home.body) else ()
     if home.variable in {*bound, *(argument.arg for argument in given)}:
         return [home]
+    if any(
+        isinstance(item, (ast.Expr, ast.Assign)) and home.variable in blocks.reads(item)
+        for item in where.suite[: where.index]
+    ):
+        return [home]  # what is read there has a value
     made = [
         node
         for node in blocks.walk_own(home.statement)

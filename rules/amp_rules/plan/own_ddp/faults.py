@@ -11,11 +11,17 @@ from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
+from amp_rules.plan.own_ddp.files_of_all import files_of_all
+from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
-from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rates_apart import rates_apart
+from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
@@ -33,18 +39,26 @@ Fault = tuple[Module, ast.AST, str]
 
 def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
+    shares = Shares(own)
     for second, first in joined_twice(own):
         text = (
             f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
         )
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from fixed_sizes(own)
+    yield from one_gpu(own)
+    yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
     yield from forwards_of_one(own)
-    yield from _evaluations(own)
+    yield from exchanged_by_one(own)
+    yield from _evaluations(own, shares)
     yield from known_to_first(own)
-    yield from stopped_apart(own)
+    yield from stopped_apart(own, shares)
+    yield from rates_apart(own, shares)
+    yield from files_of_all(own)
+    yield from read_early(own)
     yield from _restored(own)
     yield from _stepped(own)
 
@@ -107,9 +121,9 @@ def _is_wrapped(own: OwnDdp, module: Module, node: ast.expr) -> bool:
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
-def _evaluations(own: OwnDdp) -> Iterator[Fault]:
+def _evaluations(own: OwnDdp, shares: Shares) -> Iterator[Fault]:
     """Yield an evaluation that one process runs alone, on its share of the data."""
-    for use in Metrics(own).of_one_alone():
+    for use in shares.metrics.of_one_alone():
         text = (
             f"only one process evaluates here, and `{use.module.text(use.loader)}` gives it its share by a "
             "DistributedSampler: the shares of the others are in no metric; give it a loader without that sampler"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from amp_rules.checks.common.rank_paths import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
@@ -16,6 +17,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.distributed import GETS_RANK
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 
 NO_WORD = "nothing that this file imports at its head tells the rank"
@@ -52,7 +54,16 @@ class FirstRank:
     def is_told_later(self, module: Module, node: ast.AST, test: Test) -> bool:
         """Whether a test asks torch for the rank at a place above the process group, where it holds on all."""
         asks = any(name.rpartition(".")[2] in test.text for name in (_INITIALISED, _GET_RANK))
-        return asks and self._own.joins_below(module, node)
+        return (asks or self._asks_by_function(module, test)) and self._own.joins_below(module, node)
+
+    def _asks_by_function(self, module: Module, test: Test) -> bool:
+        """Whether a test of the file calls a function of the project that asks torch: ``is_main_process()``."""
+        asks = self._own.program.closure(lambda node: node in self._questions)
+        return any(asks(item) for item in self._own_tests(module) if self._own.source(module, item) == test.text)
+
+    @cached_property
+    def _questions(self) -> set[ast.AST]:
+        return {site.node for site in self._own.program.calls_to(GETS_RANK | {_INITIALISED})}
 
     # ---- the script's own tests ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.distributed import EXCHANGES
 
 _Found = tuple[Module, ast.AST, str]
@@ -111,13 +111,18 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
 def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
     """Yield the first place below the suite of an ``if`` that reads what nothing gives the others, on any way."""
     names = frozenset(name for name in alone.unbound if _is_given_to_first_alone(own, alone, name))
-    for suite, index in [*blocks.suites_around(alone.module, alone.branch)][1:] if names else ():
-        for item in suite[index + 1 :]:
+    for where in _places_outside(alone) if names else ():
+        for item in where.suite[where.index + 1 :]:
             for node in blocks.walk_own(item):
                 text = _lacks(own, alone, names, node)
                 if text is not None and not _is_of_first(own, alone.module, node):
                     yield alone.module, node, text
                     return
+
+
+def _places_outside(alone: _Alone) -> Iterator[blocks.Place]:
+    """Yield the places of the statements around an ``if`` within its function: what stands below them runs later."""
+    yield from (blocks.place(alone.module, item) for item in blocks.enclosing(alone.module, alone.branch))
 
 
 def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
@@ -140,6 +145,7 @@ def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:
         own.reach(alone.module, node) in (Reach.ONE, Reach.EACH_NODE)
         for node in own.program.nodes_of(alone.body)
         if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        if not _is_of_comprehension(alone.module, node)
     )
 
 
@@ -149,8 +155,21 @@ def _lacks(own: OwnDdp, alone: _Alone, names: frozenset[str], node: ast.AST) -> 
         return None
     if any(node in set(walk(other)) for other, _ in own.branches(alone.module, node)):
         return None
+    if _is_of_comprehension(alone.module, node):
+        return None
     test = alone.module.text(alone.branch.test)
     return f"`{node.id}` is assigned only under `{test}`: the other processes read it here without a value"
+
+
+def _is_of_comprehension(module: Module, node: ast.Name) -> bool:
+    """Whether a comprehension around a name gives it a variable of its own."""
+    return any(
+        isinstance(part, ast.Name) and part.id == node.id
+        for parent in module.ancestors(node)
+        if isinstance(parent, COMPREHENSIONS)
+        for item in parent.generators
+        for part in walk(item.target)
+    )
 
 
 def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | None:

@@ -44,6 +44,11 @@ class Starts:
         started = [site.node for site in calls if not is_within_idle(self._program, site.node, site.module)]
         return any(node not in known for node in started) or any(map(self._is_of_worker, self._joins))
 
+    @cached_property
+    def by_script_alone(self) -> bool:
+        """Whether the processes join in workers that the script starts, and nowhere else."""
+        return self.by_script and bool(self._joins) and not any(map(self.is_direct, self._joins))
+
     def is_direct(self, site: Site) -> bool:
         """Whether a place is reached from the file's own suite, as far as is known, and not in a worker alone."""
         return any(top not in self._workers for top in self._tops(site, frozenset()))

@@ -18,7 +18,10 @@ _OTHERS = frozenset({"val", "value", "last"})
 
 
 def is_meter(info: ClassInfo) -> bool:
-    """Whether a class is the average meter of PyTorch's ImageNet example, by what its ``update`` does."""
+    """Whether a class is the average meter of PyTorch's ImageNet example, by what its ``update`` does.
+
+    The average may be a property, which is worked out where it is read.
+    """
     update = info.find_method("update")
     if update is None or len(update.parameters) != 3 or len(info.mro()) > 1:
         return False
@@ -31,8 +34,21 @@ def is_meter(info: ClassInfo) -> bool:
         if name is None or not _does(statement, name, receiver, value, number):
             return False
         seen.add(name)
+    if averages_itself(info):
+        seen.add("avg")
     others = (method for name, method in info.facts.methods.items() if name not in ("__init__", "reset", "update"))
     return seen >= _KEPT and not any(_writes_kept(method.node) for method in others)
+
+
+def averages_itself(info: ClassInfo) -> bool:
+    """Whether the average of a meter is a property that divides the sum by the count, so that nothing can set it."""
+    average = info.find_method("avg")
+    if average is None or not isinstance(average.node, ast.FunctionDef):
+        return False
+    if [blocks.path_of(item) for item in average.node.decorator_list] != ["property"]:
+        return False
+    given = [item for item in average.returns if not isinstance(item, ast.Constant)]
+    return len(given) == 1 and average.receiver is not None and _is_average(given[0], average.receiver)
 
 
 def _own_attribute(statement: ast.stmt, receiver: str) -> str | None:
@@ -55,14 +71,28 @@ def _does(statement: ast.stmt, name: str, receiver: str, value: str, number: str
     if name == "count":
         return adds and blocks.path_of(given) == number
     if name == "sum":
-        product = given if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult) else None
-        factors = {blocks.path_of(product.left), blocks.path_of(product.right)} if product is not None else set()
-        return adds and factors == {value, number}
+        product = _without_float(given) if isinstance(_without_float(given), ast.BinOp) else None
+        return adds and isinstance(product, ast.BinOp) and _multiplies(product, value, number)
+    return name == "avg" and not adds and _is_average(given, receiver)
+
+
+def _without_float(node: ast.expr) -> ast.expr:
+    """``value`` of ``float(value)``."""
+    if isinstance(node, ast.Call) and blocks.path_of(node.func) == "float" and len(node.args) == 1:
+        return node.args[0]
+    return node
+
+
+def _multiplies(product: ast.BinOp, value: str, number: str) -> bool:
+    factors = {blocks.path_of(_without_float(item)) for item in (product.left, product.right)}
+    return isinstance(product.op, ast.Mult) and factors == {value, number}
+
+
+def _is_average(given: ast.expr, receiver: str) -> bool:
+    """Whether an expression divides the sum by the count, which it may keep from being 0."""
     quotients = [node for node in walk(given) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     return (
-        name == "avg"
-        and not adds
-        and len(quotients) == 1
+        len(quotients) == 1
         and blocks.path_of(quotients[0].left) == f"{receiver}.sum"
         and f"{receiver}.count" in blocks.reads(quotients[0].right)
         and blocks.reads(given) <= {receiver, f"{receiver}.sum", f"{receiver}.count", "max"}
@@ -76,8 +106,11 @@ def _writes_kept(node: ast.AST) -> bool:
     )
 
 
-def meters_of(program: Program, loop: TrainingLoop) -> Iterator[str]:
-    """The variables of meters that a loop fills, that begin anew before it, and whose averages count after it."""
+def meters_of(program: Program, loop: TrainingLoop) -> Iterator[tuple[str, bool]]:
+    """The variables of meters that a loop fills, that begin anew before it, and whose averages count after it.
+
+    Each comes with whether the meter works its average out where it is read.
+    """
     inside = set(loop.inner)
     updates = list(_updates(program, blocks.walk_body(loop.body), loop))
     for path in dict.fromkeys(path for path, call in updates if call in inside):
@@ -86,7 +119,10 @@ def meters_of(program: Program, loop: TrainingLoop) -> Iterator[str]:
         if not all(call in inside for call in calls) or any(is_time(program, loop, item) for item in given):
             continue
         if _begins(program, loop, path) and _counts_after(loop, path):
-            yield path
+            made = program.flow.values(ast.Name(path, ast.Load()), loop.scope)
+            kinds = {averages_itself(value.ref) for value in made if value.kind == "instance"}
+            if len(kinds) == 1:
+                yield path, kinds.pop()
 
 
 def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> Iterator[tuple[str, ast.Call]]:

@@ -29,7 +29,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
-Kind = Literal["sum", "mean", "meter"]
+Kind = Literal["sum", "mean", "meter", "counts"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Metric:
 
     Attributes:
         site: the statement that it is reduced after, or the expression that is reduced.
-        kind: whether the processes' numbers are added up, or averaged, or what a meter keeps is.
+        kind: whether the processes' numbers are added up, or averaged, or what a meter keeps is, with its average or
+            without one that it works out itself.
         path: the variable, where it is reduced after a statement.
         following: the statement that comes next then.
     """
@@ -209,8 +210,9 @@ class Metrics:
         for loop in self.loops:
             where = blocks.place(loop.module, loop.loop)
             following = next(iter(where.suite[where.index + 1 :]), None)
-            for path in meters_of(self._own.program, loop):
-                yield Metric(Site(loop.module, loop.scope, loop.body, loop.loop), "meter", path, following)
+            for path, averages_itself in meters_of(self._own.program, loop):
+                kind: Kind = "counts" if averages_itself else "meter"
+                yield Metric(Site(loop.module, loop.scope, loop.body, loop.loop), kind, path, following)
 
     def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
         """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.

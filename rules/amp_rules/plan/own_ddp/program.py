@@ -15,19 +15,19 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
-from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.distributed import JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
@@ -129,6 +129,8 @@ class OwnDdp:
         statement = blocks.statement_of(module, node)
         if any(self._joins_in(item) for item in (statement, *blocks.statements_above(module, statement, body))):
             return False
+        if self._without_group.holds_at(module, node):
+            return False  # there they do not join at all
         suites = blocks.suites_around(module, statement)
         if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
             return True
@@ -158,8 +160,8 @@ class OwnDdp:
         return self._reach(module, node, frozenset())
 
     def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> Reach:
-        if self._without_group.holds_at(module, node):
-            return Reach.ONE  # of one
+        if self._without_group.holds_at(module, node) or self._is_told_by_callers(module, node):
+            return Reach.ONE  # of one, or by what the callers say
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
         if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
@@ -176,6 +178,25 @@ class OwnDdp:
                 return Reach.UNKNOWN
             most = max(most, reached)
         return min(decided, most)
+
+    def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
+        info = self.program.function_of(blocks.body_of(module, node))
+        tests = [test for test, holds in self.branches(module, node) if holds] if info is not None else []
+        parts = [part for test in tests for part in conjuncts(test) if isinstance(part, ast.Name)]
+        named = {part.id for part in parts if info is not None and part.id in info.parameters}
+        if info is None or not named:
+            return False
+        callers = self.program.flow.callers(info)
+        given = {name: [(item, info.argument_or_default(item.call, name)) for item in callers] for name in named}
+        return any(
+            bool(said)
+            and all(
+                argument is not None and self._rank_paths(item.scope.module).says(argument, True) in _ALONE
+                for item, argument in said
+            )
+            for said in given.values()
+        )
 
     def only_together(self, module: Module, node: ast.AST) -> bool:
         """Whether no process gets to a place that others do not get to: by no way on which a test asks for one."""
@@ -203,13 +224,18 @@ class OwnDdp:
         if deciding is None:
             return True  # a caller in another file asks
         place, test = deciding
-        return any(_is_of_first(test, holds) for other, holds in self.branches(module, place) if other is test)
+        # What one process alone has found out decides as well: ``if rank == 0: loss = f(); if loss < best: ...``.
+        return any(
+            is_of_first(other, holds)
+            for other, holds in self.branches(module, place)
+            if other is test or self._parts_processes(module, other)
+        )
 
     def parts_first(self, module: Module, branch: ast.If) -> bool:
         """Whether one process goes into an ``if`` by its test, and the others past it."""
         if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
             return False
-        return self._rank_paths(module).says(branch.test, True) in _ALONE and _is_of_first(branch.test, True)
+        return self._rank_paths(module).says(branch.test, True) in _ALONE and is_of_first(branch.test, True)
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""
@@ -315,52 +341,7 @@ class OwnDdp:
 
     def word(self, module: Module, target: str) -> str | None:
         """How a file calls something of torch by what it imports at its head; None where it cannot."""
-        names = names_of(module)
-        package = target
-        while package:
-            name = names.name_of(package)
-            if name is not None and name not in names.rebound and self._is_at_head(module, name):
-                return name + target[len(package) :]
-            if name is None and (starred := self._by_star(module, package)) is not None:
-                return starred + target[len(package) :]
-            package = package.rpartition(".")[0]
-        return None
-
-    def _by_star(self, module: Module, package: str) -> str | None:
-        """The name by which a star import at the head of a file gives it a package that another file imports."""
-        names = names_of(module)
-        scope = self.program.flow.scopes.get(module.tree) if names.stars else None
-        brought = self._brought(module, package, frozenset()) if scope is not None else None
-        if brought is None or scope is None or brought in names.imports or names.rebound & {brought}:
-            return None
-        # What several star imports bring, or the file binds itself, need not be the package.
-        found = self.program.flow.values(ast.Name(brought, ast.Load()), scope)
-        return brought if {(value.kind, value.ref) for value in found} == {("external", package)} else None
-
-    def _brought(self, module: Module, package: str, seen: frozenset[Module]) -> str | None:
-        """The name of a package in what the star imports of a file bring, however many of them there are in a row."""
-        for item in module.tree.body:
-            if not (isinstance(item, ast.ImportFrom) and item.names[0].name == "*"):
-                continue
-            other = self.program.project.find(module, item.module or "", item.level)
-            if other is None or other in seen or "__all__" in other.source.text:
-                continue
-            name = names_of(other).name_of(package)
-            if name is not None and not name.startswith("_") and self._is_at_head(other, name):
-                return name
-            if name is None and (further := self._brought(other, package, seen | {module})) is not None:
-                return further
-        return None
-
-    @staticmethod
-    def _is_at_head(module: Module, name: str) -> bool:
-        """Whether the file's own suite imports a name, so that every function has it."""
-        return any(
-            (alias.asname or alias.name.partition(".")[0]) == name
-            for item in module.tree.body
-            if isinstance(item, (ast.Import, ast.ImportFrom))
-            for alias in item.names
-        )
+        return Words(self.program).word(module, target)
 
     @staticmethod
     def source(module: Module, node: ast.AST) -> str:
@@ -387,35 +368,6 @@ def is_own(program: Program) -> bool:
     if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
         return False
     return bool(program.calls_to(JOINS))
-
-
-def _is_of_first(test: ast.expr, holds: bool) -> bool:
-    """Whether a test that asks for the rank lets the first process on where it comes out like this, and no other."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _is_of_first(test.operand, not holds)
-    if isinstance(test, ast.BoolOp):
-        asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
-        asking = [item for item in asking if not _asks_for_launcher(item)]
-        found = [_is_of_first(item, holds) for item in asking]
-        return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
-    if isinstance(test, ast.Compare):
-        op, number = test.ops[0], literal(test.comparators[0])
-        # ``rank <= 0``: -1 stands for one process.
-        bounds = {(ast.LtE, 0): True, (ast.Lt, 1): True, (ast.Gt, 0): False, (ast.GtE, 1): False}
-        if isinstance(number, int) and (type(op), number) in bounds:
-            return bounds[type(op), number] is holds
-        return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
-    return holds
-
-
-def _asks_for_launcher(test: ast.expr) -> bool:
-    """``"RANK" not in os.environ``: whether a launcher has set it."""
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Constant)
-        and isinstance(test.ops[0], (ast.In, ast.NotIn))
-        and last_name(test.comparators[0]) == "environ"
-    )
 
 
 def _is_guard(test: ast.expr) -> bool:

@@ -14,6 +14,7 @@ from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
 from amp_rules.plan.own_ddp.faults import Fault, faults
+from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp, is_own
 from amp_rules.plan.own_ddp.written_ranks import is_of_one, written_ranks
 from amp_rules.plan.report import Note, Refusal, Report
@@ -136,7 +137,9 @@ def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
     for rewrite in rewrites.of_own_processes():
         if not rewrite.rule.last:
             yield from rewrite.changes(own)
-    for module in modules:
+    # What starts the processes itself gives each its number, whatever the option says.
+    launched = not Starts(own.program, own.joins).by_script_alone
+    for module in modules if launched else ():
         if any(name.strip("-") in module.source.text for name in OPTION_OF_LAUNCHERS):
             file = ApexFile(module, own.options)
             for rewrite_of_file in rewrites.of_apex("own processes"):

@@ -8,38 +8,27 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import sampler_of
-from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Kind
-from amp_rules.ranks.world import Setting
+from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.functions import FINITE_TESTS
 
 _Found = tuple[Module, ast.AST, str]
 
 
-def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
+def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
     """Yield what leaves a training loop, or a backward pass out, by numbers of each process's own batches."""
     leaving = list(_leaving(own)) if own.wraps else []
+    leaving = [item for item in leaving if not shares.metrics.may_be_of_all(blocks.body_of(item[0], item[1]))]
     skipping = list(_skipping(own)) if own.wraps else []
-    if not leaving and not skipping:
+    if not (leaving or skipping) or not shares.loaders:
         return
-    metrics = Metrics(own)
-    leaving = [item for item in leaving if not metrics.may_be_of_all(blocks.body_of(item[0], item[1]))]
-    asked = leaving or skipping
-    shared = metrics.shared_loaders | frozenset(_shared_by_own_samplers(own)) if asked else frozenset()
-    if not shared:
-        return
-    ranks = Ranks(own.program, Setting(prepared=shared))
     told: set[ast.AST] = set()
     for module, node, test, loop in skipping:
-        if loop not in told and _is_of_batches(ranks, test) and not _is_exchanged(own, test, loop):
+        if loop not in told and shares.decides(test) and not _is_exchanged(own, test, loop):
             told.add(loop)
             yield (
                 module,
@@ -49,7 +38,7 @@ def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
             )
     for module, node, test, loop in leaving:
         # Behind what was left apart, what a loop counts differs too.
-        if loop not in told and _is_of_batches(ranks, test):
+        if loop not in told and shares.decides(test):
             told.add(loop)
             yield (
                 module,
@@ -57,10 +46,6 @@ def stopped_apart(own: OwnDdp) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on each process's own share of the data: one process leaves the "
                 "training loop first, and the others wait for it",
             )
-
-
-def _is_of_batches(ranks: Ranks, test: ast.expr) -> bool:
-    return any(origin.kind is Kind.BATCH for origin in ranks.truth_origins(test))
 
 
 def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
@@ -162,16 +147,3 @@ def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]
             continue
         if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)):
             yield module, node, branch.test, loop
-
-
-def _shared_by_own_samplers(own: OwnDdp) -> Iterator[ast.AST]:
-    """Yield the loaders whose sampler is of a class of the project that derives from torch's."""
-    for use in [*own.data.uses, *own.data.evaluated]:
-        for value in use.values:
-            located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
-            given = sampler_of(value.site) if isinstance(value.site, ast.Call) else None
-            if located is None or given is None or value.site is None:
-                continue
-            values = own.program.flow.values(given, located[1])
-            if any(item.kind == "instance" and item.ref.external_bases() & DISTRIBUTED_SAMPLERS for item in values):
-                yield value.site

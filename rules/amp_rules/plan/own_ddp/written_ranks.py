@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.steps import Site
+from amp_rules.roles.workers import workers
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -20,15 +21,15 @@ _MAX_DEPTH = 5
 def is_of_one(own: OwnDdp) -> bool:
     """Whether the script joins groups of a single process alone, whatever starts it."""
     definitions = Definitions(own.program)
-    written = [_written(own, definitions, site) for site in own.joins]
-    return bool(written) and all(size == 1 and rank == 0 for rank, size in written)
+    numbers = [written(own, definitions, site) for site in own.joins]
+    return bool(numbers) and all(size == 1 and rank == 0 for rank, size in numbers)
 
 
 def written_ranks(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield each call that joins a group as the same rank in all processes, and what to do."""
     definitions = Definitions(own.program)
     for site in own.joins:
-        rank, size = _written(own, definitions, site)
+        rank, size = written(own, definitions, site)
         if rank is None:
             continue
         joined = "the group is of one process" if size == 1 else f"each process that a launcher starts joins as {rank}"
@@ -41,7 +42,7 @@ def written_ranks(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         yield site.module, site.node, f"{text}: {joined}; {remedy}"
 
 
-def _written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | None, int | None]:
+def written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | None, int | None]:
     """The rank and the world size that a call is given as numbers."""
     call = site.node
     assert isinstance(call, ast.Call)
@@ -50,6 +51,11 @@ def _written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | N
         given = call.args[place] if len(call.args) > place else keyword(call, name)
         found.append(_number(own, definitions, given, site.scope, 0) if given is not None else None)
     return found[0], found[1]
+
+
+def number_of(own: OwnDdp, node: ast.expr, scope: Scope) -> int | None:
+    """The number that an expression is on every way to it; None where that is not known."""
+    return _number(own, Definitions(own.program), node, scope, 0)
 
 
 def _number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope, depth: int) -> int | None:
@@ -66,8 +72,8 @@ def _number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope,
             return None
         return _number(own, definitions, given[0].value, given[0].scope, depth + 1)
     info = own.program.function_of(function)
-    if given or info is None:
-        return None
+    if given or info is None or any(worker is info for _, worker in workers(own.program)):
+        return None  # what starts a worker gives it its number
     numbers: set[int | None] = set()
     for caller in own.program.flow.callers(info):
         argument = info.argument_or_default(caller.call, node.id)

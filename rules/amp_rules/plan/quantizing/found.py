@@ -23,10 +23,10 @@ from amp_rules.roles.steps import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS
+from amp_rules.torch.models import FORWARD_HOOKS
 from amp_rules.torch.quantizing import (
     HAS_DYNAMIC_FORM,
     HAS_STATIC_FORM,
-    HOOKS,
     LIBRARIES,
     LIBRARY_MODELS,
     OTHER_FORMS,
@@ -195,7 +195,11 @@ class _Search:
                     raise NotQuantized(
                         scope.module, call, f"{text} makes the model float64, and int8 goes with float32"
                     )
-            if isinstance(call.func, ast.Attribute) and call.func.attr in HOOKS and not program.flow.callees(call):
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in FORWARD_HOOKS
+                and not program.flow.callees(call)
+            ):
                 raise NotQuantized(scope.module, call, f"{text} adds a hook, which an exported model does not run")
 
     def _check_layers(self, home: Home, models: set[Value]) -> None:

@@ -17,6 +17,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.dtypes import FLOAT32_TYPES
+from amp_rules.torch.functions import PARAMETER_MAKERS
 from amp_rules.torch.models import CHAINS, TORCH_MODULE_BASES
 
 _POSITIONS = {"Embedding": ("max_norm", 3, 5), "EmbeddingBag": ("max_norm", 2, 4)}
@@ -30,7 +31,6 @@ _KNOWN = ("torch.nn.", "torchvision.", "timm.")
 """Libraries whose layers and models have no tables but those that can be seen."""
 _TAKES_OUT = frozenset({"builtins.getattr", "builtins.vars"})
 _INITIALISES = "torch.nn.init."
-_SET_FRESH = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 
 
 def reasons(program: Program, tables: Tables, lookups: Mapping[ast.AST, Site]) -> Iterator[Declined]:
@@ -128,7 +128,7 @@ def _stays(program: Program, node: ast.Attribute, scope: Scope) -> bool:
     parent = parents[node]
     if isinstance(node.ctx, ast.Store):
         given = parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
-        if not isinstance(given, ast.Call) or not program.callee_names(given, scope) & _SET_FRESH:
+        if not isinstance(given, ast.Call) or not program.callee_names(given, scope) & PARAMETER_MAKERS:
             return False
         return not any(isinstance(part, ast.Attribute) and part.attr == "weight" for part in walk(given))
     if isinstance(parent, ast.Call) and parent.func is not node:

@@ -64,7 +64,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
-    found = [] if _gives_its_own(calls) else [node for node in calls if _is_option(node, aliases)]
+    found = (
+        [] if _gives_its_own(calls) or _takes_it_itself(file) else [node for node in calls if _is_option(node, aliases)]
+    )
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
         yield Change(RULE, file.module, call, message, list(_actions(file, call)))
@@ -84,6 +86,17 @@ def _gives_its_own(calls: list[ast.Call]) -> bool:
     parsing = [node for node in calls if last_name(node.func) in ("parse_args", "parse_known_args")]
     return bool(parsing) and all(
         node.args and isinstance(node.args[0], ast.List) and node.args[0].elts for node in parsing
+    )
+
+
+def _takes_it_itself(file: ApexFile) -> bool:
+    """Whether the file sets the option by what torchrun says: ``args.local_rank = int(os.environ["LOCAL_RANK"])``."""
+    return any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Attribute) and target.attr == _FIELD for target in node.targets)
+        and "environ" in ast.unparse(node.value)
+        and "LOCAL_RANK" in ast.unparse(node.value)
+        for node in file.module.nodes
     )
 
 

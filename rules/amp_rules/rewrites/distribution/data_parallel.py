@@ -4,9 +4,11 @@
 Removes `model = nn.DataParallel(model)`, with the condition around it when nothing else is left in there. Where the
 script sees the names of the wrapped model, in `model.state_dict()`, `model.named_parameters()` or a model that is saved
 whole, it becomes `model = amp.keep_module_prefix(model)`: on one device, with the same names. So it does where the
-script hands the model tensors that only `DataParallel` moved to the GPU: `keep_module_prefix` moves them as well.
-Where the script names the GPUs in `CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number
-goes by what it names: the names in checkpoints are the same however the script is started.
+script hands the model tensors that only `DataParallel` moved to the GPU: `keep_module_prefix` moves them as well; and
+where the script asserts that the model is wrapped. A class of the script's own that only spreads batches in another
+way, as vendored synchronised batch norm has one, goes as `DataParallel` does. Where the script names the GPUs in
+`CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number goes by what it names: the names
+in checkpoints are the same however the script is started.
 `data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`.
 
 ## Why
@@ -22,7 +24,7 @@ scripts, and this one when it resumes or copies the weights whose names match.
     (removed)
 
 ## When it declines
-Where the script asks the wrapper for its devices, or requires it. Run as one process, the script uses one device:
+Where the script asks the wrapper for its devices. Run as one process, the script uses one device:
 start one process for each with torchrun.
 
 ## Leaving it out
@@ -45,6 +47,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.words import Words
 from amp_rules.plan.wrapper_names import asks_for_devices
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -85,6 +88,10 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         message = "torchrun starts one process for each device; DataParallel would use them all from each"
         yield Change(RULE, site.module, site.node, message, _actions(site, gone))
+    for site, own, written_as in _asked_for_own(program) if keeps_names else ():
+        if written_as is not None:
+            message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
+            yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
     for site in program.calls_to(SPREAD_BY_HAND):
         inputs = _inputs(program, site)
         if inputs is None:
@@ -92,6 +99,21 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
         yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
+
+
+def _asked_for_own(program: Program) -> Iterator[tuple[Site, ast.expr, str | None]]:
+    """Yield where ``isinstance`` asks for a ``DataParallel`` of the script's own, with the word for torch's there."""
+    words = Words(program)
+    for call, body, scope in program.calls():
+        if not ("builtins.isinstance" in program.callee_names(call, scope) and len(call.args) == 2):
+            continue
+        kind = call.args[1]
+        if any(value.kind == "class" and value.ref.spreads_as for value in program.flow.values(kind, scope)):
+            yield (
+                Site(scope.module, scope, body, call),
+                kind,
+                words.word(scope.module, "torch.nn.DataParallel"),
+            )
 
 
 def _actions(site: Site, gone: dict[ast.stmt, ast.stmt | None]) -> list[Action]:
@@ -193,21 +215,6 @@ def _model_of(call: ast.Call) -> ast.expr | None:
 def reasons(context: Context) -> Iterator[Declined]:
     """Yield where each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
     program = context.program
-    for node, _, scope in program.nodes():
-        if not isinstance(node, ast.Assert) or context.processes.keeps_names:
-            continue
-        for call in walk(node.test):
-            if not (isinstance(call, ast.Call) and blocks.path_of(call.func) == "isinstance" and len(call.args) == 2):
-                continue
-            kind = call.args[1]
-            if isinstance(kind, (ast.Name, ast.Attribute)) and program.names(kind, scope) & DATA_PARALLEL:
-                yield declining.decline(
-                    declining.GRADIENTS_OUTSIDE,
-                    scope.module,
-                    node,
-                    f"`{scope.module.text(node)}` requires `DataParallel`, which is not used with several processes",
-                    "leave out what is meant for `DataParallel` alone",
-                )
     for site in asks_for_devices(program):
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
@@ -216,6 +223,16 @@ def reasons(context: Context) -> Iterator[Declined]:
             f"`{site.module.text(site.node)}` reads the devices of `DataParallel`, but each process has its own device",
             "use the device of the process: `amp.device(...)`",
         )
+    for site, own, written_as in _asked_for_own(program) if context.processes.keeps_names else ():
+        if written_as is None:
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                site.module,
+                site.node,
+                f"`{site.module.text(site.node)}` asks for a `DataParallel` of the script's own, which several "
+                "processes do without",
+                f"ask for `torch.nn.DataParallel` in the place of `{site.module.text(own)}`",
+            )
     for site in program.calls_to(SPREAD_BY_HAND):
         if _inputs(program, site) is not None:
             continue
@@ -229,6 +246,10 @@ def reasons(context: Context) -> Iterator[Declined]:
 
 
 _POSITIONAL = 5  # module, inputs, device_ids, output_device, dim; what follows are keywords of the model's call
+
+
+_NO_TUPLES = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
+"""What is handed on as one input."""
 
 
 class _Inputs(Enum):
@@ -253,7 +274,8 @@ def _inputs(program: Program, site: Site) -> _Inputs | None:
         return _Inputs.ONE if given.elts else None
     if isinstance(given, ast.List):
         return None
-    if not any(value.kind == "sequence" for value in program.flow.values(given, site.scope)):
+    sequences = [value for value in program.flow.values(given, site.scope) if value.kind == "sequence"]
+    if all(isinstance(value.site, _NO_TUPLES) for value in sequences):
         return _Inputs.ONE
     return _Inputs.TUPLE if _is_tuple(program, given, site) else None
 

@@ -45,7 +45,6 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.remedies import written
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.sinks import Need
-from amp_rules.plan.swallowed_failures import swallowed_failures
 
 RULE = Rule("AMP211", "same-decision", "All processes decide alike over training.", "distribution")
 
@@ -57,7 +56,7 @@ def changes(context: Context) -> Iterator[Change]:
             whose = "the main process's" if item.is_taken else "the mean over the processes"
             message = f"`{item.text}` is {whose}, so that all decide alike"
             yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))
-    for module, handler in swallowed_failures(context.program):
+    for module, handler in context.processes.swallowed:
         message = "where one process leaves out a step that has failed, the others would wait for it for ever"
         again = context.vocabulary.raised_in_several(module, handler.body[0])
         yield Change.written(RULE, module, handler, message, again)

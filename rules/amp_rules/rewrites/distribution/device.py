@@ -124,7 +124,19 @@ def _places(devices: Devices) -> list[_Place]:
     for use in devices.uses:
         for place in _of_constructor(devices, use) if use.is_constructor else _of_use(devices, use):
             found.setdefault(place.use.node, place)
-    return [item for item in found.values() if not _is_made_below(devices, item.use)]
+    return [
+        item
+        for item in found.values()
+        if not _is_made_below(devices, item.use) and not _is_of_wrapper(devices, item.use)
+    ]
+
+
+def _is_of_wrapper(devices: Devices, use: DeviceUse) -> bool:
+    """Whether it stands in a class that spreads batches as ``DataParallel`` does, which nothing makes any more."""
+    body = blocks.body_of(use.module, use.node)
+    info = devices.program.function_of(body)
+    owner = devices.program.flow.class_of(info) if info is not None else None
+    return owner is not None and bool(owner.spreads_as)
 
 
 def _is_made_below(devices: Devices, use: DeviceUse) -> bool:

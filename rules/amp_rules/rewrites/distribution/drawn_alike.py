@@ -73,7 +73,9 @@ def _unseeded(program: Program) -> list[Site]:
     found = []
     for site in program.calls_to(SEEDED_BY_SYSTEM):
         assert isinstance(site.node, ast.Call)
-        if not has_seed(site.node) and not _is_of_worker(program, site):
+        # What a file does when it is imported comes before the start, at which all ranks get rank 0's random state.
+        is_imported = isinstance(site.body, ast.Module) and site.module is not program.entry
+        if not has_seed(site.node) and not is_imported and not _is_of_worker(program, site):
             found.append(site)
     return found
 

@@ -1,9 +1,10 @@
 """Save the model itself, not its wrapper.
 
 ## What it does
-`model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, and
-`model.module`, which `DataParallel` had, becomes `amp.unwrap(model)`. A model that is exported or traced is unwrapped
-too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
+`model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, as
+does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
+`amp.unwrap(model)`. A model that is exported or traced is unwrapped too: `torch.onnx.export(model, ...)`,
+`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
 
 ## Why
 A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
@@ -34,10 +35,15 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.model_homes.home import Home
+from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.models import CHAINS
 from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
 
 RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
@@ -50,6 +56,7 @@ def changes(context: Context) -> Iterator[Change]:
     was_parallel = bool(context.program.calls_to(DATA_PARALLEL))
     tables = context.processes.table_sharding
     whole = {site.node for site in tables.states} if tables is not None else set()
+    prepared = _prepared(context)
     for site in _unwraps(context.program):
         assert isinstance(site.node, ast.expr)
         attribute = site.module.parents[site.node]
@@ -59,15 +66,37 @@ def changes(context: Context) -> Iterator[Change]:
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
+        if not is_module and any(_is_above(site, home) for home in context.precision.homes):
+            continue
+        values = context.program.roles.modules(site.node, site.scope)
+        if not is_module and prepared and values and prepared.isdisjoint(values):
+            continue  # a part of a model, which has no wrapper of its own
         verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
         message = f"`{site.module.text(site.node)}` is {verb} without its wrapper"
         written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
         yield Change.written(RULE, site.module, site.node, message, written)
 
 
+def _prepared(context: Context) -> set[Value]:
+    """What the variables hold that are prepared; nothing where that is not known of all of them."""
+    cells = [context.program.flow.cells.get(home.key) for home in context.precision.homes]
+    return set().union(*(cell.values for cell in cells if cell is not None)) if all(cells) else set()
+
+
+def _is_above(site: Site, home: Home) -> bool:
+    """Whether a place comes before the one where its model is prepared: no wrapper is there yet."""
+    assert isinstance(site.node, ast.expr)
+    if site.body is not home.body or blocks.path_of(site.node) != home.variable or home.before or home.in_place:
+        return False
+    if home.inline is None and site.node in {*walk(home.statement)}:
+        return not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, home.statement))
+    return not comes_after(site.module, site.statement, home.statement)
+
+
 def _unwraps(program: Program) -> list[Site]:
     """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
     found: dict[ast.AST, Site] = {}
+    saved = {value.site for value in chains(program)[1]}
     for node, body, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
             receiver = node.func.value
@@ -82,9 +111,13 @@ def _unwraps(program: Program) -> list[Site]:
                     if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
                         parent = scope.module.parents[part]
                         if isinstance(parent, (ast.Attribute, ast.Call)) and parent is not node:
-                            continue
+                            if not (isinstance(parent, ast.Call) and program.callee_names(parent, scope) & CHAINS):
+                                continue
                         if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
                             found[part] = Site(scope.module, scope, body, part)
+            for part in node.args if node in saved else ():
+                if any(program.is_trained(value) for value in program.roles.modules(part, scope)):
+                    found[part] = Site(scope.module, scope, body, part)
             traced = _traced(program, node, scope)
             if traced is not None and not program.is_model_code(body):
                 found[traced] = Site(scope.module, scope, body, traced)

@@ -49,6 +49,6 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if isinstance(statement, ast.Assign) and own.given_by_rank(site.module, statement):
             continue
         test = first_rank.at(site.module, call)
-        if test is not None:
+        if test is not None and not first_rank.is_told_later(site.module, call, test):
             edit = keyword_within(site.module, call, f"disable={test.negated}")
             yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)])

@@ -3,7 +3,8 @@
 ## What it does
 A logging client that every process makes is made by the first one, and is None on the others; statements that log
 stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
-`mode="disabled"` on the others, where all calls of it do nothing.
+`mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
+`wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
 The test is the script's own for the first rank where it has one.
 
 ## Why
@@ -46,7 +47,7 @@ from amp_rules.roles.steps import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.line_width import keyword_within
-from amp_rules.torch.writers import RUNS
+from amp_rules.torch.writers import RUN_LOGS, RUNS
 
 RULE = Rule(
     "AMP237", "log-on-first-rank", "The first process alone logs.", "distribution", optional=True, together=True
@@ -60,6 +61,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     first_rank = FirstRank(own)
     for client in clients(own):
         yield from _change(own, client, first_rank)
+    yield from _logs_without_run(own, first_rank)
     read = read_from_run(own.program)
     for site in own.program.calls_to(RUNS):
         call = site.node
@@ -84,6 +86,29 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         elif test is not None:
             edit = keyword_within(site.module, call, f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
+
+
+def _logs_without_run(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
+    """Yield a test around what every process logs to a run that one of them alone has begun."""
+    begun = own.program.calls_to(RUNS)
+    if not begun or not all(own.is_of_first_alone(site.module, site.node) for site in begun):
+        return
+    rows = [
+        (site.module, site.statement)
+        for site in own.program.calls_to(RUN_LOGS)
+        if site.module in own.modules
+        and isinstance(site.statement, ast.Expr)
+        and site.statement.value is site.node
+        and own.reach(site.module, site.node) is Reach.EVERY
+    ]
+    for module, first, last in adjacent(rows):
+        test = first_rank.at(module, first)
+        if test is None:
+            text = f"every process runs `{module.text(first)}`, and one alone has begun a run; {NO_WORD}"
+            own.leave(RULE, module, first, text)
+            continue
+        message = f"`{module.text(first)}` logs where a run was begun"
+        yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
 
 
 def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:

@@ -94,6 +94,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if test is None:
             own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
             continue
+        if first_rank.is_told_later(module, first, test):
+            text = "every process writes this file here, where the rank is not known yet: write it below the group"
+            own.leave(RULE, module, first, text)
+            continue
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
     _leave_read(own, [found for found in read.values() if found is not None])
@@ -150,7 +154,9 @@ def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
     """The name of a function of which every call can be left to one process: none trains, or wants its result."""
     info = own.program.function_of(body)
     callers = own.program.flow.callers(info) if info is not None else []
-    if info is None or not callers or any(map(own.program.runs_step, blocks.own_parts(body))):
+    if info is None or not callers or info.name.startswith("__"):
+        return None  # an object is made on every process
+    if any(map(own.program.runs_step, blocks.own_parts(body))):
         return None
     calls = [(caller.scope.module, caller.call) for caller in callers]
     return info.name if all(isinstance(module.parents[call], ast.Expr) for module, call in calls) else None

@@ -32,6 +32,7 @@ https://pytorch.org/docs/stable/elastic/run.html#important-notices
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import in_several
@@ -167,17 +168,22 @@ def _leave_addresses(own: OwnDdp, starts: Starts) -> None:
 def _is_address(own: OwnDdp, node: ast.expr, site: Site) -> bool:
     """Whether an expression is a port of TCP, and nothing else for all that is known."""
     if isinstance(node, ast.JoinedStr):
-        return bool(node.values) and _is_tcp(literal(node.values[0]))
+        return bool(node.values) and _is_tcp(literal(node.values[0])) and not _reads_environment(own, node)
     values = own.program.flow.values(node, site.scope)
     given = [value.ref for value in values if value.kind == "constant"]
     others = [value for value in values if value.kind != "constant" and not (given and _is_option(value))]
-    return bool(given) and not others and all(map(_is_tcp, given))
+    # ``address += os.environ["MASTER_PORT"]`` goes on where the constant ends.
+    return bool(given) and not others and all(map(_names_port, given))
 
 
 def _is_option(value: Value) -> bool:
     """Whether it is what a parser read, whose default is known."""
     owner = value.receiver
     return owner is not None and owner.is_result and str(owner.ref).startswith("argparse.")
+
+
+def _names_port(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"tcp://[^/]+:\d+/?", value) is not None
 
 
 def _is_tcp(value: object) -> bool:

@@ -60,7 +60,9 @@ RULE = Rule(
     optional=True, together=True, last=True,
 )  # fmt: skip
 
-_NAMES: dict[Kind, str] = {"sum": "all_reduce_sum", "mean": "all_reduce_mean", "meter": "all_reduce_meter"}
+_NAMES: dict[Kind, str] = {
+    "sum": "all_reduce_sum", "mean": "all_reduce_mean", "meter": "all_reduce_meter", "counts": "all_reduce_counts",
+}  # fmt: skip
 
 _SUM = '''\
 def {name}(value):
@@ -93,6 +95,11 @@ def {name}(meter):
     if meter.count:
         meter.avg = meter.sum / meter.count'''
 
+_COUNTS = '''\
+def {name}(meter):
+    """Make what a meter keeps that of all processes."""
+    meter.sum, meter.count = {sum}(meter.sum), {sum}(meter.count)'''
+
 # What each ends with where arrays of NumPy are among what it is given.
 _OF_ARRAYS = {
     "else mean.item()": "else mean.cpu().numpy() if mean.ndim else mean.item()",
@@ -101,8 +108,10 @@ _OF_ARRAYS = {
 
 _NO_WORDS = "the head of this file does not import torch in every case, or it has another `all_reduce_...` already"
 
-_CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER}
-_NEEDS: dict[Kind, tuple[Kind, ...]] = {"sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter")}
+_CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER, "counts": _COUNTS}
+_NEEDS: dict[Kind, tuple[Kind, ...]] = {
+    "sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter"), "counts": ("sum", "counts"),
+}  # fmt: skip
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
@@ -193,7 +202,7 @@ def _after(metrics: list[Metric]) -> Change:
 
 def _line(metric: Metric) -> str:
     call = f"{_NAMES[metric.kind]}({metric.path})"
-    return call if metric.kind == "meter" else f"{metric.path} = {call}"
+    return call if metric.kind in ("meter", "counts") else f"{metric.path} = {call}"
 
 
 def _head(statement: ast.stmt) -> ast.AST:

@@ -18,10 +18,11 @@ trains to other results than one process with all of them.
 
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
-known to have batch norm; where samples are shuffled between the processes for the sake of batch norm, as momentum
-contrast does; where a draw or a number out of a tensor decides whether batch norm runs at all, as in stochastic depth,
-by a condition around it, a `return` before it, or a choice of layers; where something looks for `nn.BatchNorm2d` later,
-which the new class is not, or differentiates twice (AMP288).
+known to have batch norm, and is no network that an option chooses among torchvision's; where samples are shuffled
+between the processes for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor
+decides whether batch norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a
+choice of layers; where something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice
+(AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
@@ -36,7 +37,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.batch_norms import BatchNorms
+from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
@@ -66,6 +67,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return
     norms = BatchNorms(own.program)
     found: list[Change | None] = []
+    said: set[str] = set()
     for site in own.wraps:
         call = site.node
         assert isinstance(call, ast.Call)
@@ -79,16 +81,22 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "the head of this file does not import torch in every case"
-            own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+            if text not in said:  # several models, and branches that wrap one, stay for one reason
+                own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+            said.add(text)
             found.append(None)
         else:
-            found.append(_change(own, site, call, model, convert))
+            is_certain = any(norms.are_in(item) and not is_chosen(item) for item in values)
+            found.append(_change(own, site, call, model, convert, is_certain=is_certain))
     # Branches that wrap one model each in a way of their own would train to other results.
     yield from (change for change in found if change is not None and None not in found)
 
 
-def _change(own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str) -> Change | None:
-    message = f"batch norm of `{site.module.text(model)}` is that of the batch of all processes"
+def _change(
+    own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, *, is_certain: bool
+) -> Change | None:
+    norm = "batch norm" if is_certain else "batch norm, if there is any,"
+    message = f"{norm} of `{site.module.text(model)}` is that of the batch of all processes"
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
     actions: list[Action] = []

@@ -5,7 +5,9 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 `amp.float_function(torch.matmul)(x, x.t())`. These are:
 
 - products of a matrix with itself (Gram matrices, covariances), and squared distances (`a ** 2 + b ** 2 - 2 * a @ b`);
-- arguments of a sine or cosine, and the places that an image is sampled at (`grid_sample`, `affine_grid`);
+- arguments of a sine or cosine, and cosines of which the angle or the sine is taken (`sqrt(1 - cosine ** 2)`);
+- places that an image is sampled at (`grid_sample`, `affine_grid`), with all products of cameras, poses and points
+  beside the model on the way there;
 - matrices that are inverted or decomposed, and divisors;
 - sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
@@ -53,6 +55,7 @@ _WHY: dict[Need, str] = {
     "itself": "sums of squares overflow in fp16",
     "distance": "a distance is a small difference of large numbers",
     "angle": "a sine needs the digits of its argument",
+    "cosine": "near one, the angle of a cosine needs all digits of it",
     "place": "half has too few digits for places in an image",
     "matrix": "a rounded matrix has another inverse",
     "divisor": "what rounds to zero is divided by",

@@ -1,6 +1,6 @@
 """Apex's parallel wrappers, on any backend of torch.distributed."""
 
-from amp_runtime._distributed.syncbn import create_syncbn_process_group as create_syncbn_process_group
+from amp_runtime._distributed.batchnorm import create_syncbn_process_group as create_syncbn_process_group
 from amp_runtime.apex.parallel.distributed import DistributedDataParallel as DistributedDataParallel
 from amp_runtime.apex.parallel.distributed import Reducer as Reducer
 from amp_runtime.apex.parallel.distributed import apply_flat_dist_call as apply_flat_dist_call

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from amp_runtime._distributed.syncbn import SyncBatchNorm as _Synchronised
+from amp_runtime._distributed.batchnorm import SyncBatchNorm as _Synchronised
 
 
 class SyncBatchNorm(_Synchronised):

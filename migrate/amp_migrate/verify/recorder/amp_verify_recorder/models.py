@@ -21,7 +21,7 @@ def watch(steps: Steps) -> None:
     # Bound to the class already; it calls itself for the parts of a model.
     sync_bn.convert_sync_batchnorm = staticmethod(_preceded(sync_bn.convert_sync_batchnorm, seen.converting))
     imports.after("torch.nn.parallel.distributed", seen.watch_ddp)
-    imports.after("amp_runtime._distributed.syncbn", seen.watch_runtime)
+    imports.after("amp_runtime._distributed.batchnorm", seen.watch_runtime)
     imports.after("amp_runtime._distributed.averaging", seen.watch_averaging)
 
 

@@ -1,6 +1,7 @@
 """Batch norm whose statistics are those of the batch on all ranks together, on the CPU as well.
 
-``torch.nn.SyncBatchNorm`` refuses CPU tensors there. On CUDA torch's own synchronised kernels do the work.
+``torch.nn.SyncBatchNorm`` refuses CPU tensors there. On CUDA torch's own synchronised kernels do the work. The file has
+the name of torch's: scripts sort layers by ``"batchnorm" in str(layer.__class__)``.
 """
 
 from __future__ import annotations
@@ -188,6 +189,23 @@ _SYNCHRONISED: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
+_VENDORED: dict[str, type[nn.Module]] = {
+    "SynchronizedBatchNorm1d": SyncBatchNorm1d,
+    "SynchronizedBatchNorm2d": SyncBatchNorm2d,
+    "SynchronizedBatchNorm3d": SyncBatchNorm3d,
+}
+"""Classes that scripts copy from https://github.com/vacancy/Synchronized-BatchNorm-PyTorch. They share their statistics
+between the replicas of ``nn.DataParallel``, and are plain batch norm where there are none."""
+
+
+def _synchronised(module: nn.Module) -> type[nn.Module] | None:
+    """The class of the synchronised form of a batch norm, if it has one."""
+    known = _SYNCHRONISED.get(type(module))
+    if known is None and isinstance(module, _BatchNorm) and hasattr(module, "_sync_master"):
+        return _VENDORED.get(type(module).__name__)
+    return known
+
+
 _PLAIN = {synchronised: plain for plain, synchronised in _SYNCHRONISED.items()}
 
 
@@ -252,12 +270,13 @@ def synchronise_batch_norm(model: nn.Module, twice_differentiable: bool = False)
     """Turns the batch norms of ``model`` into synchronised ones, in place.
 
     Each module stays the same object with the same parameters, buffers and hooks, and only changes its class:
-    lists of layers and optimizers made before keep working, and so does ``isinstance(m, nn.BatchNorm2d)``.
+    lists of layers and optimizers made before keep working, and so does ``isinstance(m, nn.BatchNorm2d)``. Those that
+    synchronise the replicas of ``nn.DataParallel`` synchronise the ranks from then on.
     Batch norms of other classes are left as they are, with a warning.
     """
     left: set[str] = set()
     for module in model.modules():
-        target = _SYNCHRONISED.get(type(module))
+        target = _synchronised(module)
         if target is not None:
             module.__class__ = target
         elif isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):

@@ -1,0 +1,135 @@
+"""What every process does to files where one would be enough, and no test around it can be written: all are told."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.absent import never_runs
+from amp_rules.roles.commands import writes_files
+from amp_rules.roles.file_effects import opens_to_write
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.data import DOWNLOADED
+from amp_rules.torch.devices import SET_DEVICE
+from amp_rules.torch.distributed import BARRIERS
+from amp_rules.torch.file_access import COMMANDS, WEIGHT_LOADERS
+
+_SAVES = frozenset({"torch.save"})
+_Found = tuple[Module, ast.AST, str]
+
+
+def files_of_all(own: OwnDdp) -> Iterator[_Found]:
+    """Yield downloads, commands, and checkpoints that all read to the GPU of one."""
+    yield from _downloads(own)
+    yield from _commands(own)
+    yield from _loads(own)
+
+
+def _by_all(own: OwnDdp, site: Site) -> bool:
+    """Whether every process comes to a place, for all that is known."""
+    if site.module not in own.modules or own.reach(site.module, site.node) is not Reach.EVERY:
+        return False
+    return site.body not in own.uncalled and not never_runs(own.program.flow, site.module, site.node)
+
+
+# ---- downloads -----------------------------------------------------------------------------------------------------
+
+
+def _downloads(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first data set that all download into one folder, where none waits for another."""
+    for call, body, scope in own.program.calls():
+        names = own.program.callee_names(call, scope)
+        if not any(name.startswith(DOWNLOADED) for name in names) or literal(keyword(call, "download")) is not True:
+            continue
+        site = Site(scope.module, scope, body, call)
+        if not _by_all(own, site) or own.is_own_file(scope.module, call) or _in_turns(own, site):
+            continue
+        text = (
+            f"every process runs `{scope.module.text(call)}`, and all download into one folder where the files are "
+            "missing: download them before the start, or let the others wait for one process"
+        )
+        yield scope.module, call, text
+        return
+
+
+def _in_turns(own: OwnDdp, site: Site) -> bool:
+    """Whether a lock or a block stands around a place, or processes wait above it under a test for the rank."""
+    module = site.module
+    if any(isinstance(item, (ast.With, ast.AsyncWith, ast.Try)) for item in blocks.enclosing(module, site.node)):
+        return True
+    barriers = {item.node for item in own.program.calls_to(BARRIERS)}
+    return any(
+        isinstance(item, ast.If) and not barriers.isdisjoint(walk(item))
+        for item in blocks.statements_above(module, site.statement, site.body)
+    )
+
+
+# ---- commands ------------------------------------------------------------------------------------------------------
+
+
+def _commands(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first command that changes files."""
+    found = [
+        site
+        for site in own.program.calls_to(COMMANDS)
+        if isinstance(site.node, ast.Call)
+        and _by_all(own, site)
+        and not own.is_own_file(site.module, site.node)
+        and writes_files(own.program, site.node, site.scope)
+        and not _only_makes_a_folder(site.node)
+    ]
+    for site in found[:1]:
+        text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
+        yield site.module, site.node, text + _more(found)
+
+
+def _more(found: list[Site]) -> str:
+    return f"; so it is at {len(found) - 1} more place{'s' * (len(found) > 2)}" if len(found) > 1 else ""
+
+
+def _only_makes_a_folder(call: ast.Call) -> bool:
+    """``mkdir -p``, which accepts a folder that is there."""
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().startswith("mkdir -p")
+        for node in walk(call)
+    )
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def _loads(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first checkpoint that all read without a word on where to."""
+    if not own.program.calls_to(frozenset({SET_DEVICE})) or _saves_from_cpu(own):
+        return
+    found = [site for site in own.program.calls_to(WEIGHT_LOADERS) if _by_all(own, site) and _is_unplaced(site.node)]
+    for site in found[:1]:
+        text = (
+            f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "
+            'process; `map_location="cpu"` does not'
+        )
+        yield site.module, site.node, text + _more(found)
+
+
+def _saves_from_cpu(own: OwnDdp) -> bool:
+    """Whether a function that saves moves something to the CPU: a model, or each tensor of its state."""
+    bodies = {site.body for site in own.program.calls_to(_SAVES)}
+    return any(
+        body in bodies and isinstance(call.func, ast.Attribute) and call.func.attr == "cpu"
+        for call, body, _ in own.program.calls()
+    )
+
+
+def _is_unplaced(call: ast.AST) -> bool:
+    return (
+        isinstance(call, ast.Call)
+        and len(call.args) == 1
+        and not {"map_location", None} & {item.arg for item in call.keywords}
+        and not opens_to_write(call)
+    )

@@ -1,0 +1,89 @@
+"""Groups of as many processes as the script says, and models that all processes put on one GPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.definitions import Definitions
+from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.written_ranks import number_of, written
+from amp_rules.roles.steps import Site
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
+from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN
+
+_Found = tuple[Module, ast.AST, str]
+
+
+def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
+    """Yield a group whose size the script or its command line says, where a launcher starts the processes."""
+    starts = Starts(own.program, own.joins)
+    if not starts.by_launcher:
+        return
+    definitions = Definitions(own.program)
+    for site in own.joins:
+        assert isinstance(site.node, ast.Call)
+        if site.module not in own.modules or not starts.is_direct(site) or not _is_by_environment(site.node):
+            continue
+        given = _size_given(site.node)
+        rank, size = written(own, definitions, site)
+        if given is None or rank is not None:
+            continue  # a rank that is written out is told by itself
+        name = f"`{site.module.text(given)}`"
+        if size is not None:
+            said = f"the group is of {size} processes"
+        elif (default := _default_of(own, given, site)) is not None:
+            said = f"the group is of {name} processes, {default} where the command line says nothing else"
+        else:
+            continue
+        text = f"{said}, whatever number a launcher starts: with another one they fail, or wait for ever"
+        yield site.module, site.node, f"{text}; without `world_size` it is the launcher's"
+
+
+def one_gpu(own: OwnDdp) -> Iterator[_Found]:
+    """Yield a wrapper that is told the same GPU in every process."""
+    for site in own.wraps:
+        assert isinstance(site.node, ast.Call)
+        given = keyword(site.node, "device_ids")
+        if not isinstance(given, ast.List) or len(given.elts) != 1:
+            continue
+        number = literal(given.elts[0])
+        if isinstance(number, int) and not isinstance(number, bool) and not _hides_gpus(own):
+            text = f"every process puts its model on GPU {number}: NCCL takes no two processes of one GPU"
+            yield site.module, given, f"{text}; `device_ids` takes the local rank"
+
+
+def _is_by_environment(call: ast.Call) -> bool:
+    """Whether the processes meet where the environment says."""
+    given = keyword(call, "init_method") or (call.args[1] if len(call.args) > 1 else None)
+    return literal(given) in ("env://", None) or given is None
+
+
+def _size_given(call: ast.Call) -> ast.expr | None:
+    if len(call.args) > WORLD_SIZE_OF_JOIN:
+        return call.args[WORLD_SIZE_OF_JOIN]
+    return keyword(call, "world_size")
+
+
+def _default_of(own: OwnDdp, given: ast.expr, site: Site) -> int | None:
+    """The default of an option that nothing but the command line sets: ``args.world_size``."""
+    if not isinstance(given, ast.Attribute):
+        return None
+    defaults: set[object] = set()
+    for node, _, scope in own.program.nodes():
+        if isinstance(node, ast.Attribute) and node.attr == given.attr and not isinstance(node.ctx, ast.Load):
+            return None
+        if isinstance(node, ast.Call) and node.args:
+            option = literal(node.args[0])
+            if isinstance(option, str) and option.lstrip("-").replace("-", "_") == given.attr and "-" in option[:1]:
+                value = keyword(node, "default")
+                defaults.add(number_of(own, value, scope) if value is not None else None)
+    default = defaults.pop() if len(defaults) == 1 else None
+    return default if isinstance(default, int) and default > 0 else None
+
+
+def _hides_gpus(own: OwnDdp) -> bool:
+    """Whether something chooses the GPUs that a process sees."""
+    return any("CUDA_VISIBLE_DEVICES" in module.source.text for module in own.program.flow.modules)

@@ -1,0 +1,44 @@
+"""Tests that a script asks before it lets one of its processes on."""
+
+from __future__ import annotations
+
+import ast
+
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.source.index import literal
+from amp_rules.source.syntax import last_name
+
+
+def conjuncts(test: ast.expr) -> list[ast.expr]:
+    """What a test asks for all at once; a test that asks for one thing alone."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def is_of_first(test: ast.expr, holds: bool) -> bool:
+    """Whether a test that asks for the rank lets the first process on where it comes out like this, and no other."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_of_first(test.operand, not holds)
+    if isinstance(test, ast.BoolOp):
+        asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
+        asking = [item for item in asking if not _asks_for_launcher(item)]
+        found = [is_of_first(item, holds) for item in asking]
+        return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
+    if isinstance(test, ast.Compare):
+        op, number = test.ops[0], literal(test.comparators[0])
+        # ``rank <= 0``: -1 stands for one process.
+        bounds = {(ast.LtE, 0): True, (ast.Lt, 1): True, (ast.Gt, 0): False, (ast.GtE, 1): False}
+        if isinstance(number, int) and (type(op), number) in bounds:
+            return bounds[type(op), number] is holds
+        return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
+    return holds
+
+
+def _asks_for_launcher(test: ast.expr) -> bool:
+    """``"RANK" not in os.environ``: whether a launcher has set it."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Constant)
+        and isinstance(test.ops[0], (ast.In, ast.NotIn))
+        and last_name(test.comparators[0]) == "environ"
+    )

@@ -1,0 +1,61 @@
+"""Learning rates that each process sets by numbers of its own share of the data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.sinks import Need, Sink, Sinks
+from amp_rules.ranks.origins import Kind
+from amp_rules.roles.kinds import is_scheduler
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.torch.optimizers import GROUP_SETTINGS
+
+
+def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield them: what a schedule is told, and what is assigned to a parameter group; the first of each function."""
+    if not own.wraps or not _sets_rates(own) or not shares.loaders:
+        return
+    told: set[ast.AST] = set()
+    for sink in Sinks(own.program, forwards=False).find(shares.ranks, frozenset()):
+        module, body = sink.module, blocks.body_of(sink.module, sink.node)
+        if body in told or module not in own.modules or not _is_rate(own, sink):
+            continue
+        if not any(origin.kind is Kind.BATCH for origin in sink.origins) or shares.metrics.may_be_of_all(body):
+            continue
+        if own.is_of_first_alone(module, sink.what):
+            continue
+        told.add(body)
+        yield (
+            module,
+            sink.node,
+            f"`{module.text(sink.node)}` depends on each process's own share of the data, and sets the learning rate: "
+            "the processes train with different ones",
+        )
+
+
+def _is_rate(own: OwnDdp, sink: Sink) -> bool:
+    if sink.need is Need.RATE:
+        return True
+    what = sink.what
+    tests = [item.test for item in blocks.enclosing(sink.module, what) if isinstance(item, ast.If)]
+    if sink.node not in tests:
+        return False  # what leaves a loop above is told by itself
+    if isinstance(what, ast.Call) and isinstance(what.func, ast.Attribute) and what.func.attr == "step":
+        return any(map(is_scheduler, own.program.flow.values(what.func.value, sink.scope)))
+    return isinstance(what, (ast.Assign, ast.AugAssign))
+
+
+def _sets_rates(own: OwnDdp) -> bool:
+    """Whether the program tells a schedule anything, or writes into parameter groups."""
+    for node, _, scope in own.program.nodes():
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.slice, ast.Constant) and node.slice.value in GROUP_SETTINGS:
+                return True
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+            if node.args and any(map(is_scheduler, own.program.flow.values(node.func.value, scope))):
+                return True
+    return False

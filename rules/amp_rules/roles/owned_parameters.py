@@ -1,0 +1,30 @@
+"""Single parameters that an optimizer is given, ``SGD([head.kernel])``: which models own them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from amp_rules.flow.flow import Flow
+from amp_rules.flow.values import Value
+from amp_rules.roles.kinds import is_module
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.functions import PARAMETER_MAKERS
+
+
+def owners(flow: Flow, nodes: Iterable[tuple[ast.AST, ast.AST, Scope]], value: Value) -> set[Value]:
+    """The models of the project that hold a parameter under a name, by where the program reads it of them.
+
+    Args:
+        flow: what names may hold.
+        nodes: the nodes of the program, with their bodies and scopes.
+        value: the parameter.
+    """
+    if value.kind != "object" or value.ref not in PARAMETER_MAKERS:
+        return set()
+    found: set[Value] = set()
+    for node, _, scope in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and value in flow.values(node, scope):
+            held = flow.values(node.value, scope)
+            found |= {owner for owner in held if owner.kind == "instance" and is_module(owner)}
+    return found

@@ -1,0 +1,76 @@
+"""Calls that cannot get to a place of the function they call, by the constants that they give it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import CallSite
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
+
+
+def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
+    """Whether a call of a function may run one of its nodes; ``training=False`` keeps it from ``if training:``.
+
+    Args:
+        info: the function.
+        site: the node, in its body.
+        caller: the call.
+    """
+    for test, holds in _tests(site):
+        name = _asked(test)
+        if name not in info.parameters or _is_rebound(site, name):
+            continue
+        given = literal(info.argument_or_default(caller.call, name))
+        if given is ...:
+            continue
+        known = _outcome(test, given)
+        if known is not None and known is not holds:
+            return False
+    return True
+
+
+def _tests(site: Site) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield the tests around a node within its function, by themselves or joined by ``and``, and how they come out."""
+    child: ast.AST = site.node
+    for parent in site.module.ancestors(site.node):
+        if isinstance(parent, blocks.BODIES):
+            return
+        if isinstance(parent, ast.If) and child is not parent.test:
+            holds = child in parent.body
+            joined = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And) and holds
+            for part in parent.test.values if joined and isinstance(parent.test, ast.BoolOp) else [parent.test]:
+                yield part, holds
+        child = parent
+
+
+def _asked(test: ast.expr) -> str:
+    """The variable that a test is about; empty where it is about something else."""
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        test = test.left
+    return test.id if isinstance(test, ast.Name) else ""
+
+
+def _outcome(test: ast.expr, given: object) -> bool | None:
+    """How a test comes out where its variable is a constant."""
+    if isinstance(test, ast.UnaryOp):
+        inner = _outcome(test.operand, given)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Name):
+        return bool(given)
+    assert isinstance(test, ast.Compare)
+    other, operator = literal(test.comparators[0]), test.ops[0]
+    if other is ...:
+        return None
+    if isinstance(operator, (ast.Eq, ast.Is)):
+        return given == other
+    return given != other if isinstance(operator, (ast.NotEq, ast.IsNot)) else None
+
+
+def _is_rebound(site: Site, name: str) -> bool:
+    return any(isinstance(item, ast.stmt) and name in blocks.writes(item) for item in blocks.own_parts(site.body))
