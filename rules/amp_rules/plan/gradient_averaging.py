@@ -204,11 +204,20 @@ def _one_runs(program: Program, calls: list[Site]) -> bool:
 def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:
     """Whether all rounds run the same one of the places: what chooses the branch does not change."""
     changing = Changing(program)
-    for one, two in itertools.combinations(sites, 2):
+    for first, second in itertools.combinations(sites, 2):
+        one, two = _in_one_body(program, first, second)
         choice = _choice_between(one, two)
         if choice is None or changing.changes(choice.test, Site(one.module, one.scope, one.body, choice)):
             return False
     return True
+
+
+def _in_one_body(program: Program, one: Site, two: Site) -> tuple[Site, Site]:
+    """Two places; in place of one in a function of its own, the only call of that in the body of the other."""
+    if one.body is two.body:
+        return one, two
+    lifted = next(_only_call(program, one, two.body), one)
+    return lifted, two if lifted is not one else next(_only_call(program, two, one.body), two)
 
 
 def _choice_between(one: Site, two: Site) -> ast.If | None:

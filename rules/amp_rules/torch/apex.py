@@ -54,6 +54,9 @@ FINDERS = frozenset({"importlib.util.find_spec", "importlib.find_loader", "pkgut
 ASKED_OF_TRANSFORMERS = "is_apex_available"
 """The function of transformers that says whether Apex can be imported; its place has moved between releases."""
 
+FLAG_OF_TRANSFORMERS = "use_apex"
+"""The attribute of its ``Trainer`` that says whether Apex scales the loss; asking for it without Apex is an error."""
+
 LOADED_MODULES = "sys.modules"
 """What holds all packages that are imported."""
 

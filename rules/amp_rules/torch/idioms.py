@@ -35,7 +35,8 @@ NAMED_LAUNCHER = re.compile(r"slurm|\bo?mpi|launcher", re.IGNORECASE)
 NAMED_RANK = re.compile(
     r"rank|(is|on)_?(main|master|primary|chief|root|leader|writer)|(main|master|chief)_?(proc|node|only)"
     r"|world_?size|distributed|process_(zero|index|id)|proc_id|node_id|^ddp$|local_zero|coordinator"
-    r"|^(is_?)?(master|main|primary|chief)$|n_?gpus?$|num_?gpus|nprocs|num_processes|standalone",
+    r"|first_(process|proc|worker)$|^(is_?)?(master|main|primary|chief)$|n_?gpus?$|num_?gpus|nprocs|num_processes"
+    r"|standalone",
     re.IGNORECASE,
 )
 """What tells ranks apart: ``args.local_rank``, ``is_main_process()``, ``world_size``, ``args.gpu == 0`` after it."""

@@ -173,7 +173,17 @@ class RankPaths:
             found = max(found, self._reach(call, seen))
             if found is Reach.EVERY:
                 break
-        return found
+        return found if found is Reach.EVERY else max(found, self._either_way(callers, seen))
+
+    def _either_way(self, callers: list[ast.Call], seen: tuple[ast.AST, ...]) -> Reach:
+        """How many processes get to a test that asks for one where both branches call: all that do call."""
+        sides: dict[ast.expr, set[bool]] = {}
+        for call in callers:
+            asking = [row for row in self.index.branches(call) if self.says(*row) is not Reach.EVERY]
+            if len(asking) == 1:
+                sides.setdefault(asking[0][0], set()).add(asking[0][1])
+        forks = (test for test, found in sides.items() if len(found) == 2)
+        return max((self._reach(test, seen) for test in forks), default=Reach.UNKNOWN)
 
     def _is_start(self, function: Function, is_called: bool) -> bool:
         """Whether processes start with a function; under ``if several:`` they do where there are several."""

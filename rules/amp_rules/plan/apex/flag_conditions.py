@@ -34,7 +34,7 @@ def condition(
             top = parent
             continue
         break
-    done.update(item for item in walk(top) if isinstance(item, (ast.Name, ast.Compare, ast.Call)))
+    done.update(item for item in walk(top) if isinstance(item, (ast.Name, ast.Attribute, ast.Compare, ast.Call)))
     holder = file.module.parents[top]
     result = simplified(file, top, known, compared)
     actions: list[Action]

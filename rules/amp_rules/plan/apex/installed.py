@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import Names, names_of
-from amp_rules.torch.apex import ASKED_OF_TRANSFORMERS, DROPIN_MODULES, FINDERS, LOADED_MODULES
+from amp_rules.source.syntax import walk
+from amp_rules.torch.apex import (
+    ASKED_OF_TRANSFORMERS,
+    DROPIN_MODULES,
+    FINDERS,
+    FLAG_OF_TRANSFORMERS,
+    LOADED_MODULES,
+)
 from amp_rules.torch.apex_names import DROPIN_NAMES
 
 
@@ -18,6 +25,25 @@ def questions(module: Module) -> Iterator[ast.expr]:
     for node in module.nodes:
         if isinstance(node, ast.Compare | ast.Call) and answer(names, node) is not None:
             yield node
+
+
+def flags_of_transformers(module: Module) -> Iterator[ast.Attribute]:
+    """Every ``self.use_apex`` in a class that derives from one of transformers, and does not set it itself."""
+    names = names_of(module)
+    for owner in module.nodes:
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        bases = [names.target(base) or "" for base in owner.bases if isinstance(base, (ast.Name, ast.Attribute))]
+        flags = [
+            node
+            for node in walk(owner)
+            if isinstance(node, ast.Attribute)
+            and node.attr == FLAG_OF_TRANSFORMERS
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        ]
+        if any(base.startswith("transformers.") for base in bases) and all(isinstance(f.ctx, ast.Load) for f in flags):
+            yield from flags
 
 
 def answer(names: Names, node: ast.expr) -> bool | None:

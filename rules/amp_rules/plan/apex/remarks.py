@@ -15,7 +15,12 @@ from amp_rules.source.syntax import own_name
 
 _APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 _ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
-_BEFORE_AMP = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b)", re.IGNORECASE)
+# In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
+_IN_HELP = re.compile(
+    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
+    r"|(?:(?<=fp16)|(?<=precision)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
+    re.IGNORECASE,
+)
 _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
 # What is left of such a line says nothing: `# add apex`, `# Apex initialization`, with who did it: `# ab add apex`.
 _ALONE = re.compile(
@@ -66,7 +71,7 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
                 continue
             found.extend(_asides(token))
             if not _NATIVE.search(token.string):
-                found.extend(_spans(token, _BEFORE_AMP))
+                found.extend(_spans(token, _IN_HELP))
     return found
 
 

@@ -34,8 +34,10 @@ def is_indexed(value: Value) -> bool:
 
 def shares(own: OwnDdp, value: Value) -> bool:
     """Whether a data set may be the part of one process."""
-    if value.kind == "instance" and any(names_rank(info.facts.node) for info in value.ref.mro()):
-        return True
+    if value.kind == "instance":
+        classes = [info.facts.node for info in value.ref.mro()]
+        if any(names_rank(node) or "shard" in node.name.casefold() for node in classes):
+            return True
     return value.site is not None and names_rank(value.site)
 
 

@@ -74,7 +74,9 @@ class FirstRank:
             if isinstance(node, (ast.If, ast.IfExp)):
                 for part in _parts(node.test):
                     scope = self._scope(module, part)
-                    if scope is not None and self._is_first(part, scope) and self._holds_alone(part, scope):
+                    if scope is None or not self._is_first(part, scope) or not self._own.tells_apart(module, part):
+                        continue
+                    if self._holds_alone(part, scope):
                         found.setdefault(ast.unparse(part), []).append(part)
         ordered = sorted(found.values(), key=lambda tests: (-len(tests), tests[0].lineno))
         return [test for tests in ordered for test in tests]

@@ -192,12 +192,13 @@ class OwnDdp:
         given = {name: [(item, info.argument_or_default(item.call, name)) for item in callers] for name in named}
         return any(
             bool(said)
-            and all(
-                argument is not None and self._rank_paths(item.scope.module).says(argument, True) in _ALONE
-                for item, argument in said
-            )
+            and all(argument is not None and self.tells_apart(item.scope.module, argument) for item, argument in said)
             for said in given.values()
         )
+
+    def tells_apart(self, module: Module, test: ast.expr) -> bool:
+        """Whether a test that holds counts as one for one process: code under another would be held again and again."""
+        return self._rank_paths(module).says(test, True) in _ALONE
 
     def only_together(self, module: Module, node: ast.AST) -> bool:
         """Whether no process gets to a place that others do not get to: by no way on which a test asks for one."""
@@ -236,7 +237,7 @@ class OwnDdp:
         """Whether one process goes into an ``if`` by its test, and the others past it."""
         if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
             return False
-        return self._rank_paths(module).says(branch.test, True) in _ALONE and is_of_first(branch.test, True)
+        return self.tells_apart(module, branch.test) and is_of_first(branch.test, True)
 
     def saves(self, module: Module, call: ast.Call) -> bool:
         """Whether a call of a library writes a file or takes one away, as far as its name says."""

@@ -56,7 +56,7 @@ from amp_rules.plan.apex.dead_choices import dead_choices
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import Known, asks, condition
 from amp_rules.plan.apex.guards import Guard, bound_by, flags, guards, stops, was_removed
-from amp_rules.plan.apex.installed import questions
+from amp_rules.plan.apex.installed import flags_of_transformers, questions
 from amp_rules.plan.apex.torch_choices import TorchChoice, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
@@ -123,11 +123,12 @@ def _set_above(file: ApexFile, node: ast.stmt, assignments: Iterable[ast.stmt]) 
 
 def _asked(file: ApexFile, chosen: set[ast.AST]) -> list[Change]:
     """The edits for what asks whether Apex is installed: its ``amp`` is not, in any version that is."""
-    asked = {node: False for node in questions(file.module) if node not in chosen}
+    asked: dict[ast.expr, bool] = {node: False for node in questions(file.module) if node not in chosen}
     kept = [target for item in file.references.bindings if api.is_standalone(target := item.target)]
     for node in asked:
         if kept or not asks(file, node):
             raise file.not_understood(node, "it asks for Apex by its name")
+    asked |= {node: False for node in flags_of_transformers(file.module) if asks(file, node)}
     imports = set(file.references.statements)
     importing = {node: parts for node in asked if imports & (parts := _of_its_branch(file, node))}
     if importing.keys() == asked.keys():

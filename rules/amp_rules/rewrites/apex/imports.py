@@ -4,7 +4,8 @@
 Takes the imports of Apex out, with a condition around them when nothing else is in there. `import amp_runtime as amp`
 stands where `amp` was imported. Layers and kernels, which know no loss scale, come from PyTorch (`LayerNorm`) or from
 the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after apex fp16 initialization)` go from comments
-and from the help of options, which is otherwise kept: its options still do what they did.
+and from the help of options, and Apex's name there before what is turned on (`apex sync BN`); the rest of the help is
+kept: its options still do what they did.
 
 ## Why
 `from apex import amp` raises ImportError: the package has removed it.

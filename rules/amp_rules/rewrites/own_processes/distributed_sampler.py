@@ -129,14 +129,14 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if dataset is None or _named(own, site, dataset) is None:
         return "its data set has no name"
     values = own.program.flow.values(dataset, site.scope)
+    if any(shares(own, value) for value in values):
+        return ""
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
         if not any(map(is_indexed, values)):
             text = f"{_EACH} iterates its own `{site.module.text(dataset)}`"
             return f"{text}, which repeats the data unless it draws at random"
     if not all(map(is_indexed, values)) or not (values or is_shuffled_whole(own, dataset, site)):
         return f"`{site.module.text(dataset)}` is not known to give samples by their index"
-    if any(shares(own, value) for value in values):
-        return ""
     split = split_by_each(own, dataset, site)
     if split is not None:
         text = f"{_EACH} splits the data at random in its own way: give `{site.module.text(split)}` a generator"
