@@ -403,6 +403,7 @@ def test_several_processes_are_said_to_be_written_anew_only_where_the_step_is_un
     (refusal,) = [item for item in report.refusals if item.code == "AMP290"]
     assert ("the migration writes a new set-up" in refusal.recipe) is (is_understood and report.precision == "migrated")
 
+
 TRAINER = """\
 import os
 

@@ -29,10 +29,13 @@ class LocalRanks:
 
         The script starts a process for each GPU there, and torchrun would start as many scripts.
         """
-        return any(
-            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and self._is_rank_of_all(node)
-            for node, _, _ in self._program.nodes()
-        ) and Starts(self._program, self._program.calls_to(JOINS)).by_script
+        return (
+            any(
+                isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and self._is_rank_of_all(node)
+                for node, _, _ in self._program.nodes()
+            )
+            and Starts(self._program, self._program.calls_to(JOINS)).by_script
+        )
 
     def _is_rank_of_all(self, node: ast.BinOp) -> bool:
         products = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]

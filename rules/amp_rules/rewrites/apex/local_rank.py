@@ -17,8 +17,8 @@ instead.
     parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 
 ## When it declines
-When the default is no number, or the script gives the parser options that it writes out itself. Where the option is
-the number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is.
+When the default is no number, or the script gives the parser options that it writes out itself. Where the option is the
+number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
