@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining, gradient_functions, method_values
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.unresolved import trail_end
 from amp_rules.roles.steps import Program, Step
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword
 from amp_rules.source.syntax import own_name, walk
 
 
@@ -85,7 +87,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                 f"`{backward.module.text(backward.call)}` {message}",
                 recipe,
             )
-        if any(item.arg == "create_graph" and not _is_false(item.value) for item in backward.call.keywords):
+        graph = keyword(backward.call, "create_graph")
+        if graph is not None and may_be_true(program, graph, backward.scope):
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 backward.module,
@@ -128,10 +131,6 @@ def _is_closure(info: FunctionFacts, name: str) -> bool:
         )
         for node in walk(info.node)
     )
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value
 
 
 def _unknown_step(program: Program, site: Step) -> Declined:
