@@ -1,7 +1,8 @@
 """A stand-in for the analysis, so that the command line can be tested alone, on files of three lines.
 
 Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
-it is migrated already, with OWN its precision is, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say.
+it is migrated already, with OWN its precision is, with LAUNCHED only a launcher can start it, and DECLINE, BOOM, DEEP,
+UNPARSABLE and RACE do what they say.
 ``import shared`` makes ``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that
 analysis.
 """
@@ -55,7 +56,8 @@ def migrate(entry, options, *, files):
     if "RACE" in text:
         entry.write_bytes(b"# somebody saved this meanwhile\n")
     precision = "already" if "OWN" in text else "migrated"
-    return Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes))
+    launched = "1" if "LAUNCHED" in text else ""
+    return Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes), launched)
 
 
 STANDIN_PATH = __file__

@@ -420,7 +420,7 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
             (folder / name).unlink(missing_ok=True)
         for name, text in files.items():
             (folder / name.replace("_", ".")).write_text(text)
-        (folder / "train.py").write_text(TRAIN)
+        (folder / "train.py").write_text(f"import amp_runtime as amp\n{TRAIN}")
         lines = invoke("train.py", "-w", "--allow-dirty").stderr.splitlines()
         return [line for line in lines if "list the runtime" in line]
 
@@ -430,5 +430,7 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
     assert next_steps(requirements_txt="numpy  # for torch\n") == []
     assert next_steps(requirements_txt="torchvision\n") == []
     assert next_steps(requirements_txt="torch\namp-runtime\n") == []
+    (folder / "train.py").write_text(TRAIN)  # where no file imports it, none needs it
+    assert "list the runtime" not in invoke("train.py", "-w", "--allow-dirty").stderr
     (line,) = next_steps(pyproject_toml='[project]\ndependencies = ["torch>=2.4"]\n')
     assert "pyproject.toml" in line

@@ -450,3 +450,10 @@ def test_a_replaced_command_has_the_arguments_of_the_old_one(project):
     changed = replacement(project, command)
     assert changed is not None
     assert shlex.split(changed)[4:] == shlex.split(command)[2:]
+
+
+def test_what_a_launcher_has_to_start_is_compared_by_one(train, invoke):
+    (train / "train.py").write_text(f"# LAUNCHED\n{TRAIN}")
+    done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
+    expected = "next: compare with full precision: AMP_OPT_LEVEL=O0 torchrun --standalone --nproc-per-node 1 train.py\n"
+    assert expected in done.stderr

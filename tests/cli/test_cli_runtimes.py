@@ -82,7 +82,7 @@ def test_where_the_runtime_is_gone_it_is_said_how_to_get_it(own, invoke, monkeyp
 @pytest.mark.parametrize("is_here", [True, False])
 def test_the_line_that_installs_the_runtime_is_for_where_it_is_missing(folder, invoke, monkeypatch, is_here):
     monkeypatch.setattr(summary, "trains_here", lambda: is_here)
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(f"import amp_runtime as amp\n{TRAIN}")
     done = invoke("train.py", "-w")
     assert done.exit_code == 0 and ("next: where it trains: " in done.stderr) is not is_here
 

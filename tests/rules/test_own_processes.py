@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from amp_rules import migrate
 from amp_rules.plan.options import Options
 from migrating import ENTRY, cases, migrated
 
@@ -425,3 +426,69 @@ def test_several_processes_are_said_to_be_written_anew_only_where_the_step_is_un
     report, _ = completed(tmp_path, text)
     (refusal,) = [item for item in report.refusals if item.code == "AMP290"]
     assert ("the migration writes a new set-up" in refusal.recipe) is (is_understood and report.precision == "migrated")
+
+
+TRAINER = """\
+import os
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Trainer:
+    def __init__(self, model, several):
+        self.model = DistributedDataParallel(model) if several else model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def load(self, path):
+        if not os.path.exists(path):
+            return
+        self.optimizer.load_state_dict(torch.load(path, map_location="cpu"))
+
+    def train(self):
+        for step in range(5):
+            x = torch.randn(8, 2)
+            loss = nn.functional.mse_loss(self.model(x), x.sum(1, keepdim=True))
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+"""
+
+WORKERS = """\
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from trainer import Trainer
+
+
+def work(rank, gpus):
+    if gpus > 1:
+        dist.init_process_group("nccl", "tcp://127.0.0.1:29533", rank=rank, world_size=gpus)
+    trainer = Trainer(nn.Linear(2, 1), gpus > 1)
+    trainer.load(sys.argv[1])
+    trainer.train()
+
+
+if __name__ == "__main__":
+    gpus = torch.cuda.device_count()
+    distributed_here = gpus > 1
+    if distributed_here:
+        mp.spawn(work, nprocs=gpus, args=(gpus,))
+    else:
+        work(0, 1)
+"""
+
+
+def test_what_every_worker_loads_is_not_loaded_by_one(tmp_path):
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    (tmp_path / "train.py").write_text(WORKERS)
+    report = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert not any("only one process loads" in note.text for note in report.notes)
+    one = WORKERS.replace("    trainer.load(", "    if rank == 0:\n        trainer.load(")
+    (tmp_path / "train.py").write_text(one)
+    report = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert any("only one process loads" in note.text for note in report.notes)

@@ -384,7 +384,7 @@ def _migrate(arguments: dict[str, Any], settings: Settings, summary: Summary) ->
         summary.launches(run.launches)
         if not run.problems:
             is_patch = given is None and arguments["output_format"] == "diff"
-            needs_runtime = not settings.vendor and settings.options.target == "runtime"
+            needs_runtime = not settings.vendor and settings.options.target == "runtime" and run.imports_runtime
             summary.next_steps(run, done.files, needs_runtime=needs_runtime, is_patch=is_patch)
     for problem in run.problems:
         if problem not in done.problems:

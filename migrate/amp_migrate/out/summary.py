@@ -172,7 +172,9 @@ class Summary(Messages):
         if lowered := [report for report in migrated if report.precision in done]:
             first = scripts[lowered[0].entry]
             comparison = f"AMP_OPT_LEVEL=O0 python {first}"
-            if lowered[0].entry.suffix == NOTEBOOK:
+            if number := lowered[0].launched:
+                comparison = f"AMP_OPT_LEVEL=O0 torchrun --standalone --nproc-per-node {number} {first}"
+            elif lowered[0].entry.suffix == NOTEBOOK:
                 comparison = f"`%env AMP_OPT_LEVEL=O0` in a first cell of {first}"
             steps.append(f"compare with full precision: {comparison}")
         distributed = [report for report in migrated if report.distribution == "migrated"]

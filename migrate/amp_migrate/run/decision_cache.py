@@ -105,6 +105,7 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
             (str(item.path), _plain_span(item.span) if item.span else None, item.code, item.name, item.text, item.cell)
             for item in report.notes
         ],
+        "launched": report.launched,
         # As it was read: another program may have changed it since, and nothing is known of the new text.
         "files": [(str(path), reach.read.get(path) or store.digest(str(path))) for path in reach.files],
         "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
@@ -140,6 +141,7 @@ def _report(entry: dict[str, Any]) -> Report:
             Note(Path(path), _span(span) if span else None, code, name, text, cell)
             for path, span, code, name, text, cell in entry["notes"]
         ),
+        entry["launched"],
         reach,
     )
 

@@ -74,6 +74,11 @@ class Run:
         }
         return {path: known for path, known in read.items() if path not in self.updates}
 
+    @property
+    def imports_runtime(self) -> bool:
+        """Whether some file imports the runtime as it is changed; old interfaces alone are replaced by torch's."""
+        return any(_RUNTIME.search(update.text) for update in self.updates.values())
+
     def edit_launches(self) -> None:
         """Have the commands that start the scripts edited, too, where that is certain."""
         for path, (source, text, done) in edited(self.launches.found).items():

@@ -12,9 +12,12 @@ from amp_rules.roles import batch_norm
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
-from amp_rules.source.syntax import values_given, walk
-from amp_rules.torch.models import PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
+from amp_rules.source.index import keyword, literal
+from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.torch.models import BATCH_NORM_FUNCTIONS, PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
+
+_FUNCTION, _TRAINING = "batch_norm", 5
+"""The last name of the function, and the place of ``training`` among its arguments."""
 
 
 class BatchNorms:
@@ -25,6 +28,7 @@ class BatchNorms:
         self._classes: dict[ClassInfo, bool] = {}
         self._texts: dict[ast.AST, bool] = {}
         self._chains: dict[ast.AST, bool] = {}
+        self._functions: dict[ast.AST, list[ast.Call]] = {}
         # Models share their bases.
         self._made: dict[ast.ClassDef, list[Value]] = {}
 
@@ -62,6 +66,34 @@ class BatchNorms:
             or any(map(self._are_named, self._program.called_from(texts)))
             or any(self.are_in(item) for base in info.mro() for item in self._made_in(base.facts.node))
         )
+
+    def by_function(self, value: Value) -> ast.Call | None:
+        """A call of ``F.batch_norm`` by which a model of the script's own normalises by the batch; None without any.
+
+        It belongs to no module of torch's classes, and what is made of these leaves it as it is.
+        """
+        if value.kind != "instance":
+            return None
+        texts = [base.facts.node for base in value.ref.mro()]
+        bodies = [*texts, *self._program.called_from([node for text in texts for node in walk(text)])]
+        return next((call for body in bodies for call in self._functions_in(body)), None)
+
+    def _functions_in(self, body: ast.AST) -> list[ast.Call]:
+        known = self._functions.get(body)
+        if known is None:
+            calls = (node for node in walk(body) if isinstance(node, ast.Call))
+            known = self._functions[body] = [node for node in calls if self._is_by_batch(node)]
+        return known
+
+    def _is_by_batch(self, call: ast.Call) -> bool:
+        function = call.func
+        if isinstance(function, ast.Call) and function.args:
+            function = function.args[0]  # ``amp.float_function(F.batch_norm)(x, ...)``
+        located = self._program.locate(call) if last_name(function) == _FUNCTION else None
+        if located is None or not self._program.names(function, located[1]) & BATCH_NORM_FUNCTIONS:
+            return False
+        training = call.args[_TRAINING] if len(call.args) > _TRAINING else keyword(call, "training")
+        return training is not None and literal(training) is not False
 
     def _made_in(self, node: ast.ClassDef) -> list[Value]:
         """The modules of libraries that a class makes, each once."""

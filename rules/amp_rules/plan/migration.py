@@ -40,6 +40,7 @@ from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.launched import launched
 from amp_rules.plan.own_ddp.stage import Extended, extended
 from amp_rules.plan.own_half.programs import migrate_own_half, own_half_beside_apex, prepared_in_a_branch
 from amp_rules.plan.own_half.start import OwnStart
@@ -124,7 +125,9 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_npus = npu_notes(modules) if report.changes else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
-    return replace(report, notes=notes.in_order([*report.notes, *of_comments, *of_npus]), reach=reach)
+    started = launched(own.program, options) if report.precision == "migrated" else ""
+    told = notes.in_order([*report.notes, *of_comments, *of_npus])
+    return replace(report, notes=told, launched=started, reach=reach)
 
 
 def _as_read(program: Program, originals: Mapping[Path, Module]) -> list[Module]:

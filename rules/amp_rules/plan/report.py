@@ -13,6 +13,9 @@ from amp_rules.source.spans import Span
 Unit = Literal["precision", "distribution", "modern"]
 Outcome = Literal["migrated", "extended", "declined", "already", "absent", "not requested", "not applicable"]
 
+Launched = Literal["", "1", "N"]
+"""How many processes a launcher must start for a script that cannot be started alone: "N" is several."""
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -97,5 +100,6 @@ class Report:
     edits: tuple[Edit, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[Note, ...] = ()
+    launched: Launched = ""
     reach: Reach | None = field(default=None, compare=False, repr=False)
     seconds: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)

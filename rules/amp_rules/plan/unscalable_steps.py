@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining, gradient_functions, method_values
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.unresolved import trail_end
-from amp_rules.roles.steps import Program, Site, Step
+from amp_rules.roles.steps import Program, Step
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword
 from amp_rules.source.syntax import own_name, walk
 
 
@@ -85,9 +87,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                 f"`{backward.module.text(backward.call)}` {message}",
                 recipe,
             )
-        if any(
-            item.arg == "create_graph" and _may_hold(program, backward, item.value) for item in backward.call.keywords
-        ):
+        graph = keyword(backward.call, "create_graph")
+        if graph is not None and may_be_true(program, graph, backward.scope):
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 backward.module,
@@ -96,18 +97,6 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "stays scaled",
                 "use `torch.autograd.grad(loss, parameters, create_graph=True)`, whose gradients are not scaled",
             )
-
-
-def _may_hold(program: Program, site: Site, node: ast.expr) -> bool:
-    """Whether an argument may be true: not False, and not a parameter that each call leaves False."""
-    info = program.function_of(site.body)
-    if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters:
-        return not _is_false(node)
-    others = (item for item in program.nodes_of(site.body) if isinstance(item, ast.Name) and item.id == node.id)
-    if any(not isinstance(item.ctx, ast.Load) for item in others):
-        return True
-    given = [info.argument_or_default(caller.call, node.id) for caller in program.flow.callers(info)]
-    return not given or not all(item is not None and _is_false(item) for item in given)
 
 
 def _own_arguments(program: Program, step: Step) -> str:
@@ -142,10 +131,6 @@ def _is_closure(info: FunctionFacts, name: str) -> bool:
         )
         for node in walk(info.node)
     )
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value
 
 
 def _unknown_step(program: Program, site: Step) -> Declined:

@@ -8,10 +8,23 @@ PARSERS = frozenset({"argparse.ArgumentParser"})
 Source: https://docs.python.org/3/library/argparse.html
 """
 
-CLASSES_OF_OPTIONS = frozenset({"dataclasses.dataclass", "tap.Tap", "tap.tap.Tap"})
+DATACLASS = "dataclasses.dataclass"
+
+CLASSES_OF_OPTIONS = frozenset({DATACLASS, "tap.Tap", "tap.tap.Tap"})
 """Bases and decorators of classes whose fields are options, with their defaults.
 
 Source: https://github.com/swansonk14/typed-argument-parser
+"""
+
+PARSERS_OF_DATACLASSES = frozenset(
+    "argparse_dataclass cappa clize datargs draccus hydra jsonargparse omegaconf pyrallis simple_parsing tyro".split()
+)
+"""Packages that make options of the fields of a dataclass."""
+
+CLASSES_THAT_PARSE_DATACLASSES = ("HfArgumentParser", "TrlParser")
+"""The same of transformers and trl, which scripts copy too.
+
+Source: https://huggingface.co/docs/transformers/internal/trainer_utils
 """
 
 GROUPS = frozenset(

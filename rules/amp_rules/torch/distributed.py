@@ -58,6 +58,9 @@ ASKS_RANK = frozenset(f"torch.distributed.{name}" for name in ("get_rank", "is_a
 GETS_RANK = frozenset({"torch.distributed.get_rank", "torch.distributed.distributed_c10d.get_rank"})
 """What gives a process its rank."""
 
+GETS_WORLD_SIZE = frozenset({"torch.distributed.get_world_size", "torch.distributed.distributed_c10d.get_world_size"})
+"""What gives it their number."""
+
 PROCESSES = frozenset(
     f"{package}.{name}"
     for package in ("multiprocessing", "torch.multiprocessing", "torch.multiprocessing.spawn", "multiprocess")

@@ -122,6 +122,9 @@ WITH_BATCH_NORM = (
 PACKAGES_WITH_BATCH_NORM = ("timm.", "segmentation_models_pytorch.", "efficientnet_pytorch.", "pretrainedmodels.")
 """Packages most of whose networks have batch norm."""
 
+BATCH_NORM_FUNCTIONS = frozenset({"torch.nn.functional.batch_norm", "torch.batch_norm"})
+"""Functions that normalise by the batch."""
+
 PARTS_OF_NETWORKS: dict[tuple[str, ...], frozenset[str]] = {
     ("resnet", "resnext", "wide_resnet"): frozenset({"conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"}),
     ("shufflenet",): frozenset({"conv1", "stage2", "stage3", "stage4", "conv5", "fc"}),

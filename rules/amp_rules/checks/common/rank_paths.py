@@ -188,7 +188,8 @@ class RankPaths:
     def _is_start(self, function: Function, is_called: bool) -> bool:
         """Whether processes start with a function; under ``if several:`` they do where there are several."""
         for call in starts_of(self.index, function):
-            return self._asked(call).reach is not Reach.ONE
+            # What starts processes is one itself: a test around it says whether there are to be several.
+            return all(in_several(test) in (None, holds) for test, holds in self.index.branches(call))
         return not is_called and is_main(self.index, function)
 
     def _asks_in_others(self, function: Function) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from amp_rules.plan.apex.handed_on import HandedOn
+from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.options import Options
 from amp_rules.plan.vocabularies import chosen
@@ -48,6 +49,7 @@ class ApexFile:
         handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
         left_out: how a step of the program may leave parameters out, asked when it is needed; empty where nothing
             suggests that it does.
+        local_ranks: what the program makes of ranks that it is told by options.
     """
 
     module: Module
@@ -55,6 +57,7 @@ class ApexFile:
     wanted_elsewhere: frozenset[str] = frozenset()
     handed_on: HandedOn = field(default_factory=HandedOn)
     left_out: Callable[[], str] = str
+    local_ranks: LocalRanks | None = None
 
     @cached_property
     def references(self) -> References:

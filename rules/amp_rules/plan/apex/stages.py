@@ -13,6 +13,7 @@ from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.guards import bound_by, guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
 from amp_rules.plan.apex.installed import is_question_of_transformers, questions
+from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import outdated, remarks, without
 from amp_rules.plan.apex.torch_choices import substitutes, torch_choices
@@ -127,6 +128,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
     users = uses_apex(program)
     wanted = {module: _wanted_by(module) for module in program.project.modules}
     found: list[Draft] = []
+    ranks = LocalRanks(program)
     for module in program.flow.modules:
         if is_part_of_apex(program, module) or not (module in users or _mentions_old_names(module)):
             continue
@@ -134,7 +136,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
         draft = Draft.of(module, elsewhere)
         try:
             for rewrite in rewrites.of_apex("beside torch"):
-                _finish(selection, draft, rewrite, HandedOn())
+                _finish(selection, draft, rewrite, HandedOn(), ranks)
             is_whole = not any(is_removed(name) for name in _imported(draft.module)) and not _lost(draft)
         except NotUnderstood:
             is_whole = False
@@ -232,10 +234,10 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
         for module in program.flow.modules
         if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
-    left_out = cache(lambda: why_left_out_as_written(program))
+    ranks, left_out = LocalRanks(program), cache(lambda: why_left_out_as_written(program))
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite, kept, left_out)
+            _finish(selection, draft, rewrite, kept, ranks, left_out)
     if way == "idiom":
         for draft in drafts:
             _without_remarks(selection, draft)
@@ -247,11 +249,12 @@ def _finish(
     draft: Draft,
     rewrite: Rewrite[ApexFile],
     kept: HandedOn,
+    ranks: LocalRanks,
     left_out: Callable[[], str] = str,
 ) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out, ranks)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

@@ -84,14 +84,14 @@ class Starts:
             if (variable := variable_read(self._program, node, scope)) is not None
         ):
             return True
-        return any(_takes_rank_of_launcher(site.node) for site in self._joins) and not any(
+        return any(takes_rank_of_launcher(site.node) for site in self._joins) and not any(
             isinstance(node, ast.Constant) and node.value == "RANK"
             for module in self._program.flow.modules
             for node in module.nodes
         )
 
 
-def _takes_rank_of_launcher(join: ast.AST) -> bool:
+def takes_rank_of_launcher(join: ast.AST) -> bool:
     """``init_process_group("nccl")``, which reads ``RANK`` itself."""
     assert isinstance(join, ast.Call)
     return len(join.args) <= WORLD_SIZE_OF_JOIN and not {"rank", "world_size", "store", None} & {

@@ -77,6 +77,13 @@ class OwnDdp:
         """Whether the script joins a group however it is started: no test stands before it."""
         return any(self._is_always(site, frozenset()) for site in self.joins)
 
+    def is_always(self, site: Site) -> bool:
+        """Whether a place is reached however the script is started: no test stands before it, for all that is known."""
+        # What stands under ``__name__ == "__main__"`` in a file that is imported does not run.
+        of_entry = site.module is self.program.entry
+        is_run = of_entry or not any(_is_guard(test) for test, _ in self.branches(site.module, site.node))
+        return is_run and site.body not in self.uncalled and self._is_always(site, frozenset())
+
     def _is_always(self, site: Site, seen: frozenset[ast.AST]) -> bool:
         index = self.facts(site.module).index
         if any(not _is_guard(test) for test, _ in index.branches(site.node)):

@@ -12,6 +12,7 @@ from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
 
@@ -20,11 +21,14 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
     if not own.wraps or not _sets_rates(own) or not shares.loaders:
         return
     told: set[ast.AST] = set()
-    for sink in Sinks(own.program, forwards=False).find(shares.ranks, frozenset()):
+    sinks = [sink for sink in Sinks(own.program, forwards=False).find(shares.ranks, frozenset()) if _is_of_batch(sink)]
+    if any(_counts_epochs(own, sink) for sink in sinks):
+        return  # settings are not told from batches: processes with numbers of epochs of their own would hang
+    for sink in sinks:
         module, body = sink.module, blocks.body_of(sink.module, sink.node)
         if body in told or module not in own.modules or not _is_rate(own, sink):
             continue
-        if not any(origin.kind is Kind.BATCH for origin in sink.origins) or shares.metrics.may_be_of_all(body):
+        if shares.metrics.may_be_of_all(body):
             continue
         if own.is_of_first_alone(module, sink.what):
             continue
@@ -35,6 +39,17 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
             f"`{module.text(sink.node)}` depends on each process's own share of the data, and sets the learning rate: "
             "the processes train with different ones",
         )
+
+
+def _is_of_batch(sink: Sink) -> bool:
+    return any(origin.kind is Kind.BATCH for origin in sink.origins)
+
+
+def _counts_epochs(own: OwnDdp, sink: Sink) -> bool:
+    """Whether something is the number of rounds of a loop that trains: ``range(start_epoch, settings["epochs"])``."""
+    loop = sink.module.parents.get(sink.node)
+    is_range = isinstance(sink.node, ast.Call) and last_name(sink.node.func) in ("range", "trange")
+    return is_range and isinstance(loop, ast.For) and own.program.runs_backward(loop)
 
 
 def _is_rate(own: OwnDdp, sink: Sink) -> bool:

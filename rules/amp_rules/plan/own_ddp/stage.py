@@ -10,6 +10,7 @@ from pathlib import Path
 from amp_rules import rewrites
 from amp_rules.plan import declining, notes, own_processes
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
@@ -139,9 +140,10 @@ def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
             yield from rewrite.changes(own)
     # What starts the processes itself gives each its number, whatever the option says.
     launched = not Starts(own.program, own.joins).by_script_alone
+    ranks = LocalRanks(own.program)
     for module in modules if launched else ():
         if any(name.strip("-") in module.source.text for name in OPTION_OF_LAUNCHERS):
-            file = ApexFile(module, own.options)
+            file = ApexFile(module, own.options, local_ranks=ranks)
             for rewrite_of_file in rewrites.of_apex("own processes"):
                 yield from rewrite_of_file.changes(file)
 

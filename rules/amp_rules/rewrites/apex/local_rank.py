@@ -3,7 +3,8 @@
 ## What it does
 The default of the option, given through `parser.add_argument` or another name for it, becomes the environment's
 `LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
-is accepted too. So does the default of a field `local_rank` of a dataclass or a `Tap`, from which parsers are made.
+is accepted too. So does the default of a field `local_rank` of a `Tap`, or of a dataclass where some parser makes
+options of fields.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -16,7 +17,8 @@ instead.
     parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 
 ## When it declines
-When the default is no number, or the script gives the parser options that it writes out itself.
+When the default is no number, or the script gives the parser options that it writes out itself. Where the option is the
+number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
@@ -40,7 +42,7 @@ from amp_rules.source.resolver import imported_names
 from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
-from amp_rules.torch.command_lines import CLASSES_OF_OPTIONS
+from amp_rules.torch.command_lines import CLASSES_OF_OPTIONS, DATACLASS
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
 
 RULE = Rule(
@@ -62,6 +64,8 @@ _FIELD = "local_rank"
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
+    if file.local_ranks is not None and file.local_ranks.is_of_nodes:
+        return
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
     found = (
@@ -106,7 +110,10 @@ def _fields(file: ApexFile) -> Iterator[ast.expr]:
         if not isinstance(owner, ast.ClassDef):
             continue
         makers = [*owner.bases, *(item.func if isinstance(item, ast.Call) else item for item in owner.decorator_list)]
-        if not any(file.names.dotted(item) in CLASSES_OF_OPTIONS for item in makers):
+        of_options = {name for item in makers if (name := file.names.dotted(item)) in CLASSES_OF_OPTIONS}
+        if file.local_ranks is not None and not file.local_ranks.parses_dataclasses:
+            of_options.discard(DATACLASS)
+        if not of_options:
             continue
         for item in owner.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.target.id == _FIELD:

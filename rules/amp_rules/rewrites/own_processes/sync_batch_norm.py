@@ -18,7 +18,8 @@ trains to other results than one process with all of them.
 
 ## When it declines
 Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
-known to have batch norm, and is no network that an option chooses among torchvision's; where samples are shuffled
+known to have batch norm, and is no network that an option chooses among torchvision's; where a layer of its own calls
+`F.batch_norm`, which stays that of each process; where samples are shuffled
 between the processes for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor
 decides whether batch norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a
 choice of layers; where something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice
@@ -39,6 +40,7 @@ from collections.abc import Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change
+from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -77,7 +79,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own, values):
             continue
-        reason = _against(own.program, site, norms)
+        reason = _by_function(own, values, norms) or _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "the head of this file does not import torch in every case"
@@ -221,6 +223,19 @@ def _calls(program: Program, node: ast.AST, names: frozenset[str]) -> bool:
     return isinstance(node, ast.Call) and located is not None and bool(program.callee_names(node, located[1]) & names)
 
 
+def _by_function(own: OwnDdp, values: set[Value], norms: BatchNorms) -> str | None:
+    """What of a model normalises by the batch and has no class of torch's that is replaced."""
+    for value in sorted(values, key=lambda item: getattr(item.site, "lineno", 0)):
+        call = norms.by_function(value)
+        module = own.program.module_of(call) if call is not None else None
+        if call is not None and module is not None:
+            return (
+                f"`{module.text(call)}` ({module.path.name}:{call.lineno}) belongs to no module of torch that "
+                "`convert_sync_batchnorm` replaces: it stays that of each process"
+            )
+    return None
+
+
 def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     """Why another class of batch norm would be noticed, or works against the method."""
     shuffled = _shuffled_between_processes(program)
@@ -236,7 +251,7 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
             continue
-        if any(item.arg == "create_graph" and literal(item.value) is not False for item in node.keywords):
+        if any(item.arg == "create_graph" and may_be_true(program, item.value, scope) for item in node.keywords):
             return f"`{scope.module.text(node)}` differentiates twice, which torch's cannot"
         if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
             info = program.function_of(body)

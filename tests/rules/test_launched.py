@@ -1,0 +1,61 @@
+"""A script that stops with an error without a launcher is known as one, with the number of processes that it takes."""
+
+from __future__ import annotations
+
+import pytest
+from amp_rules import migrate
+from amp_rules.plan.options import Options
+
+TRAIN = """\
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main({parameters}):
+    {first}
+    model = nn.Linear(4, 1).cuda()
+    if dist.is_initialized():
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 4).cuda()).mean()
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    {start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "number"),
+    [
+        ('rank = int(os.environ["LOCAL_RANK"])\n    dist.init_process_group("nccl")', "1"),
+        ('dist.init_process_group("nccl")', "1"),
+        ('dist.init_process_group("nccl", "tcp://localhost:1234", rank=0, world_size=1)', ""),
+        ('rank = int(os.environ["RANK"]) if "RANK" in os.environ else 0', ""),
+        ('rank = int(os.environ.get("RANK", 0))', ""),
+        ('os.environ["RANK"] = "0"\n    dist.init_process_group("nccl")', ""),
+        ('if int(os.environ.get("WORLD_SIZE", 1)) > 1:\n        dist.init_process_group("nccl")', ""),
+        ('if "RANK" in os.environ:\n        dist.init_process_group("nccl")\n    print(dist.get_rank())', "N"),
+    ],
+)
+def test_what_a_launcher_must_start(tmp_path, first, number):
+    entry = tmp_path / "train.py"
+    entry.write_text(TRAIN.format(parameters="", first=first, start="main()"))
+    report = migrate(entry, Options(ddp=True))
+    assert (report.precision, report.launched) == ("migrated", number)
+
+
+def test_a_script_that_starts_its_own_processes_takes_none(tmp_path):
+    entry = tmp_path / "train.py"
+    first = 'dist.init_process_group("nccl", rank=rank, world_size=2)'
+    entry.write_text(TRAIN.format(parameters="rank", first=first, start="mp.spawn(main, nprocs=2)"))
+    assert migrate(entry, Options(ddp=True)).launched == ""
