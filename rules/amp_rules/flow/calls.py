@@ -26,6 +26,9 @@ from amp_rules.torch.commands import RUNS_COMMANDS
 from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
 from amp_rules.torch.models import RETURNS_RECEIVER
 
+_BY_NAME = {"__getattribute__": (1, "builtins.getattr"), "__setattr__": (2, "builtins.setattr")}
+"""Methods of all objects that ask for an attribute by its name, with their arguments, and the functions that do so."""
+
 
 class CallEvaluator:
     """Calls of functions, classes and objects of the project; what is not is handed on."""
@@ -74,8 +77,9 @@ class CallEvaluator:
                 if value.kind == "function":
                     self._reached.reach(value.ref)
         given = Invocation(node, arguments, keywords, scope, overlay)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "__getattribute__" and len(arguments) == 1:
-            return self._asked_by_name(node.func.value, given)
+        if isinstance(node.func, ast.Attribute) and len(arguments) == _BY_NAME.get(node.func.attr, (0, ""))[0] > 0:
+            if not is_super(node.func.value):
+                return self._asked_by_name(node.func, given)
         if any(target.kind == "external" and target.ref in RUNS_COMMANDS for target in targets):
             self._run_commands(given)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "__init__" and is_super(node.func.value):
@@ -95,12 +99,13 @@ class CallEvaluator:
             found |= self._run(method, given, receivers, is_method=True)
         return found
 
-    def _asked_by_name(self, owner: ast.expr, given: Invocation) -> set[Value]:
-        """``module.__getattribute__(name)``, which is ``getattr(module, name)``."""
-        asked = ast.Call(given.node.func, [owner, *given.node.args], [])
-        owners = self._evaluation.expressions.evaluate(owner, given.scope, given.overlay)
+    def _asked_by_name(self, method: ast.Attribute, given: Invocation) -> set[Value]:
+        """``module.__getattribute__(name)``, which is ``getattr(module, name)``, and ``setattr`` alike."""
+        asked = ast.Call(method, [method.value, *given.node.args], [])
+        owners = self._evaluation.expressions.evaluate(method.value, given.scope, given.overlay)
         arguments = [owners, *given.arguments]
-        return self._libraries.apply("builtins.getattr", Invocation(asked, arguments, {}, given.scope, given.overlay))
+        function = _BY_NAME[method.attr][1]
+        return self._libraries.apply(function, Invocation(asked, arguments, {}, given.scope, given.overlay))
 
     def _run_commands(self, given: Invocation) -> None:
         """Reach what the command line may choose; without an argument that is every function of the file."""

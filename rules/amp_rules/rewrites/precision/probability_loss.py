@@ -276,7 +276,7 @@ _SAME_PROBABILITY = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "where
 
 
 class _Logged(_Endings):
-    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p`` and ``p + eps`` included."""
+    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p``, ``p + eps`` and ``p * y`` included."""
 
     def follow_into(self, logged: Iterable[Site]) -> None:
         """Mark the sigmoids that the expressions come from."""
@@ -286,7 +286,7 @@ class _Logged(_Endings):
         self.follow(())
 
     def _expression(self, node: ast.expr, scope: Scope, body: ast.AST) -> None:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
             self._expressions += [(node.left, scope, body), (node.right, scope, body)]
         elif isinstance(node, ast.UnaryOp):
             self._expressions.append((node.operand, scope, body))
