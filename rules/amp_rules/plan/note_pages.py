@@ -317,8 +317,8 @@ _PAGES = {
         leaves out by its own loss. Others are a collective operation that one process runs alone (AMP910), a file that
         all read while one may still write it (AMP911), data that all download (AMP912) or split in their own way, a
         command that changes files, `torch.load` without `map_location`, a learning rate that follows a process's own
-        share of the data, a number of processes or a GPU that the script writes out, and the local rank given where the
-        rank among all belongs.
+        share of the data, a schedule as long as the batches of the whole data, a number of processes or a GPU that the
+        script writes out, and the local rank given where the rank among all belongs.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

@@ -24,6 +24,7 @@ from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
+from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -59,6 +60,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from rates_apart(own, shares)
+    yield from whole_schedules(own, shares)
     yield from files_of_all(own)
     yield from read_early(own)
     yield from _restored(own)
