@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from amp_rules.checks.common.origins import functions_called
 from amp_rules.checks.common.rank_branches import uses_framework
@@ -25,23 +25,29 @@ _OF_MODULES = frozenset(
 """Methods of models whose result is no part of a loss."""
 
 
-def passes_around(module: ModuleFacts, is_wrapped: Callable[[ast.expr], bool]) -> Iterator[tuple[ast.Call, ast.expr]]:
+def passes_around(
+    module: ModuleFacts, is_wrapped: Callable[[ast.expr], bool], *, by_name: bool = False
+) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield the calls of a wrapped model's inside that a loss is computed from, and ``model`` of ``model.module``.
 
     Args:
         module: the file.
         is_wrapped: whether an expression holds a model in its wrapper.
+        by_name: whether the inside is looked for by the names that it is given too: ``inner = model.module``.
     """
     index = module.index
     if "backward" not in index.words or "no_sync" in index.words or uses_framework(module):
         return
     around = [(call, held) for call in index.calls if (held := _wrapper_around(call)) is not None]
+    if by_name and "module" in index.words:
+        around += _calls_by_name(index)
     if not around or _averages_by_hand(index):
         return
+    inside = {call for call, _ in around}
     for call, held in around:
         if not is_wrapped(held) or _in_evaluation(module, call):
             continue
-        if any(True for _ in _backward_functions(module, call)) and not _is_called(module, held, call):
+        if any(True for _ in _backward_functions(module, call)) and not _is_called(module, held, call, inside):
             yield call, held
 
 
@@ -59,6 +65,35 @@ def _wrapper_around(call: ast.Call) -> ast.expr | None:
             return None
         func = func.value
     return func.value if func.attr == "module" and spelling(func.value) is not None else None
+
+
+def _calls_by_name(index: FileIndex) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield ``inner(x)``, ``inner.layer(x)`` and ``inner[i](x)`` below ``inner = model.module``, with ``model``."""
+    taken = [
+        (target.id, held, statement)
+        for target, value, statement in index.assignments
+        if isinstance(target, ast.Name) and (held := _unwrapped(value)) is not None
+    ]
+    for call in index.calls if taken else ():
+        name = call.func
+        if isinstance(name, ast.Attribute) and (name.attr in _OF_MODULES or NAMED_EVALUATION.search(name.attr)):
+            continue
+        while isinstance(name, (ast.Attribute, ast.Subscript)):
+            name = name.value
+        if not isinstance(name, ast.Name) or not (call.args or call.keywords):
+            continue
+        for inner, held, statement in taken:
+            if inner == name.id and index.scope(statement) is index.scope(call) and index.precedes(statement, call):
+                yield call, held
+                break
+
+
+def _unwrapped(node: ast.expr) -> ast.expr | None:
+    """``model`` of ``model.module``, and of ``model if alone else model.module``."""
+    if isinstance(node, ast.IfExp):
+        return _either_way(node)
+    inside = isinstance(node, ast.Attribute) and node.attr == "module" and spelling(node.value) is not None
+    return node.value if inside and isinstance(node, ast.Attribute) else None
 
 
 def _either_way(node: ast.IfExp) -> ast.expr | None:
@@ -162,7 +197,7 @@ def _uses(value: ast.AST, call: ast.Call, held: set[str]) -> bool:
 _EXPRESSIONS = (ast.expr, ast.keyword, ast.comprehension)
 
 
-def _is_called(module: ModuleFacts, held: ast.expr, call: ast.Call) -> bool:
+def _is_called(module: ModuleFacts, held: ast.expr, call: ast.Call, inside: Container[ast.AST]) -> bool:
     """Whether the wrapper is called, or handed on, where the file trains."""
     index = module.index
     name = last_name(held)
@@ -173,7 +208,8 @@ def _is_called(module: ModuleFacts, held: ast.expr, call: ast.Call) -> bool:
     return any(
         last_name(item.func) == name or _hands_on(item, name)
         for item in index.calls
-        if index.scope(item) in training and not _in_evaluation(module, item) and not _wraps(module, item)
+        if item not in inside and index.scope(item) in training
+        if not _in_evaluation(module, item) and not _wraps(module, item)
     )
 
 

@@ -10,10 +10,19 @@ from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import last_name
-from amp_rules.torch.command_lines import CLASSES_THAT_PARSE_DATACLASSES, PARSERS_OF_DATACLASSES
+from amp_rules.torch.command_lines import CLASSES_THAT_PARSE_DATACLASSES, PARSERS_OF_DATACLASSES, PARSING
 from amp_rules.torch.distributed import JOINS
 
 _NAME = "local_rank"
+_WORD = re.compile(r"\blocal_rank\b")
+_OPTION = re.compile(r"--local_rank\b")
+_ALL_OPTIONS = re.compile(r"\bvars\(|(?<!self)\.__dict__|_get_kwargs|\bgetattr\(\w*(args|opt|cfg|config)\w*, *[^\"' ]")
+_MAX_ROUNDS = 4
+"""Functions that hand the arguments on: ``main``, ``Trainer.__init__``, and what that calls."""
+
+_SHOWS = frozenset("print format str repr pprint pformat info debug".split())
+"""What writes arguments out, and does nothing by one of them."""
+
 _PARSES = re.compile("|".join((*CLASSES_THAT_PARSE_DATACLASSES, r"\bfields\(", "__dataclass_fields__")))
 
 
@@ -53,6 +62,47 @@ class LocalRanks:
         return any("rank" in path for path in blocks.writes(blocks.statement_of(module, node)))
 
     @cached_property
+    def is_read(self) -> bool:
+        """Whether something may read the option: by its name, or all of the arguments by code that is not known."""
+        texts = [module.source.text for module in self._program.flow.modules]
+        options = sum(len(_OPTION.findall(text)) for text in texts)
+        if sum(len(_WORD.findall(text)) for text in texts) > options or any(map(_ALL_OPTIONS.search, texts)):
+            return True
+        names = self._names_of_arguments()
+        return not names or any(self._is_given_to_others(call, names) for call, _, _ in self._program.calls())
+
+    def _names_of_arguments(self) -> set[str]:
+        """The names and attributes that hold what was parsed, through functions that take it or give it back."""
+        found: set[str] = set()
+        for _ in range(_MAX_ROUNDS):
+            before = len(found)
+            for node, _, _ in self._program.nodes():
+                if isinstance(node, ast.Assign) and self._holds(node.value, found):
+                    found |= {name for target in node.targets if (name := _last(target))}
+            for call, _, _ in self._program.calls():
+                for info in self._program.flow.callees(call):
+                    given = ((name, info.argument(call, name)) for name in info.parameters)
+                    found |= {name for name, value in given if value is not None and _last(value) in found}
+            if len(found) == before:
+                break
+        return found
+
+    def _holds(self, value: ast.expr, names: set[str]) -> bool:
+        if not isinstance(value, ast.Call):
+            return _last(value) in names
+        given_back = (item for info in self._program.flow.callees(value) for item in info.returns)
+        return last_name(value.func) in PARSING or any(
+            _last(item) in names or (isinstance(item, ast.Call) and last_name(item.func) in PARSING)
+            for item in given_back
+        )
+
+    def _is_given_to_others(self, call: ast.Call, names: set[str]) -> bool:
+        given = (*call.args, *(part.value for part in call.keywords))
+        if not any(_last(item) in names for item in given) or self._program.flow.callees(call):
+            return False
+        return last_name(call.func) not in _SHOWS
+
+    @cached_property
     def parses_dataclasses(self) -> bool:
         """Whether some parser of the program may make options of the fields of a dataclass."""
         if PARSERS_OF_DATACLASSES & {name.split(".")[0] for name in self._program.flow.imported}:
@@ -60,5 +110,5 @@ class LocalRanks:
         return any(_PARSES.search(module.source.text) for module in self._program.flow.modules)
 
 
-def _last(node: ast.expr) -> str:
+def _last(node: ast.AST) -> str:
     return last_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""

@@ -48,7 +48,8 @@ class Exchanges:
             if located is None:
                 return True
             # What another loop reduces are numbers of its own.
-            if any(self._exchanges(call) and not self._loops_in(call) for call in _calls(located[0])):
+            reducing = (call for call in _calls(located[0]) if self._exchanges(call) and not self._loops_in(call))
+            if any(info.returns or _meet_in_object(info.node, call) for call in reducing):
                 return True
             if self._in_callers(located[0], seen | {body}):
                 return True
@@ -59,7 +60,15 @@ class Exchanges:
             return True
         # A method of something unknown: it may be the one of this name that does.
         is_unknown = isinstance(call.func, ast.Attribute) and not self._own.program.flow.callees(call)
-        return is_unknown and getattr(call.func, "attr", "") in self._names
+        return is_unknown and getattr(call.func, "attr", "") in self._names and not self._is_mode(call)
+
+    def _is_mode(self, call: ast.Call) -> bool:
+        """``model.train()`` of what the same function calls as a model: ``model(x)``."""
+        located = self._own.program.locate(call) if last_name(call.func) in ("train", "eval") else None
+        if located is None or not isinstance(call.func, ast.Attribute):
+            return False
+        path = blocks.path_of(call.func.value)
+        return path is not None and any(blocks.path_of(other.func) == path for other in _calls(located[0]))
 
     @cached_property
     def _calls_of_torch(self) -> set[ast.AST]:
@@ -93,6 +102,12 @@ class Exchanges:
 
 def _counts_processes(node: ast.AST) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower() in _COUNTS
+
+
+def _meet_in_object(body: ast.AST, call: ast.Call) -> bool:
+    """Whether a call may be about what a function that gives nothing back leaves in an object: ``self.metric``."""
+    paths = {path for item in blocks.own_parts(body) for path in (*blocks.reads(item), *blocks.writes(item))}
+    return blocks.touches({path for path in paths if "." in path}, blocks.reads(call))
 
 
 def _calls(body: ast.AST) -> list[ast.Call]:

@@ -74,14 +74,19 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
     """Yield a pass through the model inside its wrapper whose loss is trained on: the first for each wrapper's name."""
     for module in own.modules if own.wraps else ():
         told: set[str] = set()
-        for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module)):
+        for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module), by_name=True):
             name = module.text(held)
             if name not in told:
                 told.add(name)
-                is_whole = isinstance(call.func, ast.Attribute) and call.func.attr == "module"
                 text = f"this bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
-                remedy = f"call `{name}` itself" + ("" if is_whole else ", and let its forward() call the method")
-                yield module, call.func, f"{text}; {remedy}"
+                yield module, call.func, f"{text}; call `{name}` itself{_within_forward(call.func)}"
+
+
+def _within_forward(called: ast.expr) -> str:
+    """What the model's own forward pass has to do then, in words; nothing where the model is called as a whole."""
+    if isinstance(called, ast.Name) or (isinstance(called, ast.Attribute) and called.attr == "module"):
+        return ""
+    return f", and let its forward() call the {'method' if isinstance(called, ast.Attribute) else 'part'}"
 
 
 def _taken(own: OwnDdp) -> Iterator[Fault]:

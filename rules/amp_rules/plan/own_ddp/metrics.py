@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -26,10 +26,15 @@ from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+_MAX_SAMPLERS = 3
+"""Samplers within samplers: of batches, of a number of batches, and the one below."""
+
+_NAMES_OF_SAMPLERS = frozenset(name.rpartition(".")[2] for name in DISTRIBUTED_SAMPLERS)
 
 Kind = Literal["sum", "mean", "meter", "counts"]
 
@@ -110,8 +115,11 @@ class Metrics:
     @cached_property
     def loops(self) -> list[TrainingLoop]:
         """The loops over such loaders that every process runs."""
+        return self._loops_over(self._uses())
+
+    def _loops_over(self, uses: Iterable[LoaderUse]) -> list[TrainingLoop]:
         found: dict[ast.AST, TrainingLoop] = {}
-        for use in self._uses():
+        for use in uses:
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
             if loop is None or not any(node is use.loader for node in walk(loop.iter)):
                 continue
@@ -127,11 +135,38 @@ class Metrics:
             if use.values and use.values <= self._shared - self._of_training:
                 yield use
 
+    def _by_batches(self) -> Iterator[LoaderUse]:
+        """Yield evaluations over loaders whose sampler of batches gives each process a share, or one of the project."""
+        for use in self._own.data.evaluated:
+            if use.values and not use.values & self._shared and all(map(self._is_by_batches, use.values)):
+                yield use
+
+    def _is_by_batches(self, loader: Value) -> bool:
+        located = self._own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
+        if located is None or not isinstance(loader.site, ast.Call):
+            return False
+        given = (given_to_loader(loader.site, name) for name in ("sampler", "batch_sampler"))
+        return any(node is not None and self._may_share(node, located[1], _MAX_SAMPLERS) for node in given)
+
+    def _may_share(self, node: ast.expr, scope: Scope, depth: int) -> bool:
+        """Whether a sampler, or one that it takes its order from, is distributed by its class, copied ones by name."""
+        for value in self._own.program.flow.values(node, scope):
+            names = {value.ref.facts.node.name} if value.kind == "instance" else {str(value.name).rpartition(".")[2]}
+            if names & _NAMES_OF_SAMPLERS and not _gives_all(value.site or node):
+                return True
+            call = value.site
+            located = self._own.program.locate(call) if isinstance(call, ast.Call) else None
+            if isinstance(call, ast.Call) and located is not None and depth:
+                first = call.args[0] if call.args else keyword(call, "sampler")
+                if first is not None and self._may_share(first, located[1], depth - 1):
+                    return True
+        return False
+
     def unfollowed(self, found: list[Metric]) -> Iterator[TrainingLoop]:
         """Yield loops that evaluate a share of the data, of which no number is found and none may be that of all."""
         evaluated = {use.node for use in self._own.data.evaluated}
         bodies = {item.site.body for item in found}
-        for loop in self.loops:
+        for loop in [*self.loops, *self._loops_over(self._by_batches())]:
             if loop.use.node not in evaluated or self._exchanges.may_be_of_all(loop.body):
                 continue
             if self._takes_time_alone(loop.loop):

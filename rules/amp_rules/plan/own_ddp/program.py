@@ -73,6 +73,17 @@ class OwnDdp:
         return [site for site in self.program.calls_to(wrappers) if site.module in self.modules]
 
     @cached_property
+    def put_into(self) -> dict[str, list[tuple[ast.expr, Site]]]:
+        """What is put into elements of containers, and where, by the path of the container."""
+        found: dict[str, list[tuple[ast.expr, Site]]] = {}
+        for node, body, scope in self.program.nodes():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                path = blocks.path_of(target.value) if isinstance(target, ast.Subscript) else None
+                if path is not None and isinstance(node, ast.Assign):
+                    found.setdefault(path, []).append((node.value, Site(scope.module, scope, body, node)))
+        return found
+
+    @cached_property
     def is_several_always(self) -> bool:
         """Whether the script joins a group however it is started: no test stands before it."""
         return any(self._is_always(site, frozenset()) for site in self.joins)

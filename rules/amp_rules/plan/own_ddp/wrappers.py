@@ -35,9 +35,19 @@ def wrapped_by(own: OwnDdp, node: ast.expr, site: Site, wraps: Collection[Site])
         seen.add(current)
         if isinstance(current, ast.Attribute) and any(_is_kept_as(own, current, where, wrap) for wrap in wraps):
             return True
+        if isinstance(current, ast.Subscript):
+            pending += [(value, place, depth - 1) for value, place in _put_into(own, current, where)]
         if isinstance(current, (ast.Name, ast.Attribute, ast.Call)):
             pending += [(value, place, depth - 1) for value, place in _origins(own, current, where)]
     return False
+
+
+def _put_into(own: OwnDdp, node: ast.Subscript, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+    """Yield what is put into the container of an element: ``models[name] = DistributedDataParallel(model)``."""
+    path = blocks.path_of(node.value)
+    for stored, where in own.put_into.get(path or "", ()):
+        if "." in (path or "") or where.body is site.body:
+            yield stored, where
 
 
 def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site) -> Iterator[tuple[ast.expr, Site]]:

@@ -4,7 +4,7 @@
 The default of the option, given through `parser.add_argument` or another name for it, becomes the environment's
 `LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
 is accepted too. So does the default of a field `local_rank` of a `Tap`, or of a dataclass where some parser makes
-options of fields.
+options of fields. An option that nothing reads gets the second spelling alone.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -38,6 +38,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
+from amp_rules.source.index import keyword
 from amp_rules.source.resolver import imported_names
 from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
@@ -71,15 +72,20 @@ def changes(file: ApexFile) -> Iterator[Change]:
     found = (
         [] if _gives_its_own(calls) or _takes_it_itself(file) else [node for node in calls if _is_option(node, aliases)]
     )
+    is_read = file.local_ranks is None or file.local_ranks.is_read if found else True
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
-        yield Change(RULE, file.module, call, message, list(_actions(file, call)))
+        if not is_read and not _is_required(call):
+            message = "launchers of PyTorch 2 pass it so spelled"
+        actions = list(_actions(file, call, is_read=is_read))
+        if actions:
+            yield Change(RULE, file.module, call, message, actions)
     fields = list(_fields(file))
     for default in fields:
         code = f'int(os.environ.get("LOCAL_RANK", {file.source(default)}))'
         message = "torchrun sets LOCAL_RANK and fills no field"
         yield Change(RULE, file.module, default, message, [Replace(default, substitute(code))])
-    if (found or fields) and not _imports_os(file):
+    if (any(is_read or _is_required(call) for call in found) or fields) and not _imports_os(file):
         where, after = _place_of_import(file)
         edit = Insert(where, "import os", after=after)
         yield Change(RULE, file.module, where, "for os.environ", [edit])
@@ -155,22 +161,30 @@ def _default(call: ast.Call) -> ast.expr | None:
     return next((item.value for item in call.keywords if item.arg == "default"), None)
 
 
-def _actions(file: ApexFile, call: ast.Call) -> Iterator[Action]:
+def _is_required(call: ast.Call) -> bool:
+    required = keyword(call, "required")
+    return isinstance(required, ast.Constant) and required.value is True
+
+
+def _actions(file: ApexFile, call: ast.Call, *, is_read: bool) -> Iterator[Action]:
     default = _default(call)
     quote = file.source(call.args[0])[-1]
     # Without a default it is None outside of a launcher, which scripts ask for; argparse reads a string as it should.
     code = f"os.environ.get({quote}LOCAL_RANK{quote})"
     if default is not None:
         code = f"int(os.environ.get({quote}LOCAL_RANK{quote}, {file.source(default)}))"
-    required = next((item.value for item in call.keywords if item.arg == "required"), None)
-    if isinstance(required, ast.Constant) and required.value is True:
+    required = keyword(call, "required")
+    if required is not None and _is_required(call):
         yield Replace(required, substitute(f"{quote}LOCAL_RANK{quote} not in os.environ"))
     given = {item.value for item in call.args if isinstance(item, ast.Constant)}
-    if default is not None:
+    missing = [name for name in _NAMES if name not in given]
+    if not is_read and not _is_required(call):
+        if not missing:
+            return
+    elif default is not None:
         yield Replace(default, substitute(code))
     else:
         yield Replace(call, add_keyword(f"default={code}"))
-    missing = [name for name in _NAMES if name not in given]
     if missing:
         yield Replace(call, _also_called(missing[0]))
     yield Replace(call, _within(_WIDTH - file.module.start(call)[1]))
