@@ -106,7 +106,7 @@ class EvaluationRegions:
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        if self._ends_region(statement) or _is_for_hooks(site):
+        if self._ends_region(statement) or self._is_for_hooks(site):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
@@ -180,6 +180,19 @@ class EvaluationRegions:
     def _run(site: Site, first: ast.stmt | None, last: ast.stmt | None) -> StatementRun | None:
         return StatementRun(site.module, first, last) if first is not None and last is not None else None
 
+    def _is_for_hooks(self, site: Site) -> bool:
+        """Whether a forward pass is run for what hooks take out of it: with its output dropped, or hooks set beside it.
+
+        What hooks take would be half in a region, and nothing casts it back as a prepared model's output is. Where no
+        hooks are set a pass whose output is dropped warms up or is timed.
+        """
+        is_dropped = isinstance(site.statement, ast.Expr) and site.statement.value is site.node
+        return (is_dropped and self._sets_hooks) or any(map(_sets_hook, blocks.walk_body(site.body)))
+
+    @cached_property
+    def _sets_hooks(self) -> bool:
+        return any(_sets_hook(call.func) for call, _, _ in self.program.calls())
+
     def _calls_part(self, statement: ast.stmt, site: Site) -> bool:
         """Whether a statement calls a part of a model by itself: it casts nothing, so what it is given must be FP32."""
         return any(
@@ -191,14 +204,8 @@ class EvaluationRegions:
         )
 
 
-def _is_for_hooks(site: Site) -> bool:
-    """Whether a forward pass is run for what hooks take out of it: its output is dropped, or hooks are set beside it.
-
-    What hooks take would be half in a region, and nothing casts it back as a prepared model's output is.
-    """
-    return (isinstance(site.statement, ast.Expr) and site.statement.value is site.node) or any(
-        isinstance(node, ast.Attribute) and node.attr in FORWARD_HOOKS for node in blocks.walk_body(site.body)
-    )
+def _sets_hook(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in FORWARD_HOOKS
 
 
 def _calculates(statement: ast.stmt) -> bool:
