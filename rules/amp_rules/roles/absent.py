@@ -23,7 +23,10 @@ _SETS_BY_NAME = frozenset({"setattr", "object.__setattr__", "vars", "self.__dict
 
 
 def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
-    """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``."""
+    """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``.
+
+    Or behind ``if scaler is not None:``, where all that the variable is given are objects of the project's classes.
+    """
     inner = node
     for parent in blocks.enclosing(module, node):
         if isinstance(parent, ast.If):
@@ -31,8 +34,45 @@ def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
             in_body = any(inner is item or inner in set(walk(item)) for item in parent.body)
             if in_body and scope is not None and _is_always(flow, parent.test, scope, none=False):
                 return True
+            in_else = any(inner is item for item in parent.orelse)
+            if scope is not None and (in_body or in_else) and _is_of_nothing(flow, parent.test, scope, holds=in_body):
+                return True
         inner = parent
     return False
+
+
+def _is_of_nothing(flow: Flow, test: ast.expr, scope: Scope, *, holds: bool) -> bool:
+    """Whether a test comes out like this only where a variable holds ``None``, which it never does."""
+    if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and len(test.ops) == 1):
+        return False
+    other = test.comparators[0]
+    wanted = ast.Is if holds else ast.IsNot
+    asks = isinstance(other, ast.Constant) and other.value is None and isinstance(test.ops[0], wanted)
+    return asks and _is_always_made(flow, test.left, scope)
+
+
+def _is_always_made(flow: Flow, node: ast.Name, scope: Scope) -> bool:
+    """Whether all that a variable is given are objects of the project's classes, made there."""
+    pending: list[tuple[ast.expr, Scope]] = [(node, scope)]
+    seen: set[ast.AST] = set()
+    while pending:
+        current, inner = pending.pop()
+        if current in seen or len(seen) == _MAX_PLACES:
+            return False
+        seen.add(current)
+        if isinstance(current, ast.Call):
+            made = flow.values(current.func, inner)
+            if not made or any(value.kind != "class" for value in made):
+                return False
+            continue
+        given = list(_given(flow, current, inner)) if isinstance(current, ast.Name) else []
+        if not given:
+            return False
+        for value, outer in given:
+            if value is None:
+                return False
+            pending.append((value, outer))
+    return True
 
 
 def is_always_none(flow: Flow, node: ast.expr, scope: Scope) -> bool:

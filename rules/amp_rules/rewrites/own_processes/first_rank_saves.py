@@ -241,7 +241,9 @@ def _leave_unknown(own: OwnDdp) -> None:
             continue
         if not NAMED_FILE_WRITER.search(last_name(call.func)) or own.program.flow.callees(call):
             continue
-        if not any(map(names_rank, call.args)) and own.reach(module, call) is Reach.EVERY:
+        if any(map(names_rank, call.args)) or never_runs(own.program.flow, module, call):
+            continue
+        if own.reach(module, call) is Reach.EVERY:
             text = module.text(call)
             own.leave(RULE, module, call, f"every process runs `{text}`, which is not known and may write a file")
 
