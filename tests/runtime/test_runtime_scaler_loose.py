@@ -111,6 +111,22 @@ def test_a_step_that_the_script_leaves_out_for_an_overflow_lowers_the_scale() ->
     assert amp.scaler.get_scale() == 128.0
 
 
+def test_an_overflow_lowers_the_scale_once_however_many_batches_come_before_the_step() -> None:
+    model = prepared(init_scale=1024.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scales, stepped = [], []
+    for factor in (float("inf"), *[1.0] * 9):
+        optimizer.zero_grad()
+        backward(model, factor)
+        amp.scaler.unscale_(optimizer)
+        scales.append(amp.scaler.get_scale())
+        if len(scales) % 5 == 0:
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+            stepped.append(amp.scaler.stepped)
+    assert scales == [1024.0, *[512.0] * 4, *[256.0] * 5] and stepped == [False, True]
+
+
 def test_an_overflow_in_gradients_that_were_put_aside_leaves_the_step_out() -> None:
     model = prepared(init_scale=1024.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

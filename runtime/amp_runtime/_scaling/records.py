@@ -27,6 +27,7 @@ class Record:
         finding: what the check found; ``None`` where nothing was checked since the last step.
         charges: with several losses, 1.0 for the one that brought the first infinity so far; float32, one a loss.
         carried: what the check found in gradients that were then kept and accumulated further.
+        abandoned: gradients that were not finite have been cleared without a step; the next one is left out.
         changed: whether the last step changed parameters, if ``decided`` found nothing.
         decided: what the last step went by.
         losses: the number of losses scaled when the gradients were last averaged.
@@ -40,6 +41,7 @@ class Record:
     finding: Finding | None = None
     charges: torch.Tensor | None = None
     carried: torch.Tensor | None = None
+    abandoned: bool = False
     changed: bool = False
     decided: Finding | None = None
     losses: int = -1

@@ -219,12 +219,13 @@ class Scaler(torch.amp.GradScaler):
         """Lowers the scale where gradients overflowed, were unscaled, and cleared without a step or an ``update``.
 
         A script that leaves a step out because the norm is too large would see infinities for ever. The next step is
-        left out as well: what was cleared may have been kept elsewhere, to be put together with other gradients.
+        left out as well: what was cleared may have been kept elsewhere, to be put together with other gradients. Each
+        finding lowers the scale once, however many backward passes come before that step.
         """
         for optimizer, record in self._records.items():
             if record.ready and record.finding and not have_gradients(parameters_of(optimizer)):
                 self.update()
-                record.carried = torch.ones(())
+                record.abandoned = True
 
     def _require_loss(self, loss_id: int) -> None:
         if not (isinstance(loss_id, int) and 0 <= loss_id < len(self._scales)):
@@ -654,6 +655,9 @@ class Scaler(torch.amp.GradScaler):
     def _taken(self, record: Record, parameters: list[torch.Tensor]) -> Finding | None:
         """What was found in an optimizer's gradients; from now on it counts for the coming ``update``."""
         finding, record.finding = record.finding, None
+        if record.abandoned:
+            record.abandoned = False
+            finding = Finding(torch.ones(()) if finding is None else torch.ones_like(finding.flag))
         charges, record.charges = record.charges, None
         if finding is not None:
             self._findings.append(finding)
