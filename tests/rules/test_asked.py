@@ -111,9 +111,10 @@ def test_without_an_optional_rewrite_every_script_is_right_and_stays(code, tmp_p
             continue
         without = Options(**{**vars(options), "ignore": (code,)})
         report, result = migrated(tmp_path / "part", before, without)
-        if code == "AMP210" and Path(name) in NEEDED:
+        reason = NEEDED.get((code, Path(name)))
+        if reason is not None:
             assert (report.precision, report.distribution) == (whole.precision, "declined"), name
-            assert [item.code for item in report.refusals if item.unit == "distribution"] == ["AMP299"], name
+            assert [item.code for item in report.refusals if item.unit == "distribution"] == [reason], name
             continue
         gone = {code, "AMP101", *RESTS_ON_IT.get(code, ())}
         assert codes(report) - gone == codes(whole) - gone, name
@@ -141,8 +142,12 @@ WORDS = {
 }
 
 
-# Where the rule says of an edit that the script is not right without it.
-NEEDED = {Path("AMP210/folder_is_made_up"), Path("AMP210/folder_is_made_up_in_a_trainer")}
+# Where the script is not right without an edit of the rule, and the reason that is given then.
+NEEDED = {
+    ("AMP210", Path("AMP210/folder_is_made_up")): "AMP299",
+    ("AMP210", Path("AMP210/folder_is_made_up_in_a_trainer")): "AMP299",
+    ("AMP411", Path("AMP202/own_scaler_for_an_older_torch")): "AMP193",  # steps by a class of its own
+}
 
 # What has nothing to do without the rule.
 RESTS_ON_IT = {"AMP232": ["AMP231"]}
@@ -165,7 +170,9 @@ def test_without_an_essential_rewrite_its_unit_is_declined(rule, tmp_path):
         report, result = migrated(tmp_path / "part", case.before, without)
         assert rule.code not in codes(report)
         if rule.unit == "precision" and whole.precision == "migrated":
-            assert (report.precision, result) == ("declined", case.before)
+            assert report.precision == "declined"
+            # What the script's own processes lack, and Apex's classes for them, is written all the same.
+            assert result == case.before or report.distribution in ("extended", "already")
             assert "AMP199" in {refusal.code for refusal in report.refusals}
         else:
             assert report.distribution == "declined"

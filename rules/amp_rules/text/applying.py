@@ -7,6 +7,7 @@ it was, save for the indentation of statements that move into a block.
 from __future__ import annotations
 
 import ast
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ from amp_rules.text.parameters import Parameters
 from amp_rules.text.places import Places
 from amp_rules.text.replacing import Replacing
 from amp_rules.text.suites import Suites
+
+_LINE_END = re.compile(r"[ \t]*(?:\r?\n)?")
 
 
 def apply(module: Module, actions: Sequence[Action]) -> str:
@@ -118,9 +121,9 @@ def _rewritten(
 def _blank_end(text: str) -> tuple[str, str]:
     """Split off the blank lines at the very end: LibCST does not keep all of them where some hold spaces."""
     head = text.rstrip(" \t\r\n")
-    line, newline, _ = text[len(head) :].partition("\n")
     # It takes lone carriage returns at the very end for nothing.
-    kept = head + (line + newline if newline else line.rstrip("\r"))
+    line = _LINE_END.match(text, len(head))
+    kept = text[: line.end()] if line is not None else head
     return kept, text[len(kept) :]
 
 
