@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,14 +61,17 @@ def averages(processes: Distribution) -> Iterator[Told]:
             if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
             begun = _begun_again(place, path)
+            means = _means_of(processes, place, path, begun)
             shown = [
                 node
                 for node in reads
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
-                if is_shown(place, node) or sums.is_handed_on_to_show(place, node)
+                if is_shown(place, node)
+                or sums.is_handed_on_to_show(place, node)
+                or any(node in given and _shows(place, name) for name, given in means.items())
             ]
             site = Site(place.module, place.scope, place.body, adding)
-            by_callers = _is_shown_by_callers(processes, place, path)
+            by_callers = _is_shown_by_callers(processes, place, path, means)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
             if unclear:
                 text = (
@@ -252,23 +255,73 @@ def _exchange(processes: Distribution, classes: set[object]) -> bool:
     )
 
 
-def _is_shown_by_callers(processes: Distribution, place: Site, path: str) -> Literal["alone", "divided"] | None:
+def _averaged(processes: Distribution) -> tuple[set[ast.AST], set[tuple[ast.AST, str | None]]]:
+    """What becomes a mean over the ranks: expressions, and variables with the functions where they do."""
+    reductions = [item for item in processes.agreed.reductions if not item.is_taken]
+    return (
+        {item.node for item in reductions if item.variable is None},
+        {(blocks.body_of(item.module, item.node), item.variable) for item in reductions if item.variable is not None},
+    )
+
+
+def _means_of(processes: Distribution, place: Counted, path: str, begun: int | None) -> dict[str, set[ast.AST]]:
+    """The variables that get a quotient of a sum after its loop, each with the nodes of that: ``mean = total / n``.
+
+    Not those that become a mean over the ranks.
+    """
+    found: dict[str, set[ast.AST]] = {}
+    averaged, variables = _averaged(processes)
+    for node in place.nodes_following():
+        if not isinstance(node, ast.Assign) or (begun is not None and node.lineno >= begun):
+            continue
+        if node.value in averaged:
+            continue
+        target = variable(node.targets[0]) if len(node.targets) == 1 else None
+        inside = set(walk(node.value))
+        if (
+            target not in (None, path)
+            and (place.body, target) not in variables
+            and any(
+                isinstance(item, ast.BinOp)
+                and isinstance(item.op, (ast.Div, ast.FloorDiv))
+                and any(variable(part) == path for part in walk(item.left))
+                for item in inside
+            )
+        ):
+            assert target is not None
+            found.setdefault(target, set()).update(inside)
+    return found
+
+
+def _shows(place: Counted, name: str) -> bool:
+    """Whether a variable is shown after a loop."""
+    return any(
+        isinstance(node, ast.expr) and variable(node) == name and is_shown(place, node)
+        for node in place.nodes_following()
+    )
+
+
+def _is_shown_by_callers(
+    processes: Distribution, place: Site, path: str, means: Collection[str]
+) -> Literal["alone", "divided"] | None:
     """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone.
 
-    What they make a number of all, they show as that.
+    Its means count as the sum, divided. What they make a number of all, they show as that.
     """
     program = processes.program
     reduced = {(item.place.statement, item.path) for item in processes.sums.after}
+    averaged, variables = _averaged(processes)
     info = program.function_of(place.body)
     found: Literal["alone", "divided"] | None = None
     for value in info.returns if info is not None else ():
         assert info is not None
         for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value]):
-            if path not in {variable(item) for item in walk(part)}:
+            if {path, *means}.isdisjoint(variable(item) for item in walk(part)):
                 continue
             for caller in program.flow.callers(info):
                 site = calling(caller)
-                if (site.statement, _taken(site, caller.call, index, value)) in reduced:
+                taken = _taken(site, caller.call, index, value)
+                if (site.statement, taken) in reduced or caller.call in averaged or (site.body, taken) in variables:
                     continue
                 for node in _reads_of_result(program, site, caller.call, index, value):
                     if is_shown(site, node):
