@@ -12,7 +12,7 @@ from amp_rules.roles import batch_norm
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.models import BATCH_NORM_FUNCTIONS, PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
 
@@ -92,7 +92,7 @@ class BatchNorms:
         located = self._program.locate(call) if last_name(function) == _FUNCTION else None
         if located is None or not self._program.names(function, located[1]) & BATCH_NORM_FUNCTIONS:
             return False
-        training = call.args[_TRAINING] if len(call.args) > _TRAINING else keyword(call, "training")
+        training = argument_at(call, "training", _TRAINING)
         return training is not None and literal(training) is not False
 
     def _made_in(self, node: ast.ClassDef) -> list[Value]:

@@ -103,7 +103,7 @@ class Distribution:
     @cached_property
     def agreed(self) -> Agreed:
         """What makes the ranks agree where they have to."""
-        draws = Draws(self.program, self.data)
+        draws = Draws(self.program, self.data, self.definitions)
         forwards = not self.averaging.delayed
         return Agreement(
             self.program, self.setting, draws, forwards=forwards, waits=self.waits, left_out=self._left_out

@@ -38,16 +38,17 @@ class Draws:
     Args:
         program: the program.
         data: what feeds its training steps.
+        definitions: where its variables get their values.
     """
 
-    def __init__(self, program: Program, data: TrainingData) -> None:
+    def __init__(self, program: Program, data: TrainingData, definitions: Definitions) -> None:
         self._program = program
         sites = [value.site for use in data.uses for value in use.values]
         self._loaders = [call for call in sites if isinstance(call, ast.Call)]
         drawn = {node for site in data.random.values() for node in blocks.walk_own(site.statement)}
         self._batches = drawn | program.called_from(drawn)
         self._loops = [loop.node for loop in data.loops]
-        self._definitions = Definitions(program)
+        self._definitions = definitions
 
     def alike(self, ranks: Ranks, sinks: list[Sink]) -> dict[ast.Call, Module]:
         """The calls that have to draw alike for the places to be the same on all ranks, as far as that mends them."""

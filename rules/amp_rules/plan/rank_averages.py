@@ -22,6 +22,12 @@ _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
 _MAX_CALLS = 3
 """Functions through which a number is followed to the loss that it is; trainers have two."""
 
+_ADDS_UP = (
+    "adds up the batches of one process: its average covers only rank 0's share of the data",
+    "add up the batches of one process: their averages cover only rank 0's share of the data",
+)
+"""What is to be known of a sum, and of several."""
+
 _KEEPING = frozenset({"update", "add", "append"})
 """Methods of meters and lists that take a number of each batch."""
 
@@ -48,6 +54,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
     sums = processes.sums
     summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
     evaluating = {node for loop in processes.loops for node in loop.only_evaluating}
+    averaged = _averaged(processes)
     for place, reduced in sums.places:
         reads = [*place.nodes_following()]
         for item in getattr(place.node, "body", ()):
@@ -61,7 +68,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             if adding in evaluating or (place.body, path) in summed or _is_of_all(processes, adding, place):
                 continue
             begun = _begun_again(place, path)
-            means = _means_of(processes, place, path, begun)
+            means = _means_of(averaged, place, path, begun)
             shown = [
                 node
                 for node in reads
@@ -71,7 +78,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 or any(node in given and _shows(place, name) for name, given in means.items())
             ]
             site = Site(place.module, place.scope, place.body, adding)
-            by_callers = _is_shown_by_callers(processes, place, path, means)
+            by_callers = _is_shown_by_callers(processes, averaged, place, path, means)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
             if unclear:
                 text = (
@@ -83,12 +90,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 rest = "the batches of one process, about 1/N of the data"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
             elif shown or by_callers is not None:
-                yield Told(
-                    site,
-                    path,
-                    "adds up the batches of one process: its average covers only rank 0's share of the data",
-                    "add up the batches of one process: their averages cover only rank 0's share of the data",
-                )
+                yield Told(site, path, *_ADDS_UP)
     yield from _running_means(processes)
     yield from _between_reports(processes)
 
@@ -108,12 +110,7 @@ def _between_reports(processes: Distribution) -> Iterator[Told]:
                 ):
                     continue
                 told.add(path)
-                yield Told(
-                    Site(loop.module, loop.scope, loop.body, node),
-                    path,
-                    "adds up the batches of one process: its average covers only rank 0's share of the data",
-                    "add up the batches of one process: their averages cover only rank 0's share of the data",
-                )
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_ADDS_UP)
 
 
 def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
@@ -255,7 +252,10 @@ def _exchange(processes: Distribution, classes: set[object]) -> bool:
     )
 
 
-def _averaged(processes: Distribution) -> tuple[set[ast.AST], set[tuple[ast.AST, str | None]]]:
+_Averaged = tuple[set[ast.AST], set[tuple[ast.AST, str | None]]]
+
+
+def _averaged(processes: Distribution) -> _Averaged:
     """What becomes a mean over the ranks: expressions, and variables with the functions where they do."""
     reductions = [item for item in processes.agreed.reductions if not item.is_taken]
     return (
@@ -264,13 +264,13 @@ def _averaged(processes: Distribution) -> tuple[set[ast.AST], set[tuple[ast.AST,
     )
 
 
-def _means_of(processes: Distribution, place: Counted, path: str, begun: int | None) -> dict[str, set[ast.AST]]:
+def _means_of(means_of_all: _Averaged, place: Counted, path: str, begun: int | None) -> dict[str, set[ast.AST]]:
     """The variables that get a quotient of a sum after its loop, each with the nodes of that: ``mean = total / n``.
 
     Not those that become a mean over the ranks.
     """
     found: dict[str, set[ast.AST]] = {}
-    averaged, variables = _averaged(processes)
+    averaged, variables = means_of_all
     for node in place.nodes_following():
         if not isinstance(node, ast.Assign) or (begun is not None and node.lineno >= begun):
             continue
@@ -302,7 +302,7 @@ def _shows(place: Counted, name: str) -> bool:
 
 
 def _is_shown_by_callers(
-    processes: Distribution, place: Site, path: str, means: Collection[str]
+    processes: Distribution, means_of_all: _Averaged, place: Site, path: str, means: Collection[str]
 ) -> Literal["alone", "divided"] | None:
     """Whether callers show a sum that a function gives back, and how: divided by something, here or there, or alone.
 
@@ -310,7 +310,7 @@ def _is_shown_by_callers(
     """
     program = processes.program
     reduced = {(item.place.statement, item.path) for item in processes.sums.after}
-    averaged, variables = _averaged(processes)
+    averaged, variables = means_of_all
     info = program.function_of(place.body)
     found: Literal["alone", "divided"] | None = None
     for value in info.returns if info is not None else ():

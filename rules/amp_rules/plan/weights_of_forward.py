@@ -18,7 +18,7 @@ from amp_rules.plan.weight_writes import WeightWrites
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -65,7 +65,7 @@ def _shortened(program: Program) -> Iterator[Declined]:
         if position is None or located is None or not isinstance(value.site, ast.Call):
             continue
         call, module = value.site, located[1].module
-        given = next((item.value for item in call.keywords if item.arg == "max_norm"), None)
+        given = keyword(call, "max_norm")
         if given is None and len(call.args) > position and not any(isinstance(x, ast.Starred) for x in call.args):
             given = call.args[position]
         if given is not None and not _is_none(program, given, located[1]):

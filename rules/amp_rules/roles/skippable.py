@@ -11,6 +11,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.accumulation import LIKE_ANOTHER
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS
 
 _MUTATORS = frozenset(
@@ -34,7 +35,7 @@ _MADE_NEW = frozenset(
         "builtins.list", "builtins.dict", "builtins.set", "collections.OrderedDict", "collections.defaultdict",
         "collections.deque", "collections.Counter", "numpy.zeros", "numpy.ones", "numpy.empty", "numpy.full",
         "numpy.zeros_like", "numpy.ones_like", "numpy.empty_like", "numpy.full_like", "torch.zeros", "torch.ones",
-        "torch.empty", "torch.full", "torch.zeros_like", "torch.ones_like", "torch.empty_like", "torch.full_like",
+        "torch.empty", "torch.full", *LIKE_ANOTHER,
     }
 )  # fmt: skip
 """Functions that make a container or an array in memory of its own."""

@@ -292,6 +292,11 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((item.value for item in call.keywords if item.arg == name), None)
 
 
+def argument_at(call: ast.Call, name: str, place: int) -> ast.expr | None:
+    """The argument of that name, which may be given by its place, from 0."""
+    return call.args[place] if len(call.args) > place else keyword(call, name)
+
+
 def literal(node: ast.AST | None) -> object:
     """The constant that ``node`` is; Ellipsis for anything else."""
     return node.value if isinstance(node, ast.Constant) else ...

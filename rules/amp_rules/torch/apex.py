@@ -5,7 +5,12 @@ Source: the public API of Apex before ``apex.amp`` and ``apex.parallel`` were re
 
 from __future__ import annotations
 
+import re
+
 from amp_rules.torch.apex_names import DROPIN_NAMES
+
+NAMES_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
+"""Texts that speak of it."""
 
 EXTENSIONS = frozenset({"amp_C", "apex_C"})
 """Compiled modules of Apex, which are imported by themselves."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping
 
 from amp_rules.plan.apex.file import ApexFile
@@ -15,6 +14,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute, without_argument
+from amp_rules.torch.apex import NAMES_APEX
 from amp_rules.torch.mixed_precision import AUTOCASTS, SCALERS
 
 Known = dict[tuple[Scope, str], bool]
@@ -64,11 +64,10 @@ def _says_apex(statement: ast.stmt) -> bool:
     if not isinstance(call, ast.Call) or own_name(call.func) not in _LOGS or call.keywords:
         return False
     texts = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-    return bool(texts) and len(texts) == len(call.args) and any(_APEX.search(text) for text in texts)
+    return bool(texts) and len(texts) == len(call.args) and any(map(NAMES_APEX.search, texts))
 
 
 _LOGS = frozenset({"print", "info", "warning", "warn", "debug", "log"})
-_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 
 
 def _mixes(file: ApexFile, argument: ast.keyword) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -73,20 +72,13 @@ def catches_imports(node: ast.Try) -> bool:
 def _wants_apex(node: ast.Try) -> bool:
     """Whether the handler does no more than to say that Apex is missing, and to end; an import of it comes first."""
     handler = node.handlers[0]
-    says = [item for item in walk(handler) if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    says = [item.value for item in walk(handler) if isinstance(item, ast.Constant) and isinstance(item.value, str)]
     plain = all(
-        isinstance(item, (ast.Raise, ast.Return, ast.Pass)) or (isinstance(item, ast.Expr) and _is_call(item.value))
+        isinstance(item, (ast.Raise, ast.Return, ast.Pass))
+        or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Call))
         for item in handler.body
     )
-    return plain and isinstance(node.body[0], (ast.Import, ast.ImportFrom)) and any(map(_names_apex, says))
-
-
-def _is_call(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call)
-
-
-def _names_apex(node: ast.Constant) -> bool:
-    return bool(re.search(r"\bapex\b", str(node.value), re.IGNORECASE))
+    return plain and isinstance(node.body[0], (ast.Import, ast.ImportFrom)) and any(map(api.NAMES_APEX.search, says))
 
 
 def _cannot_fail(statement: ast.stmt) -> bool:

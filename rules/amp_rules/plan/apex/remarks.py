@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Position, Span
 from amp_rules.source.syntax import own_name
+from amp_rules.torch.apex import NAMES_APEX
 
-_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
 _ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
@@ -52,7 +52,7 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
         in_help: whether the help of options counts: not where torch's mixed precision is what is left, for an option of
             Apex then turns nothing on.
     """
-    if not _APEX.search(module.source.text):
+    if not NAMES_APEX.search(module.source.text):
         return []
     helps = list(_helps(module)) if in_help else []
     found: list[Span] = []
@@ -84,7 +84,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         origins: for each of its lines the line that it stands for.
     """
     found = [*_above_imports(before, module), *_above_conditions(before, module)]
-    if not _APEX.search(module.source.text):
+    if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
     for span in sorted(remarks(module), reverse=True):
@@ -97,7 +97,13 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         left = " ".join(rows[block.start : below])
         was = origins[below - 1]  # from 1: the line below the last of the comment, from 0
         is_new = code.strip() and was < len(before.lines) and before.lines[was].strip() not in ("", code.strip())
-        if not is_new or len(block) > _LONGEST or not _APEX.search(left) or "://" in left or any(map(_is_code, said)):
+        if (
+            not is_new
+            or len(block) > _LONGEST
+            or not NAMES_APEX.search(left)
+            or "://" in left
+            or any(map(_is_code, said))
+        ):
             continue
         if before.lines[was - 1] == said[-1]:
             found += [Span(Position(line + 1, 1), Position(line + 1, len(module.lines[line]) + 1)) for line in block]
@@ -107,7 +113,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
 def _above_imports(before: Module, module: Module) -> Iterator[Span]:
     """What an editor was told of an import of Apex, above what stands there now."""
     pairs = itertools.pairwise(before.lines)
-    told = {row.strip() for row, below in pairs if _NOT_FOUND.fullmatch(row.strip()) and _APEX.search(below)}
+    told = {row.strip() for row, below in pairs if _NOT_FOUND.fullmatch(row.strip()) and NAMES_APEX.search(below)}
     kept = {row.strip() for row in before.lines} if told else set()
     for index, (row, below) in enumerate(itertools.pairwise(module.lines) if told else (), start=1):
         if row.strip() in told and below.strip() not in kept:
@@ -134,7 +140,7 @@ def _commented(module: Module) -> Iterator[range]:
     lines = {node.lineno for node in module.nodes if isinstance(node, ast.If)}
     for rows in _blocks(module):
         said = "".join(module.lines[rows.start : rows.stop])
-        if rows.stop + 1 in lines and len(rows) <= _LONGEST and _APEX.search(said) and "://" not in said:
+        if rows.stop + 1 in lines and len(rows) <= _LONGEST and NAMES_APEX.search(said) and "://" not in said:
             yield rows
 
 

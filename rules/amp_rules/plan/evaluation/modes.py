@@ -23,11 +23,11 @@ def check_modes(program: Program, site: Site) -> None:
         if not program.forwards(node, site.scope) and not program.flow.callees(node):
             continue  # what is given its output: ``len(model(x))``
         models = program.called_models(node, site.scope)
-        if not is_evaluating(program, site, models, frozenset()):
+        if not is_evaluating(program, site, models):
             raise Unclear(node, f"`eval()` is not called before `{site.module.text(node)}`")
 
 
-def is_evaluating(program: Program, site: Site, models: set[Value], seen: frozenset[ast.AST]) -> bool:
+def is_evaluating(program: Program, site: Site, models: set[Value], seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a statement before, on every way to a place, puts the models into evaluation mode, and none after.
 
     Args:

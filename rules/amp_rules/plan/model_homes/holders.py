@@ -114,6 +114,6 @@ class Holders:
                 continue
             models = self.program.called_models(node, scope)
             if models and not models <= found and not self.program.is_without_gradients(node):
-                if not is_evaluating(self.program, Site(scope.module, scope, body, node), models, frozenset()):
+                if not is_evaluating(self.program, Site(scope.module, scope, body, node), models):
                     found |= models
         return found

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.commands import writes_files
 from amp_rules.roles.file_effects import opens_to_write
@@ -86,11 +86,7 @@ def _commands(own: OwnDdp) -> Iterator[_Found]:
     ]
     for site in found[:1]:
         text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
-        yield site.module, site.node, text + _more(found)
-
-
-def _more(found: list[Site]) -> str:
-    return f"; so it is at {len(found) - 1} more place{'s' * (len(found) > 2)}" if len(found) > 1 else ""
+        yield site.module, site.node, text + more_places(len(found))
 
 
 def _only_makes_a_folder(call: ast.Call) -> bool:
@@ -115,7 +111,7 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
             f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "
             'process; `map_location="cpu"` does not'
         )
-        yield site.module, site.node, text + _more(found)
+        yield site.module, site.node, text + more_places(len(found))
 
 
 def _is_for_one(site: Site, loads: list[Site]) -> bool:

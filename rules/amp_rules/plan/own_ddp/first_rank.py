@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,12 +58,14 @@ class FirstRank:
 
     def _asks_by_function(self, module: Module, test: Test) -> bool:
         """Whether a test of the file calls a function of the project that asks torch: ``is_main_process()``."""
-        asks = self._own.program.closure(lambda node: node in self._questions)
-        return any(asks(item) for item in self._own_tests(module) if self._own.source(module, item) == test.text)
+        return any(
+            self._asks_torch(item) for item in self._own_tests(module) if self._own.source(module, item) == test.text
+        )
 
     @cached_property
-    def _questions(self) -> set[ast.AST]:
-        return {site.node for site in self._own.program.calls_to(GETS_RANK | {_INITIALISED})}
+    def _asks_torch(self) -> Callable[[ast.AST], bool]:
+        questions = {site.node for site in self._own.program.calls_to(GETS_RANK | {_INITIALISED})}
+        return self._own.program.closure(lambda node: node in questions)
 
     # ---- the script's own tests ------------------------------------------------------------------------------------
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.written_ranks import number_of, written
-from amp_rules.roles.steps import Site
-from amp_rules.source.index import keyword, literal
+from amp_rules.plan.own_ddp.written_ranks import number, written
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN
 
@@ -27,14 +26,14 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
         assert isinstance(site.node, ast.Call)
         if site.module not in own.modules or not starts.is_direct(site) or not _is_by_environment(site.node):
             continue
-        given = _size_given(site.node)
+        given = argument_at(site.node, "world_size", WORLD_SIZE_OF_JOIN)
         rank, size = written(own, definitions, site)
         if given is None or rank is not None:
             continue  # a rank that is written out is told by itself
         name = f"`{site.module.text(given)}`"
         if size is not None:
             said = f"the group is of {size} processes"
-        elif (default := _default_of(own, given, site)) is not None:
+        elif (default := _default_of(own, definitions, given)) is not None:
             said = f"the group is of {name} processes, {default} where the command line says nothing else"
         else:
             continue
@@ -57,17 +56,11 @@ def one_gpu(own: OwnDdp) -> Iterator[_Found]:
 
 def _is_by_environment(call: ast.Call) -> bool:
     """Whether the processes meet where the environment says."""
-    given = keyword(call, "init_method") or (call.args[1] if len(call.args) > 1 else None)
+    given = argument_at(call, "init_method", 1)
     return literal(given) in ("env://", None) or given is None
 
 
-def _size_given(call: ast.Call) -> ast.expr | None:
-    if len(call.args) > WORLD_SIZE_OF_JOIN:
-        return call.args[WORLD_SIZE_OF_JOIN]
-    return keyword(call, "world_size")
-
-
-def _default_of(own: OwnDdp, given: ast.expr, site: Site) -> int | None:
+def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int | None:
     """The default of an option that nothing but the command line sets: ``args.world_size``."""
     if not isinstance(given, ast.Attribute):
         return None
@@ -79,7 +72,7 @@ def _default_of(own: OwnDdp, given: ast.expr, site: Site) -> int | None:
             option = literal(node.args[0])
             if isinstance(option, str) and option.lstrip("-").replace("-", "_") == given.attr and "-" in option[:1]:
                 value = keyword(node, "default")
-                defaults.add(number_of(own, value, scope) if value is not None else None)
+                defaults.add(number(own, definitions, value, scope) if value is not None else None)
     default = defaults.pop() if len(defaults) == 1 else None
     return default if isinstance(default, int) and default > 0 else None
 

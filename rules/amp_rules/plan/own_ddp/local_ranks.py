@@ -9,7 +9,7 @@ from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.steps import Site
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
@@ -29,23 +29,20 @@ def local_ranks(own: OwnDdp) -> Iterator[_Found]:
         return
     ranks = RankValues(own.program, joins_tell=False)
     for site in own.joins:
-        given = _given(site, "rank", RANK_OF_JOIN)
+        assert isinstance(site.node, ast.Call)
+        given = argument_at(site.node, "rank", RANK_OF_JOIN)
         if given is not None and site.module in own.modules and _is_local(ranks, given, site):
             text = "is the rank on the machine: on several machines two processes join under one rank"
             yield site.module, site.node, f"`{site.module.text(given)}` {text}; it is the launcher's without `rank`"
     for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
-        given, size = _given(site, "rank", _RANK_OF_SAMPLER), _given(site, "num_replicas", _RANK_OF_SAMPLER - 1)
+        assert isinstance(site.node, ast.Call)
+        given = argument_at(site.node, "rank", _RANK_OF_SAMPLER)
+        size = argument_at(site.node, "num_replicas", _RANK_OF_SAMPLER - 1)
         if site.module not in own.modules or given is None or (size is not None and _is_of_machine(own, size, site)):
             continue
         if _is_local(ranks, given, site):
             text = "is the rank on the machine: on several machines two processes get one share of the data"
             yield site.module, site.node, f"`{site.module.text(given)}` {text}; without `rank` it is that among all"
-
-
-def _given(site: Site, name: str, place: int) -> ast.expr | None:
-    call = site.node
-    assert isinstance(call, ast.Call)
-    return call.args[place] if len(call.args) > place else keyword(call, name)
 
 
 def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:

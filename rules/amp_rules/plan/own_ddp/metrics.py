@@ -14,6 +14,7 @@ from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -101,7 +102,7 @@ class Metrics:
             return False
         wanted = ast.unparse(ast.parse(test, mode="eval"))
         made = assigned(self._own.program, given, site.scope)
-        return any(isinstance(item, ast.IfExp) and wanted in map(ast.unparse, _conjuncts(item.test)) for item in made)
+        return any(isinstance(item, ast.IfExp) and wanted in map(ast.unparse, conjuncts(item.test)) for item in made)
 
     @property
     def shared_loaders(self) -> frozenset[ast.AST]:
@@ -286,10 +287,6 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
-
-
-def _conjuncts(test: ast.expr) -> list[ast.expr]:
-    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _gives_all(sampler: ast.AST) -> bool:

@@ -381,6 +381,11 @@ class OwnDdp:
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
 
 
+def more_places(count: int) -> str:
+    """What a note on the first of some places says of the others."""
+    return f"; so it is at {count - 1} more place{'s' * (count > 2)}" if count > 1 else ""
+
+
 def is_own(program: Program) -> bool:
     """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
     if not program.backwards:

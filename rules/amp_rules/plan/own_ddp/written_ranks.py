@@ -9,7 +9,7 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.steps import Site
 from amp_rules.roles.workers import workers
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.distributed import RANK_OF_JOIN, WORLD_SIZE_OF_JOIN
@@ -48,17 +48,12 @@ def written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | No
     assert isinstance(call, ast.Call)
     found = []
     for place, name in ((RANK_OF_JOIN, "rank"), (WORLD_SIZE_OF_JOIN, "world_size")):
-        given = call.args[place] if len(call.args) > place else keyword(call, name)
-        found.append(_number(own, definitions, given, site.scope, 0) if given is not None else None)
+        given = argument_at(call, name, place)
+        found.append(number(own, definitions, given, site.scope) if given is not None else None)
     return found[0], found[1]
 
 
-def number_of(own: OwnDdp, node: ast.expr, scope: Scope) -> int | None:
-    """The number that an expression is on every way to it; None where that is not known."""
-    return _number(own, Definitions(own.program), node, scope, 0)
-
-
-def _number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope, depth: int) -> int | None:
+def number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
     """The number that an expression is on every way to it; None where that is not known."""
     value = literal(node)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -70,12 +65,12 @@ def _number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope,
     if function is None:
         if len(given) != 1 or not given[0].whole:
             return None
-        return _number(own, definitions, given[0].value, given[0].scope, depth + 1)
+        return number(own, definitions, given[0].value, given[0].scope, depth + 1)
     info = own.program.function_of(function)
     if given or info is None or any(worker is info for _, worker in workers(own.program)):
         return None  # what starts a worker gives it its number
     numbers: set[int | None] = set()
     for caller in own.program.flow.callers(info):
         argument = info.argument_or_default(caller.call, node.id)
-        numbers.add(_number(own, definitions, argument, caller.scope, depth + 1) if argument is not None else None)
+        numbers.add(number(own, definitions, argument, caller.scope, depth + 1) if argument is not None else None)
     return numbers.pop() if len(numbers) == 1 else None

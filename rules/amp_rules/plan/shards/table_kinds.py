@@ -18,10 +18,8 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.dtypes import FLOAT32_TYPES
 from amp_rules.torch.functions import PARAMETER_MAKERS
-from amp_rules.torch.models import CHAINS, TORCH_MODULE_BASES
+from amp_rules.torch.models import CHAINS, LENGTH_OF_ROWS, TORCH_MODULE_BASES
 
-_POSITIONS = {"Embedding": ("max_norm", 3, 5), "EmbeddingBag": ("max_norm", 2, 4)}
-"""Where ``max_norm`` and ``scale_grad_by_freq`` stand among what a table is made of."""
 CONTAINERS = CHAINS | {
     f"torch.nn.{module}{name}"
     for module in ("", "modules.", "modules.container.")
@@ -86,9 +84,9 @@ def _made(program: Program, value: Value, call: ast.Call, scope: Scope) -> str |
         return "is of a subclass, whose code may read the weight"
     if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
         return "gets arguments from elsewhere, which may include `max_norm=`"
-    _, norm, scale = _POSITIONS[value.name.rpartition(".")[2]]
+    norm = LENGTH_OF_ROWS[value.name]
     given = {item.arg: item.value for item in call.keywords}
-    for name, index in (("max_norm", norm), ("scale_grad_by_freq", scale)):
+    for name, index in (("max_norm", norm), ("scale_grad_by_freq", norm + 2)):
         node = given.get(name) or (call.args[index] if len(call.args) > index else None)
         if node is not None and not (isinstance(node, ast.Constant) and not literal(node)):
             return f"has `{name}=`, for which a process would need the rows of all processes"

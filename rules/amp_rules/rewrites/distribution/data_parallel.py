@@ -104,16 +104,11 @@ def changes(context: Context) -> Iterator[Change]:
 def _asked_for_own(program: Program) -> Iterator[tuple[Site, ast.expr, str | None]]:
     """Yield where ``isinstance`` asks for a ``DataParallel`` of the script's own, with the word for torch's there."""
     words = Words(program)
-    for call, body, scope in program.calls():
-        if not ("builtins.isinstance" in program.callee_names(call, scope) and len(call.args) == 2):
-            continue
-        kind = call.args[1]
-        if any(value.kind == "class" and value.ref.spreads_as for value in program.flow.values(kind, scope)):
-            yield (
-                Site(scope.module, scope, body, call),
-                kind,
-                words.word(scope.module, "torch.nn.DataParallel"),
-            )
+    for site in program.calls_to(frozenset({"builtins.isinstance"})):
+        kind = site.node.args[1] if isinstance(site.node, ast.Call) and len(site.node.args) == 2 else None
+        values = program.flow.values(kind, site.scope) if kind is not None else set()
+        if kind is not None and any(value.kind == "class" and value.ref.spreads_as for value in values):
+            yield site, kind, words.word(site.module, "torch.nn.DataParallel")
 
 
 def _actions(site: Site, gone: dict[ast.stmt, ast.stmt | None]) -> list[Action]:

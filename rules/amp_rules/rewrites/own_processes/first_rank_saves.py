@@ -41,7 +41,7 @@ from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
-from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects
@@ -167,11 +167,10 @@ def _leave_read(own: OwnDdp, read: list[_Read]) -> None:
     for write, reader, function in read[:1]:
         where = "" if reader.module is write.module else f" in `{reader.module.path.name}`"
         text = f"every process writes this file, and `{reader.module.text(reader.node)}`{where} may read it"
-        rest = f"; so it is at {len(read) - 1} more place{'s' * (len(read) > 2)}" if len(read) > 1 else ""
         barrier = "left to one process, the others would have to wait for it"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
-        own.leave(RULE, write.module, write.node, f"{text}: {barrier}{rest}")
+        own.leave(RULE, write.module, write.node, f"{text}: {barrier}{more_places(len(read))}")
 
 
 def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast.AST], bool]) -> None:
