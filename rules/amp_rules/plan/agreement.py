@@ -52,6 +52,7 @@ class Agreement:
         program: Program,
         setting: Setting,
         draws: Draws,
+        definitions: Definitions,
         *,
         forwards: bool,
         waits: frozenset[ast.AST] = frozenset(),
@@ -63,6 +64,7 @@ class Agreement:
             program: the program.
             setting: what the ranks share.
             draws: what they may draw alike.
+            definitions: where variables get their values.
             forwards: whether ranks wait for each other in forward passes.
             waits: statements before which they do so, and calls in which they do.
             left_out: what not all of them run.
@@ -72,7 +74,7 @@ class Agreement:
         self._draws = draws
         self._waits = waits
         self._places = Sinks(program, forwards=forwards, left_out=left_out)
-        self._definitions = Definitions(program)
+        self._definitions = definitions
 
     @cached_property
     def found(self) -> Agreed:

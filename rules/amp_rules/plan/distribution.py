@@ -106,7 +106,13 @@ class Distribution:
         draws = Draws(self.program, self.data, self.definitions)
         forwards = not self.averaging.delayed
         return Agreement(
-            self.program, self.setting, draws, forwards=forwards, waits=self.waits, left_out=self._left_out
+            self.program,
+            self.setting,
+            draws,
+            self.definitions,
+            forwards=forwards,
+            waits=self.waits,
+            left_out=self._left_out,
         ).found
 
     @cached_property

@@ -62,11 +62,12 @@ def migrate_apex(
     """
     reasons: tuple[Refusal, ...] = ()
     options = selection.options
+    older = options.apex != "compat" and stages.leaves_apex_to_older_torch(program)
+    if older:
+        own = _beside_torch(program, selection, migrate_plain, reasons)
+        if own is not None:
+            return own
     if options.apex != "compat":
-        if stages.leaves_apex_to_older_torch(program):
-            own = _beside_torch(program, selection, migrate_plain, reasons)
-            if own is not None:
-                return own
         try:
             return _by_idiom(program, selection, migrate_plain)
         except NotUnderstood as left:
@@ -74,15 +75,13 @@ def migrate_apex(
             reasons = half if half and isinstance(left, HelperOfHalf) else reasons
         except (_Left, Declined) as left:
             reasons = left.refusals
-        if options.apex == "idiom":
-            return _beside_torch(program, selection, migrate_plain, reasons) or _declined(
-                program, distribution(program), reasons
-            )
-    if options.apex == "auto":
+    if options.apex != "compat" and not older:
         # What the script does today, where Apex's `amp` cannot be imported, and what it has to do it with.
         own = _beside_torch(program, selection, migrate_plain, reasons)
         if own is not None:
             return own
+    if options.apex == "idiom":
+        return _declined(program, distribution(program), reasons)
     try:
         kept = _by_imports(program, selection, reasons[0] if reasons else None, distribution(program))
         # A part of Apex that the runtime does not have, behind ``try``, makes no script one for Apex.
