@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 
 import amp_runtime as amp
@@ -85,6 +87,38 @@ def test_dynamic_is_near_and_small():
     assert off(quantized(x), model(x)) < 0.05
     assert quantized.bytes < 0.35 * quantized.float_bytes
     assert model.training and model[0].weight.dtype is torch.float32 and quantized.left_float == {}
+
+
+ON_AN_OLD_PROCESSOR = """
+import warnings
+import torch
+from amp_runtime._quantizing import products
+
+torch.manual_seed(0)
+left, right = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((24, 1500), (1500, 40)))
+left[0], right[:, 0] = 127, 127
+expected = left.to(torch.int32) @ right.to(torch.int32)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    products.mend()
+    products.mend()
+assert len(told) <= 1, told
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    assert torch.equal(torch._int_mm(left, right), expected)
+out = torch.empty(24, 40, dtype=torch.int32)
+torch._int_mm(left, right, out=out)
+assert torch.equal(out, expected)
+"""
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "DEFAULT"])
+def test_int8_products_are_exact_on_every_processor(isa):
+    # oneDNN reads the variable once, so each takes a process. Without VNNI its own products overflow.
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
+    found = subprocess.run(
+        [sys.executable, "-c", ON_AN_OLD_PROCESSOR], env=environment, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
 
 
 @needs_torchao

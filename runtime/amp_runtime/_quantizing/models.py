@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from amp_runtime._core.trees import to_float
-from amp_runtime._quantizing import exported
+from amp_runtime._quantizing import exported, products
 from amp_runtime._quantizing.calibration import Call
 
 
@@ -24,6 +24,8 @@ class _Float32Around(nn.Module):
         """The model's output; half-precision inputs are made float32."""
         device = next((tensor.device.type for tensor in self.buffers()), None)
         device = device or next((tensor.device.type for tensor in self.parameters()), "cpu")
+        if device == "cpu":
+            products.mend()
         with torch.autocast(device, enabled=False):
             return self.model(*to_float(args), **to_float(kwargs))
 
