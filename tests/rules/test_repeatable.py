@@ -50,3 +50,50 @@ def test_results_do_not_depend_on_the_hash_seed(seeds, tmp_path):
     differing = {row.split(" ")[0] for other in lines[1:] for row in set(lines[0]) ^ set(other)}
     assert differing == set()
     assert lines[1:] == lines[:1] * (seeds - 1)
+
+
+FULL_CELL = """
+import sys
+from pathlib import Path
+from amp_rules.roles.steps import Program
+from amp_rules.source.project import Project
+
+held = [object() for _ in range(int(sys.argv[2]))]  # what comes after lies elsewhere in memory
+flow = Program(Project(Path(sys.argv[1]))).flow
+for (_, name), cell in flow.cells.items():
+    if name in ("made", "found", "option"):
+        print(name, [f"{value.kind} {value.ref!r}" for value in cell.values])
+"""
+
+
+def test_what_fits_into_a_full_cell_does_not_depend_on_memory(tmp_path):
+    # More classes, functions and texts than a cell holds, in tables that are asked by a name made at run time.
+    names = [f"Net{number}" for number in range(70)]
+    lines = ["import argparse", "import torch"]
+    for name in names:
+        lines += [f"class {name}(torch.nn.Module):", "    pass", f"def make_{name.lower()}():", f"    return {name}()"]
+    lines += ["NETS = {" + ", ".join(f"'{name}': {name}" for name in names) + "}"]
+    lines += ["MAKERS = [" + ", ".join(f"make_{name.lower()}" for name in names) + "]"]
+    lines += ["OPTIONS = [" + ", ".join(repr(name) for name in names) + "]"]
+    lines += [
+        "def main(name, index):",
+        "    found = NETS[name]",
+        "    made = MAKERS[index]()",
+        "    option = OPTIONS[index]",
+    ]
+    lines += ["main(input(), 3)"]
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    outputs = []
+    for seed, held in (("0", "1"), ("1", "3000"), ("2", "77777")):
+        done = subprocess.run(
+            [sys.executable, "-c", FULL_CELL, str(script), held],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines())
+    assert len(outputs[0]) >= 3
+    assert all(output == outputs[0] for output in outputs)

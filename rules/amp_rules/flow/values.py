@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
+from zlib import crc32
 
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.scopes import Scope
@@ -106,7 +107,7 @@ class Value:
         put(self, "is_result", is_result)
         # Values are looked up more often than anything else. The receiver counts: a container can hold the attribute of
         # one name of each of its elements, and each look would compare them one by one.
-        put(self, "_hash", hash((kind, ref, site, receiver)))
+        put(self, "_hash", hash((_KINDS[kind], _number(ref), _place(site), 0 if receiver is None else receiver._hash)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -134,6 +135,43 @@ class Value:
 def dictionary_of(owner: Value) -> Value:
     """The ``__dict__`` of a value."""
     return Value("attribute", Member(MemberOf.RECEIVER, "__dict__"), receiver=owner)
+
+
+_KINDS = {kind: number for number, kind in enumerate(get_args(Kind))}
+_FORMS = {form: number for number, form in enumerate(Form)}
+_numbers: dict[str, int] = {}
+
+
+def _number(ref: Any) -> int:
+    """A hash of what a value is that is the same in every process: the order of a set of values goes by it.
+
+    Python's own hash of a text goes by a seed, and that of most objects by where they lie in memory.
+    """
+    of = ref.__class__
+    if of is str:
+        known = _numbers.get(ref)
+        if known is None:
+            known = _numbers[ref] = crc32(ref.encode())
+        return known
+    if isinstance(ref, Value):
+        return ref._hash
+    if of is Member:
+        return _number(ref.name)
+    if of is FunctionFacts:
+        return _place(ref.node)
+    if of is ClassInfo:
+        return _place(ref.facts.node)
+    if of is int or of is float or of is bool:
+        return hash(ref)
+    return 0
+
+
+def _place(node: ast.AST | None) -> int:
+    """A hash of a node by where it stands in its file."""
+    if node is None:
+        return 0
+    line: int = getattr(node, "lineno", 0)
+    return (line << 8) + getattr(node, "col_offset", 0)
 
 
 class ClassInfo:
