@@ -22,6 +22,7 @@ from amp_rules.plan import (
     models_from_outside,
     notes,
     own_processes,
+    own_step_faults,
     prepared_always,
     rank_decisions,
     steps_apart,
@@ -123,10 +124,11 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     report = with_skipped(report, modules, selection)
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = npu_notes(modules) if report.changes else ()
+    of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    told = notes.in_order([*report.notes, *of_comments, *of_npus])
+    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_steps])
     return replace(report, notes=told, launched=started, reach=reach)
 
 

@@ -78,6 +78,22 @@ _PAGES = {
         Leave the histogram out then: `if torch.isfinite(p.grad).all():` above it. In full precision that changes
         nothing.
         """,
+    notes.OWN_STEP: """
+        A step of the script's own mixed precision goes wrong.
+
+        ## What is noted
+        In a script that keeps its own autocast and scaler: gradients that are clipped, read or changed while they are
+        multiplied by the loss scale, a second `unscale_`, steps without `update`, steps and backward passes of which
+        only one goes through the scaler, a step inside of the autocast region. These are rules of amp-lint, whose code
+        the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827.
+
+        ## Why
+        Such a script is not migrated, so what it does wrong stays. Clipping to a norm of 1 while the loss scale is
+        65536 makes the step 65536 times too small, in silence.
+
+        ## What to do by hand
+        What the note says; `amp-lint --explain AMP811` tells more, and `amp-lint --fix` mends some of them.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU stays.
 
