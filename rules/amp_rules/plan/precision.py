@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import (
     declining,
     geometry,
@@ -28,7 +29,7 @@ from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.tight_loops import into_loops
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
-from amp_rules.plan.unresolved import model_trail, optimizer_trail
+from amp_rules.plan.unresolved import model_trail, optimizer_trail, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.given_computations import Given
@@ -302,12 +303,15 @@ def homes(program: Program) -> list[Home]:
     reasons = declining.Reasons()
     by_step = [(step, program.models_of_step(step)) for step in program.steps] if missing else []
     wholes = [(step, {whole for model in models for whole in places.wholes(model)}) for step, models in by_step]
+    of_steps: dict[Step | None, list[Value]] = {}
     for item in missing:
         if item.kind == "instance":
             step = next((step for step, models in wholes if item in models), None)
-            reasons.extend([_unknown_model(program, f" ({item.ref})", step=step)])
+            of_steps.setdefault(step, []).append(item)
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])
+    for step, items in of_steps.items():
+        reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
     if not found and not missing:
         reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
     reasons.decline()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -152,3 +153,32 @@ def _assigns(program: Program, target: ast.expr, key: object, scope: Scope) -> b
     if not isinstance(target, (ast.Name, ast.Attribute)) or key is None:
         return False
     return program.flow.key(blocks.reading(target), scope) == key
+
+
+_MAX_TOLD = 3
+"""Classes of models that one reason names; a name from a configuration can be any of a whole family."""
+
+
+def unheld(program: Program, models: Iterable[Value]) -> Iterator[tuple[str, str]]:
+    """What a reason says of models that no variable holds: their classes, and the list that they stand in, if any."""
+    by_list: dict[str, list[str]] = {}
+    for model in models:
+        names = by_list.setdefault(_list_of(program, model), [])
+        if str(model.ref) not in names:
+            names.append(str(model.ref))
+    for held, names in by_list.items():
+        told = sorted(names)
+        if len(told) > _MAX_TOLD + 1:
+            told = [*told[:_MAX_TOLD], f"{len(told) - _MAX_TOLD} more"]
+        classes = " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+        yield f" ({classes})", f": it is kept in the list `{held}`" if held else ""
+
+
+def _list_of(program: Program, model: Value) -> str:
+    """The text of the list that a model is put into by ``append``; empty where there is none."""
+    for call, _, scope in program.calls():
+        function = call.func
+        if isinstance(function, ast.Attribute) and function.attr == "append" and len(call.args) == 1:
+            if model in program.flow.values(call.args[0], scope):
+                return scope.module.text(function.value)
+    return ""
