@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import looking_passes, steps_apart
@@ -146,11 +147,11 @@ def _last_steps(program: Program, suite: tuple[ast.stmt, ...], steps: dict[ast.s
         return []
     last = holding[-1]
     found: list[ast.stmt] = []
-    for item in holding[:-1]:
+    for item, following in pairwise(holding):
         # A round that ends early must have its update too.
         if item not in steps and _leaves(item):
             found.extend(_last_steps(program, (item,), steps))
-        elif any(_leaves(between) for between in suite[suite.index(item) + 1 : suite.index(last)]):
+        elif any(_leaves(between) for between in suite[suite.index(item) + 1 : suite.index(following)]):
             found.append(item)
     if len(holding) > 1 or last in steps or isinstance(last, blocks.LOOPS):
         has_rounds = any(isinstance(node, ast.stmt) and _is_round(program, node) for node in walk(last))
