@@ -194,6 +194,22 @@ def test_gradients_kept_over_a_step_accumulate_as_in_float32() -> None:
         assert model.weight.grad.tolist() == [[expected] * 3]
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_gradients_that_a_skipped_step_left_are_cleared_by_the_next_loss(dtype: Any) -> None:
+    amp.init("O1", dtype=dtype)
+    model = amp.prepare_model(nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepped = []
+    for factor in (1.0, INF, 2.0, 3.0):  # and never zero_grad
+        backward(model, factor)
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        stepped.append(amp.scaler.stepped)
+    assert stepped == [True, False, True, True]
+    assert model.weight.grad.tolist() == [[5.0] * 3]
+    assert amp.scaler.get_scale() == (32768.0 if dtype == "fp16" else 1.0)
+
+
 def test_clipping_after_every_backward_of_an_accumulation() -> None:
     def run(scaler: Any) -> list[float]:
         torch.manual_seed(0)
@@ -240,6 +256,51 @@ def test_an_overflow_of_one_of_two_optimizers_lowers_the_scale_once() -> None:
     amp.scaler.update()
     assert amp.scaler.get_scale() == 32768.0
     assert not torch.equal(before[0], first.weight) and torch.equal(before[1], second.weight)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_optimizers_that_share_a_backward_pass_may_each_have_an_update(bad: int) -> None:
+    amp.init("O1", dtype="fp16", growth_interval=3)
+    models = [amp.prepare_model(nn.Linear(3, 1)) for _ in range(3)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    x = torch.ones(1, 3)
+    scales = []
+    for factor in (1.0, 1e34, 1.0, 1.0, 1.0):
+        losses = [model(x).sum() * (factor if index == bad else 1.0) for index, model in enumerate(models)]
+        for loss in losses:
+            amp.scaler.scale(loss).backward()
+        stepped = []
+        for optimizer in optimizers:
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+            stepped.append(amp.scaler.stepped)
+            optimizer.zero_grad()
+        assert stepped == [not (factor > 1 and index == bad) for index in range(3)]
+        scales.append(amp.scaler.get_scale())
+    # As with a single update: it falls once, and grows after three good iterations.
+    assert scales == [65536.0, 32768.0, 32768.0, 32768.0, 65536.0]
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_skips_of_one_of_several_optimizers_with_an_update_each_are_counted(bad: int) -> None:
+    amp.init("O1", dtype="fp16")
+    amp.scaler.max_skips = 3
+    models = [amp.prepare_model(nn.Linear(3, 1)) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+
+    def iteration() -> None:
+        for index, model in enumerate(models):
+            amp.scaler.scale(model(torch.ones(1, 3)).sum() * (INF if index == bad else 1.0)).backward()
+        for optimizer in optimizers:
+            amp.scaler.step(optimizer)
+            amp.scaler.update()
+            optimizer.zero_grad()
+
+    iteration()
+    iteration()
+    with pytest.raises(amp.GradientOverflowError):
+        iteration()
+    assert amp.scaler.get_scale() in (65536.0 / 4, 65536.0 / 8)
 
 
 def test_an_object_around_an_optimizer_is_accepted() -> None:

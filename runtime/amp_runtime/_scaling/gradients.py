@@ -77,6 +77,14 @@ def is_finite(gradient: torch.Tensor) -> bool:
     return bool(torch.isfinite(values(gradient.detach())).all())
 
 
+def clear_if(gradients: Iterable[torch.Tensor], flag: torch.Tensor) -> None:
+    """Sets gradients to zero, in place, where a flag of one element is not 0; does not wait for the device."""
+    with torch.no_grad():
+        for gradient in gradients:
+            numbers = values(gradient)
+            numbers.masked_fill_(flag.to(numbers.device) != 0, 0.0)
+
+
 def multiply(gradients: list[torch.Tensor], factor: Callable[[torch.device], torch.Tensor] | None) -> torch.Tensor:
     """Multiplies gradients in place, and checks them in the same pass over the memory.
 

@@ -13,6 +13,9 @@ FLOOR = 2.0**-14
 """float16's smallest normal number: far below any scale that a gradient needs, and far above 0."""
 
 
+_NEVER = 2**31 - 1
+
+
 class LossScale:
     """A scale that falls after an overflow and grows after a number of good steps in a row.
 
@@ -73,7 +76,15 @@ class LossScale:
         return self._unit
 
     def follow(
-        self, found: torch.Tensor, *, growth: float, backoff: float, interval: int, floor: float, ceiling: float
+        self,
+        found: torch.Tensor,
+        *,
+        growth: float,
+        backoff: float,
+        interval: int,
+        floor: float,
+        ceiling: float,
+        counts: bool = True,
     ) -> None:
         """Changes the scale after a step, on the device.
 
@@ -84,6 +95,7 @@ class LossScale:
             interval: the number of good steps before the scale grows.
             floor: the scale does not fall below this, except that it was put there.
             ceiling: the scale does not grow above this, with the same exception.
+            counts: whether a good step is one more in a row, and not another one of the same iteration.
         """
         scale = self.on(found.device)
         if self._tracker is None:
@@ -92,7 +104,12 @@ class LossScale:
             growth = backoff = 1.0
         else:
             self._keep_unit()
-        torch._amp_update_scale_(scale, self._tracker, found.to(scale.device), growth, backoff, interval)
+        found = found.to(scale.device)
+        if counts:
+            torch._amp_update_scale_(scale, self._tracker, found, growth, backoff, interval)
+        else:
+            torch._amp_update_scale_(scale, self._tracker.clone(), found, growth, backoff, _NEVER)
+            self._tracker.mul_(found == 0)
         self._good_steps = None
         if self.dynamic:
             self._value = None

@@ -10,7 +10,7 @@ import torch
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks, ranks_of
 from amp_runtime._scaling.combined import CombinedGradients
-from amp_runtime._scaling.gradients import coalesced_gradients_of, gradients_of, multiply, parameters_of
+from amp_runtime._scaling.gradients import clear_if, coalesced_gradients_of, gradients_of, multiply, parameters_of
 from amp_runtime._scaling.loss_scale import Unit
 from amp_runtime._scaling.skips import Finding
 
@@ -30,6 +30,7 @@ class Record:
         abandoned: gradients that were not finite have been cleared without a step; the next one is left out.
         changed: whether the last step changed parameters, if ``decided`` found nothing.
         decided: what the last step went by.
+        left_over: what the last step went by, until another loss is scaled.
         losses: the number of losses scaled when the gradients were last averaged.
         stamps: their identity and version after the last step.
         combined: the flat buffers of its gradients.
@@ -44,6 +45,7 @@ class Record:
     abandoned: bool = False
     changed: bool = False
     decided: Finding | None = None
+    left_over: Finding | None = None
     losses: int = -1
     stamps: tuple[tuple[int, int], ...] = ()
     combined: CombinedGradients | None = None
@@ -70,6 +72,12 @@ class Record:
         if finding is not None:
             kept = any(parameter.grad is not None for parameter in parameters_of(optimizer))
             self.carried = finding.flag if kept else None
+
+    def drop_left_over(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clears gradients that a skipped step has left: added to others, they would have every later step skipped."""
+        finding, self.left_over = self.left_over, None
+        if finding is not None and not (finding.is_known() and not finding):
+            clear_if(gradients_of(parameters_of(optimizer)), finding.flag)
 
     def with_carried(self, found: torch.Tensor) -> torch.Tensor:
         """What a check ``found``, together with what is carried from the one before."""

@@ -63,8 +63,9 @@ class Scaler(torch.amp.GradScaler):
     - ``scale(loss, loss_id=k)`` gives each of ``amp.init(num_losses=)`` losses a scale of its own. They may share
       optimizers: gradients that exist are brought to the unit of the coming loss;
     - a changed scale takes effect with the next ``scale``, so optimizers that share a backward pass may
-      each be followed by an ``update``;
-    - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first;
+      each be followed by an ``update``: together these count as one;
+    - gradients may be kept over a step or a clipping and accumulated further: they are scaled back first. Those of a
+      skipped step are cleared by the next loss, or no later step would be made;
     - the first ``unscale_`` or ``step`` after a loss makes gradients of prepared models that no optimizer holds true,
       too: a norm over the whole model is right where only its head is trained;
     - an optimizer without gradients is stepped, ``update`` without a step does nothing, a second ``unscale_``
@@ -131,7 +132,11 @@ class Scaler(torch.amp.GradScaler):
         self._last_unit: Unit | None = None
         self._losses = 0
         self._taking_part: set[int] = set()
+        # The optimizers, by their records, that an update has counted since the last loss, and what lowered its scale.
+        self._updated: set[int] = set()
+        self._lowered: dict[int, torch.Tensor] = {}
         self._findings: list[Finding] = []
+        self._checked: list[int] = []
         self._charges: list[torch.Tensor] = []
         self._overflow_ranks: Ranks | None = None
         self._set_from_outside = 0
@@ -207,6 +212,10 @@ class Scaler(torch.amp.GradScaler):
         self._losses += 1
         if self._unscaled_early:
             self._charge_abandoned()
+        if self._updated:
+            self._forget_iteration()
+        for optimizer, record in self._records.items():
+            record.drop_left_over(optimizer)
         if not self.is_enabled():
             for optimizer, record in self._records.items():
                 record.reopen(optimizer)
@@ -214,6 +223,12 @@ class Scaler(torch.amp.GradScaler):
         self._bring_gradients_to(loss_id)
         self._taking_part.add(loss_id)
         return self._scaled(outputs)
+
+    def _forget_iteration(self) -> None:
+        """Begins another iteration: the scales have followed the losses of the one before."""
+        self._updated.clear()
+        self._taking_part.clear()
+        self._lowered.clear()
 
     def _charge_abandoned(self) -> None:
         """Lowers the scale where gradients overflowed, were unscaled, and cleared without a step or an ``update``.
@@ -367,6 +382,7 @@ class Scaler(torch.amp.GradScaler):
         if skipped:
             self._skip(inner)
         self._note(record, changes, finding)
+        record.left_over = finding if changes else None
         record.losses = self._losses
         record.stamps = stamps(delayed)
         return result
@@ -447,6 +463,7 @@ class Scaler(torch.amp.GradScaler):
                     record.ready = False
         findings, self._findings = self._findings, []
         charges, self._charges = self._charges, []
+        checked, self._checked = self._checked, []
         if new_scale is not None and self.is_enabled():
             value = float(new_scale)
             if not (math.isfinite(value) and value > 0):
@@ -456,15 +473,23 @@ class Scaler(torch.amp.GradScaler):
             self._set_from_outside += 1
         if not findings:
             return
-        taking_part, self._taking_part = self._taking_part, set()
-        location = self._skips.end_iteration(findings, self.max_skips)
+        # Optimizers that share a backward pass may each have an update.
+        continues = bool(self._updated) and len(checked) == len(findings) and self._updated.isdisjoint(checked)
+        if self._updated and not continues:
+            self._forget_iteration()
+        self._updated.update(checked or [0])
+        location = self._skips.end_iteration(findings, self.max_skips, continues=continues)
         if self._skips.in_a_row >= self.max_skips:
             scale = self.get_scale(self._loss_id)
             raise self._skips.error(scale, location, self._overflow_ranks, self._records)
         if new_scale is None:
-            for loss_id in taking_part:
+            for loss_id in self._taking_part:
+                found = strongest([charge[loss_id] for charge in charges] or [f.flag for f in findings])
+                lowered = self._lowered.get(loss_id)
+                self._lowered[loss_id] = found if lowered is None else strongest([lowered, found])
                 self._scales[loss_id].follow(
-                    strongest([charge[loss_id] for charge in charges] or [f.flag for f in findings]),
+                    found if lowered is None else found * (lowered.to(found.device) == 0),
+                    counts=not continues,
                     growth=self.growth_factor,
                     backoff=self.backoff_factor,
                     interval=self.growth_interval,
@@ -661,6 +686,7 @@ class Scaler(torch.amp.GradScaler):
         charges, record.charges = record.charges, None
         if finding is not None:
             self._findings.append(finding)
+            self._checked.append(id(record))
             self._overflow_ranks = record.ranks(parameters, self.process_group)
             if charges is not None:
                 self._charges.append(charges)

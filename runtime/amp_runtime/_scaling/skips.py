@@ -102,6 +102,8 @@ class Skips:
         self.observer: Observer | None = None
         self._steps: list[Finding] = []
         self._iterations: list[list[Finding]] = []
+        self._in_a_row_before = 0
+        self._watched: Observer | None = None
 
     def stop_watching(self) -> None:
         """Takes the observer off the models."""
@@ -114,28 +116,44 @@ class Skips:
         if not finding.is_captured:
             self._steps.append(finding)
 
-    def end_iteration(self, findings: list[Finding], allowed: int) -> OverflowLocation | None:
+    def end_iteration(
+        self, findings: list[Finding], allowed: int, *, continues: bool = False
+    ) -> OverflowLocation | None:
         """Notes how an iteration ended.
 
         Args:
             findings: what was found in it.
             allowed: the number of skips in a row that is an error.
+            continues: whether it is the same iteration as before, of which another optimizer has stepped.
 
         Returns:
             Where the overflow happened, if this step was observed.
         """
         if findings[0].is_captured:
             return None
-        self._iterations.append(findings)
-        observer = self.observer
-        if observer is not None:
-            self.stop_watching()
+        if continues:
+            observer = self._watched
+            self._add_to_last(findings)
+        else:
+            self._iterations.append(findings)
+            observer = self._watched = self.observer
+            if observer is not None:
+                self.stop_watching()
         due = self.in_a_row + len(self._iterations) >= allowed - 1
         if due or all(finding.is_known() for finding in findings):
             self.read()
             if self.in_a_row == allowed - 1:
                 self.observer = Observer(prepared_models())
         return None if observer is None or self.in_a_row == 0 else observer.location()
+
+    def _add_to_last(self, findings: list[Finding]) -> None:
+        """Adds findings to the last iteration, which may be counted already."""
+        if self._iterations:
+            self._iterations[-1] = [*self._iterations[-1], *findings]
+            return
+        read(findings)
+        if self.in_a_row == 0 and any(findings):
+            self.in_a_row = self._in_a_row_before + 1
 
     def read(self) -> None:
         """Brings the counts up to date; waits for the device if it must."""
@@ -148,6 +166,7 @@ class Skips:
             self.total += skipped
             _log.info("%d step(s) skipped: a gradient was not finite", skipped)
         for findings in iterations:
+            self._in_a_row_before = self.in_a_row
             self.in_a_row = self.in_a_row + 1 if any(findings) else 0
 
     def error(
