@@ -159,6 +159,32 @@ def test_names_come_through_relative_imports(program, tmp_path):
         assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Head"}
 
 
+def test_a_file_of_a_package_imports_its_subpackage_before_the_package_has(program, tmp_path):
+    package(tmp_path, "networks/encoders")
+    (tmp_path / "networks/__init__.py").write_text("from .generators import *\n")
+    (tmp_path / "networks/encoders/__init__.py").write_text("from .wide import wide\n")
+    model = program(
+        "import networks\nnet = networks.build('wide')\n",
+        networks__generators="""
+        from networks import encoders
+
+        def build(name):
+            return encoders.__dict__[name]()
+        """,
+        networks__encoders__wide="""
+        from torch import nn
+
+        class Wide(nn.Module):
+            pass
+
+        def wide():
+            return Wide()
+        """,
+    )
+    (node, scope), *_ = expressions(model, "networks.build('wide')")
+    assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Wide"}
+
+
 def test_a_folder_without_init_is_a_package(program):
     model = program(
         "from models.net import Net\nimport models.net\nx = models.net.Net()\n",

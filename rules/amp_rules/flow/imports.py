@@ -18,6 +18,8 @@ class Imports:
     def __init__(self, store: Store, reached: Reached) -> None:
         self._store = store
         self._reached = reached
+        # Names that a file has by star imports alone.
+        self._starred: set[tuple[ast.AST, str]] = set()
 
     def plain(self, node: ast.Import, scope: Scope) -> None:
         """``import a.b``, ``import a.b as c``."""
@@ -52,7 +54,9 @@ class Imports:
             self._store.write(target, self._store.read((found.tree, alias.name)))
             # ``from . import models`` in the package's own file binds the name to the submodule.
             is_own = found is scope.module and name == alias.name
-            if submodule is not None and (is_own or alias.name not in self._reached.scopes[found.tree].bound):
+            # A file of the package may import it before the package has, and hand the name back by a star import.
+            is_bound = alias.name in self._reached.scopes[found.tree].bound
+            if submodule is not None and (is_own or not is_bound or (found.tree, alias.name) in self._starred):
                 self._store.write(target, {Value("module", submodule)})
         elif submodule is not None:
             self._store.write(target, {Value("module", submodule)})
@@ -70,6 +74,7 @@ class Imports:
             if not name.startswith("_"):
                 if name not in top.bound:
                     top.bound.add(name)
+                    self._starred.add((top.node, name))
                     self._store.all_due()
                 self._store.write((top.node, name), self._store.read((found.tree, name)))
         # A package's own star imports bind names only once its body was evaluated.
