@@ -65,6 +65,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
     unknown = [node for node in references.star_imports if node.module not in api.EXPORTS]
     if unknown:
         raise file.not_understood(unknown[0], "what `import *` brings is not known")
+    _check_other_functions(file)
     moved = {name: where for name, where in _MOVED.items() if name != WRAPPER or not delays_exchange(file)}
     left: set[tuple[str, int]] = set()
     for use in references.uses:
@@ -104,6 +105,18 @@ def changes(file: ApexFile) -> Iterator[Change]:
         yield Change(RULE, file.module, where, "the runtime's names", [edit])
     yield from _globals(file)
     yield from _same_imports(file)
+
+
+def _check_other_functions(file: ApexFile) -> None:
+    """Refuse a name that one function imports and another reads, where an ``import *`` may give it to that one too."""
+    references = file.references
+    known = {id(use.node) for use in references.uses}
+    local = {item.name: item.scope for item in references.bindings if item.scope.is_function}
+    for node in file.module.nodes:
+        if isinstance(node, ast.Name) and node.id in local and id(node) not in known:
+            owner = references.scope_of(node).owner(node.id)
+            if owner is not local[node.id] and node.id not in owner.bound:
+                raise file.not_understood(node, f"`{node.id}` is imported in another function alone")
 
 
 def _moved_object(target: str) -> tuple[str, str]:
