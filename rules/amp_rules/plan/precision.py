@@ -36,7 +36,7 @@ from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.loss_regions import Regions
-from amp_rules.roles.statement_runs import StatementRun, merged
+from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.roles.steps import Backward, Program, Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
@@ -145,7 +145,7 @@ def plan(
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
-    found.full_precision = within_cells(program, merged([*found.full_precision, *alone]))
+    found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
     found.runs = within_cells(program, _without_idle(regions, found.full_precision))
     found.refusing = refusing(program, found.runs, found.full_precision)
     return found
