@@ -15,6 +15,7 @@ from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, outermost
 from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import leaves_function
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -149,6 +150,8 @@ class Regions:
     def _visit(self, module: Module, statement: ast.stmt, wanted: _Wanted) -> None:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
             return
+        if isinstance(statement, ast.If) and not statement.orelse and leaves_function(statement.body):
+            return  # nothing of it comes to what stands below
         written = blocks.writes(statement)
         if not blocks.touches(written, wanted.all):
             if not self._calls_writer(statement, wanted.all):

@@ -270,6 +270,11 @@ def leaves(body: list[ast.stmt]) -> bool:
     return isinstance(last, ast.Expr) and ends_process(last.value)
 
 
+def leaves_function(body: list[ast.stmt]) -> bool:
+    """Whether a suite ends by leaving the function, or the process."""
+    return isinstance(body[-1], (ast.Return, ast.Raise)) or (leaves(body) and isinstance(body[-1], ast.Expr))
+
+
 def leaves_before(module: Module, one: ast.AST, other: ast.AST) -> bool:
     """Whether a branch that the first node stands in, and the other does not, ends by leaving the place."""
     around = set(module.ancestors(other))
