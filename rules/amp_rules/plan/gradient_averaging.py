@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.plan.changing import Changing
-from amp_rules.plan.left_out import why_left_out
+from amp_rules.plan.left_out import calls_as_written, why_left_out
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_reads import reaches
 from amp_rules.plan.precision import Precision
@@ -19,6 +19,12 @@ from amp_rules.source.syntax import is_super, walk
 
 _MAX_CALLERS = 4
 """Functions between a model's place and the script's own level; a longer chain counts as run more than once."""
+
+
+_OTHER_PASSES = frozenset(
+    {"torch.autograd.grad", "torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"}
+)
+"""What runs a part of a model again, or goes backward without ``backward``."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,20 @@ def averaging(program: Program, precision: Precision) -> Averaging:
 def averaging_of_shards(program: Program, precision: Precision) -> Averaging:
     """The same for models that are sharded: always in the backward pass, after any number of forward passes."""
     return Averaging(False, unused=why_left_out(program, precision, _training_calls(program, precision)))
+
+
+def runs_once_a_pass(program: Program) -> bool:
+    """Whether each backward pass is of one forward pass, in a program that wraps its model itself.
+
+    PyTorch's wrapper is enough then. With checkpoints in the model it is not, while it searches for unused parameters.
+    """
+    if any(True for _ in program.calls_to(_OTHER_PASSES)) or not program.backwards:
+        return False
+    precision = Precision(backwards=program.backwards, steps=program.steps, scales_itself=True)
+    return all(
+        not _why_delayed_in(part, program, precision, None)
+        for part in _rounds(program, calls_as_written(program), precision)
+    )
 
 
 def _why_delayed(program: Program, precision: Precision) -> str:
@@ -129,11 +149,12 @@ def _freezes(program: Program) -> bool:
     )
 
 
-def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: Home) -> str:
+def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: Home | None) -> str:
     calls = part.calls
     if not _always_the_same_runs(program, part.backwards):
         return "a step has several backward passes"
-    overriding = _override_each_other(program, calls) and runs_once(program, home.module, home.statement)
+    overriding = home is not None and _override_each_other(program, calls)
+    overriding = overriding and home is not None and runs_once(program, home.module, home.statement)
     if not calls or not (overriding or _one_runs(program, calls)):
         return "the model runs several times, or not as a plain call, in a step"
     for site in calls:

@@ -49,14 +49,18 @@ def why_left_out_as_written(program: Program) -> str:
         keywords = site.node.keywords if isinstance(site.node, ast.Call) else []
         if any(item.arg == "find_unused_parameters" and literal(item.value) is True for item in keywords):
             return f"the script's own wrapper in line {site.line} of {site.module.path.name} does"
-    calls = [
+    return why_left_out(program, Precision(backwards=program.backwards), calls_as_written(program))
+
+
+def calls_as_written(program: Program) -> list[Site]:
+    """All calls of trained models that gradients go through, for a program whose regions are not known."""
+    return [
         Site(scope.module, scope, body, call)
         for call, body, scope in program.calls()
         if not program.is_model_code(body)
         and any(map(program.is_trained, program.called_models(call, scope)))
         and not program.without_gradients(scope.module, call, body)
     ]
-    return why_left_out(program, Precision(backwards=program.backwards), calls)
 
 
 class _LeftOut:

@@ -49,6 +49,7 @@ class ApexFile:
         handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
         left_out: how a step of the program may leave parameters out, asked when it is needed; empty where nothing
             suggests that it does.
+        runs_once_a_pass: whether each backward pass of the program is of one forward pass, asked when it is needed.
         local_ranks: what the program makes of ranks that it is told by options.
     """
 
@@ -57,6 +58,7 @@ class ApexFile:
     wanted_elsewhere: frozenset[str] = frozenset()
     handed_on: HandedOn = field(default_factory=HandedOn)
     left_out: Callable[[], str] = str
+    runs_once_a_pass: Callable[[], bool] = bool
     local_ranks: LocalRanks | None = None
 
     @cached_property

@@ -4,15 +4,16 @@
 `apex.parallel.DistributedDataParallel` becomes `torch.nn.parallel.DistributedDataParallel`, `convert_syncbn_model` and
 `create_syncbn_process_group` become the runtime's. Options that only tune the exchange go. Buffers are not broadcast,
 as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
-wrapper took no notice, and where another wrapper of the script asks for it. A wrapper with `delay_allreduce=True`
-comes from `amp_runtime.apex.parallel` as it is, with `--target torch` from PyTorch, with
-`find_unused_parameters=True`.
+wrapper took no notice, and where another wrapper of the script asks for it or where Apex's had `delay_allreduce=True`.
+Where such a wrapper's model runs several times for one backward pass, it comes from `amp_runtime.apex.parallel` as it
+is; with `--target torch` always from PyTorch.
 
 ## Why
 PyTorch's own wrapper overlaps the exchange with the backward pass. The runtime's synchronised batch norm also works on
 the CPU. With `delay_allreduce=True` gradients are exchanged when the backward pass is over, whichever there are: models
 whose parameters are not all used, or used by several forward passes, need that. PyTorch's wrapper does it in the
-course of the backward pass, and searches only the graph of the last forward pass for unused parameters.
+course of the backward pass, and searches only the graph of the last forward pass for unused parameters: that is enough
+where each backward pass is of one forward pass.
 
 ## Before
     from apex.parallel import DistributedDataParallel as DDP
