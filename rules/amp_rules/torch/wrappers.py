@@ -61,6 +61,8 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "torch.nn.parallel.distributed.DistributedDataParallel",
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
         "amp_runtime.apex.parallel.DistributedDataParallel",
+        "apex.parallel.DistributedDataParallel",
+        "apex.parallel.convert_syncbn_model",
         "amp_runtime.convert_sync_batchnorm",
         "amp_runtime.keep_module_prefix",
         "amp_runtime.prepare_model",
