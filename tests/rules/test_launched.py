@@ -43,6 +43,7 @@ if __name__ == "__main__":
         ('rank = int(os.environ["RANK"]) if "RANK" in os.environ else 0', ""),
         ('rank = int(os.environ.get("RANK", 0))', ""),
         ('os.environ["RANK"] = "0"\n    dist.init_process_group("nccl")', ""),
+        ('if "SLURM_JOB_ID" in os.environ:\n        os.environ["RANK"] = "0"\n    rank = os.environ["RANK"]', "1"),
         ('if int(os.environ.get("WORLD_SIZE", 1)) > 1:\n        dist.init_process_group("nccl")', ""),
         ('if "RANK" in os.environ:\n        dist.init_process_group("nccl")\n    print(dist.get_rank())', "N"),
     ],
