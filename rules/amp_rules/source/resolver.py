@@ -168,8 +168,9 @@ class Names:
         """What one import of the file's own suite binds and a later one binds anew, before anything reads the name."""
         last: dict[str, tuple[ast.alias, ImportStatement]] = {}
         found = set()
-        for node in self.module.tree.body:
-            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+        imports = (item for item in self.module.tree.body if isinstance(item, (ast.Import, ast.ImportFrom)))
+        for node in imports:
+            for alias in node.names:
                 name = bound_name(alias)
                 if name in last and imported(node, alias) != imported(last[name][1], last[name][0]):
                     lines = range(last[name][1].lineno, node.lineno)
