@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.distributed import LIBRARY_LAUNCHERS, OTHER_PROCESS_WRAPPERS, POOL_METHODS, PROCESS_POOLS, PROCESSES
+from amp_rules.torch.distributed import (
+    LIBRARY_LAUNCHERS,
+    OTHER_PROCESS_WRAPPERS,
+    POOL_METHODS,
+    PROCESS_POOLS,
+    PROCESSES,
+)
 
 
 def workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
