@@ -42,6 +42,7 @@ if __name__ == "__main__":
         ('dist.init_process_group("nccl", "tcp://localhost:1234", rank=0, world_size=1)', ""),
         ('rank = int(os.environ["RANK"]) if "RANK" in os.environ else 0', ""),
         ('rank = int(os.environ.get("RANK", 0))', ""),
+        ('dist.init_process_group("nccl", rank=int(os.getenv("RANK", "0")), world_size=1)', "1"),
         ('os.environ["RANK"] = "0"\n    dist.init_process_group("nccl")', ""),
         ('if "SLURM_JOB_ID" in os.environ:\n        os.environ["RANK"] = "0"\n    rank = os.environ["RANK"]', "1"),
         ('if int(os.environ.get("WORLD_SIZE", 1)) > 1:\n        dist.init_process_group("nccl")', ""),

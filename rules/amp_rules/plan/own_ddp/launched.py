@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plan.options import Options
-from amp_rules.plan.own_ddp.launchers import Starts, takes_rank_of_launcher
+from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment, takes_rank_of_launcher
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.report import Launched
@@ -25,10 +25,10 @@ def launched(program: Program, options: Options) -> Launched:
         return ""
     if any(own.is_always(site) for site in _required_variables(program)):
         return "1"
+    if own.joins and all(meets_by_environment(site.node) for site in own.joins) and own.is_several_always:
+        return "1"
     if not own.joins or not all(takes_rank_of_launcher(site.node) for site in own.joins):
         return ""
-    if own.is_several_always:
-        return "1"
     # A test stands before the group, by the number of processes perhaps: it is certain to be there for several.
     asks = program.calls_to(GETS_RANK | GETS_WORLD_SIZE)
     return "N" if any(own.is_always(site) for site in asks) else ""
