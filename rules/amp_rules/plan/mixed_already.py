@@ -13,9 +13,11 @@ from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING
+from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.mixed_precision import APEX, APEX_LAYERS, FOLLOWS_AUTOCAST, TORCH_AMP, is_off, runs_whole_step
 
@@ -221,6 +223,38 @@ def half_models(program: Program) -> Iterator[Declined]:
                 "remove the script's own half precision, then migrate with --opt-level O2",
                 already=True,
             )
+    yield from _made_half(program)
+
+
+def _made_half(program: Program) -> Iterator[Declined]:
+    """Trained models that are made or moved in half: ``from_pretrained(name, torch_dtype=torch.bfloat16)``."""
+    for call, _, scope in program.calls():
+        moves = isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "bfloat16")
+        types = [item.value for item in call.keywords if item.arg in ("dtype", "torch_dtype")]
+        types += call.args if moves else []
+        given = [name for item in types if (name := _half_type(program, item, scope)) is not None]
+        if moves and isinstance(call.func, ast.Attribute) and call.func.attr == "bfloat16":
+            given = ["bfloat16"]
+        if not given or program.flow.callees(call):
+            continue
+        model = call.func.value if moves and isinstance(call.func, ast.Attribute) else call
+        if not set(program.flow.values(model, scope)) & program.trained:
+            continue
+        yield declining.decline(
+            declining.ALREADY_MIXED,
+            scope.module,
+            call,
+            f"`{scope.module.text(call)}` makes the model {given[0]} already",
+            "leave the type out, then migrate",
+            already=True,
+        )
+
+
+def _half_type(program: Program, node: ast.expr, scope: Scope) -> str | None:
+    """The half precision that an expression names for certain."""
+    values = program.flow.values(node, scope)
+    found = {HALF_TYPES.get(str(value.ref)) if value.kind == "external" else None for value in values}
+    return found.pop() if len(found) == 1 else None
 
 
 def is_half_by_hand(program: Program) -> bool:
