@@ -12,6 +12,7 @@ from functools import partial
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
@@ -55,6 +56,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_device(own)
     yield from local_ranks(own)
     yield from asked_early(own)
+    yield from drawn_weights(own)
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
