@@ -16,7 +16,6 @@ from amp_rules.torch.command_lines import CLASSES_THAT_PARSE_DATACLASSES, PARSER
 from amp_rules.torch.distributed import JOINS, PROCESSES
 
 _NAME = "local_rank"
-_READ = re.compile(r"[.\"']local_rank\b")
 _NAMED = re.compile(r"(?<!-)\blocal_rank\b")
 _SPREAD = re.compile(r"\bvars\(|\.__dict__\b")
 _ALL_OPTIONS = re.compile(r"_get_kwargs|\bgetattr\(\w*(args|opt|cfg|config)\w*, *[^\"' ]")
@@ -73,11 +72,22 @@ class LocalRanks:
         if self.is_set:
             return False
         texts = [module.source.text for module in self._program.flow.modules]
-        word = _NAMED if self._are_parameters else _READ
-        if any(map(word.search, texts)) or any(map(_ALL_OPTIONS.search, texts)):
+        if self._is_named or any(map(_ALL_OPTIONS.search, texts)):
+            return True
+        if self._are_parameters and any(map(_NAMED.search, texts)):
             return True
         names = self._names_of_arguments
         return not names or any(self._is_given_to_others(call, scope) for call, _, scope in self._program.calls())
+
+    @cached_property
+    def _is_named(self) -> bool:
+        """Whether something reads an attribute of that name, or asks for one by a text."""
+        return any(
+            (isinstance(node, ast.Attribute) and node.attr == _NAME and isinstance(node.ctx, ast.Load))
+            or (isinstance(node, ast.Constant) and node.value == _NAME)
+            for module in self._program.flow.modules
+            for node in module.nodes
+        )
 
     @cached_property
     def _are_parameters(self) -> bool:

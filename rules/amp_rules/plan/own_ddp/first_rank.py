@@ -99,10 +99,22 @@ class FirstRank:
                 return literal(allowed) == 0
             return isinstance(test.ops[0], ast.In) and _numbers(allowed) == {-1, 0}
         if isinstance(test, ast.Call):
-            return not test.args and not test.keywords and bool(EXACT_FIRST_RANK.search(last_name(test.func)))
+            is_plain = not test.args and not test.keywords
+            return is_plain and (bool(EXACT_FIRST_RANK.search(last_name(test.func))) or self._answers_first(test))
         if isinstance(test, (ast.Name, ast.Attribute)):
             return bool(EXACT_FIRST_RANK.search(last_name(test)))
         return False
+
+    def _answers_first(self, call: ast.Call) -> bool:
+        """Whether a call runs a function of the project that gives nothing but such a test: ``main_process()``."""
+        callees = self._own.program.flow.callees(call)
+        return bool(callees) and all(
+            len(info.returns) == 1
+            and len(getattr(info.node, "body", ())) == 1
+            and isinstance(info.returns[0], (ast.BoolOp, ast.Compare))
+            and self._is_first(info.returns[0], self._own.program.flow.scopes[info.node])
+            for info in callees
+        )
 
     def _holds_alone(self, test: ast.expr, scope: Scope) -> bool:
         """Whether it holds in a run of one process too."""
