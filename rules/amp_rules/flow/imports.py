@@ -9,6 +9,7 @@ from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Value
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 
 
@@ -24,6 +25,8 @@ class Imports:
     def plain(self, node: ast.Import, scope: Scope) -> None:
         """``import a.b``, ``import a.b as c``."""
         for alias in node.names:
+            if alias in names_of(scope.module).hidden:
+                continue
             if alias.asname:
                 values = self._reached.imported_module(scope.module, alias.name)
                 self._store.write((scope.owner(alias.asname).node, alias.asname), values)
@@ -39,6 +42,8 @@ class Imports:
         base = node.module or ""
         found = self._reached.module(scope.module, base, node.level)
         for alias in node.names:
+            if alias in names_of(scope.module).hidden:
+                continue
             if alias.name == "*":
                 self._star(found, base, scope)
             else:

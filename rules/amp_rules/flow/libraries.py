@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import partial
 
 from amp_rules.flow.cells import Mark
 from amp_rules.flow.command_line import declare_option
@@ -14,6 +15,7 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
 from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, KEEP_EACH_ONCE, NAMESPACES
+from amp_rules.torch.distributed import PROCESSES, SPAWNS
 from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, GIVES_FUNCTIONS, RETURNS_FIRST_ARGUMENT
@@ -45,6 +47,7 @@ class Libraries:
             "builtins.dict": self._dict,
             "itertools.chain": self._chain,
             "itertools.chain.from_iterable": self._chain,
+            **{name: partial(self._start, name) for name in PROCESSES},
         }
 
     # ---- functions and classes -----------------------------------------------------------------------------------
@@ -119,6 +122,19 @@ class Libraries:
                     self._store.write((value.ref.node, parameter), self._containers.elements(values))
                 results |= self._store.read((value.ref.node, Mark.RETURN))
         return {self._containers.made(Form.MAPPED, given.node, results)}
+
+    def _start(self, name: str, given: Invocation) -> set[Value]:
+        """Give what a new process runs its arguments: behind the number of the process, where it gets one."""
+        starts_several = name in SPAWNS
+        functions = given.keywords.get("fn" if starts_several else "target") or given.first
+        arguments = given.keywords.get("args", set())
+        if not arguments and starts_several and len(given.arguments) > 1:
+            arguments = given.arguments[1]
+        for value in functions if arguments else ():
+            if value.kind == "function":
+                for index, parameter in enumerate(value.ref.positional[int(starts_several) :]):
+                    self._store.write((value.ref.node, parameter), self._containers.element(arguments, index))
+        return {self._made(name, given)}
 
     def _chain(self, given: Invocation) -> set[Value]:
         made = Value("sequence", Form.PLAIN, given.node)

@@ -13,9 +13,11 @@ from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import own_name
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name, own_name
 from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING
+from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.mixed_precision import APEX, APEX_LAYERS, FOLLOWS_AUTOCAST, TORCH_AMP, is_off, runs_whole_step
 
@@ -197,7 +199,7 @@ def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: st
 
 def half_models(program: Program) -> Iterator[Declined]:
     """Places where the script makes its model half by hand."""
-    for node, _, scope in program.nodes():
+    for node, body, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
             if is_copied(program, node.func.value, scope):
                 continue
@@ -212,7 +214,7 @@ def half_models(program: Program) -> Iterator[Declined]:
                     "remove the call, and migrate with --opt-level O2 or O3",
                     already=True,
                 )
-        elif isinstance(node, ast.Assign) and _halves_data(node):
+        elif isinstance(node, ast.Assign) and _halves_data(node) and _may_run(program, body, frozenset()):
             yield declining.decline(
                 declining.ALREADY_MIXED,
                 scope.module,
@@ -221,11 +223,70 @@ def half_models(program: Program) -> Iterator[Declined]:
                 "remove the script's own half precision, then migrate with --opt-level O2",
                 already=True,
             )
+    yield from _made_half(program)
+
+
+def _made_half(program: Program) -> Iterator[Declined]:
+    """Trained models that are made or moved in half: ``from_pretrained(name, torch_dtype=torch.bfloat16)``."""
+    for call, _, scope in program.calls():
+        moves = isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "bfloat16")
+        types = [item.value for item in call.keywords if item.arg in ("dtype", "torch_dtype")]
+        types += call.args if moves else []
+        given = [name for item in types if (name := _half_type(program, item, scope)) is not None]
+        if moves and isinstance(call.func, ast.Attribute) and call.func.attr == "bfloat16":
+            given = ["bfloat16"]
+        if not given or program.flow.callees(call):
+            continue
+        model = call.func.value if moves and isinstance(call.func, ast.Attribute) else call
+        if not set(program.flow.values(model, scope)) & program.trained:
+            continue
+        yield declining.decline(
+            declining.ALREADY_MIXED,
+            scope.module,
+            call,
+            f"`{scope.module.text(call)}` makes the model {given[0]} already",
+            "leave the type out, then migrate",
+            already=True,
+        )
+
+
+def _half_type(program: Program, node: ast.expr, scope: Scope) -> str | None:
+    """The half precision that an expression names for certain."""
+    values = program.flow.values(node, scope)
+    found = {HALF_TYPES.get(str(value.ref)) if value.kind == "external" else None for value in values}
+    return found.pop() if len(found) == 1 else None
 
 
 def is_half_by_hand(program: Program) -> bool:
     """Whether the script makes its model half by hand, and trains it as any other."""
     return next(half_models(program), None) is not None
+
+
+def _may_run(program: Program, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether something may run a function: its name is written where something may run, besides in imports.
+
+    Copies of a network keep methods that make it half, and trainers for them, of which the script uses none.
+    """
+    located = program.module_of(body)
+    if not isinstance(body, ast.FunctionDef) or located is None:
+        return True
+    owner = located.parents.get(body)
+    name = body.name
+    if name == "__init__" and isinstance(owner, ast.ClassDef):
+        name = owner.name
+    elif name.startswith("__") or name == "forward":
+        return True
+    seen |= {body}
+    for module in program.flow.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Constant) and node.value == name:
+                return True
+            if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+                continue
+            asking = blocks.body_of(module, node) if last_name(node) == name else None
+            if asking is not None and asking not in seen and _may_run(program, asking, seen):
+                return True
+    return False
 
 
 def _halves_data(node: ast.Assign) -> bool:

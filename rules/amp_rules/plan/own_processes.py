@@ -27,6 +27,7 @@ from amp_rules.torch.distributed import (
     EXCHANGES,
     JOINING_WORDS,
     JOINS,
+    LIBRARY_LAUNCHERS,
     OWN_DISTRIBUTION,
     PROCESSES,
 )
@@ -60,9 +61,10 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             yield declining.decline(declining.OWN_DISTRIBUTION, use.module, use.node, message, recipe)
     elif found is not None:
         module, node, name = found
-        joining = next(iter(program.calls_to(JOINS)), None)
+        joining = next(iter(program.calls_to(JOINS) or program.calls_to(LIBRARY_LAUNCHERS)), None)
         if joining is not None:
-            module, node, name = joining.module, joining.node, min(_names_of(program, joining) & JOINS)
+            names = _names_of(program, joining) & (JOINS | LIBRARY_LAUNCHERS)
+            module, node, name = joining.module, joining.node, min(names)
         message = f"the script already sets up distributed training (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
@@ -174,7 +176,8 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     texts = [module.source.text for module in program.flow.modules]
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return None
-    if not used & JOINS and not any(word in text for word in JOINING_WORDS for text in texts):
+    is_joined = bool(used & JOINS or program.calls_to(LIBRARY_LAUNCHERS))
+    if not is_joined and not any(word in text for word in JOINING_WORDS for text in texts):
         message = f"`{name}` needs a process group, which nothing in the script creates"
         return message, "create the group by hand with `torch.distributed.init_process_group`"
     if used & JOINS and not may_wrap(program) and not may_average(program):

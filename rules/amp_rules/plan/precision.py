@@ -92,7 +92,7 @@ def plan(
     if not initialised or not program.backwards:
         # With Apex in it, the step is the script's own, whatever calls it.
         declining.decline_at_first(mixed_already.frameworks(program))
-    if not program.backwards:
+    if all(site in program.whole_steps for site in program.backwards):
         declining.decline_at_first(mixed_already.stepping_scalers(program))
         declining.decline_at_first(mixed_already.made_by_settings(program))
         declining.decline_at_first(left_unfollowed.reasons(program))

@@ -27,9 +27,10 @@ from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import is_super, walk
+from amp_rules.torch.distributed import JOINS
 from amp_rules.torch.functions import TENSOR_MAKERS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
-from amp_rules.torch.mixed_precision import SCALERS
+from amp_rules.torch.mixed_precision import SCALERS, runs_whole_step
 from amp_rules.torch.models import NO_FORWARD, PUTS_PART
 from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
@@ -360,7 +361,25 @@ class Program:
             if any(value.kind == "external" for value in self.flow.values(call.func.value, scope)):
                 continue
             found.append(Backward(scope.module, scope, body, call, call, call.func.value))
-        return found
+        return [*found, *self.whole_steps] if self.calls_to(JOINS) else found
+
+    @cached_property
+    def whole_steps(self) -> list[Backward]:
+        """Calls of a library's object that scales, goes backward and steps: ``loss_scaler(loss, optimizer)`` of timm.
+
+        They count as backward passes where the script joins processes, which are looked at whoever goes backward.
+        """
+        return [
+            Backward(scope.module, scope, body, call, call, call.args[0], is_scaled=True)
+            for call, body, scope in self.calls()
+            if call.args and not self.flow.callees(call) and self._runs_whole_step(call.func, scope)
+        ]
+
+    def _runs_whole_step(self, node: ast.expr, scope: Scope) -> bool:
+        return any(
+            value.kind == "object" and isinstance(value.ref, str) and runs_whole_step(value.ref)
+            for value in self.flow.values(node, scope)
+        )
 
     def _scaled(self, node: ast.expr, scope: Scope) -> ast.expr | None:
         """The loss in ``scaler.scale(loss)``."""

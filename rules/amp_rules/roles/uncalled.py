@@ -44,8 +44,26 @@ def uncalled(program: Program) -> set[ast.AST]:
 
 def _trains(program: Program) -> bool:
     """Whether running the script trains, in its own process or in others that it starts."""
-    return any(map(program.runs_backward, program.entry.tree.body)) or any(
-        site.module is program.entry for site, _ in training_workers(program)
+    return (
+        any(map(program.runs_backward, program.entry.tree.body))
+        or any(site.module is program.entry for site, _ in training_workers(program))
+        or _hands_on_training(program)
+    )
+
+
+def _hands_on_training(program: Program) -> bool:
+    """``app.run(main)``: whether the file's own suite gives a library the function that trains."""
+    given = (
+        (argument, scope)
+        for call, body, scope in program.calls()
+        if body is program.entry.tree and not program.flow.callees(call)
+        for argument in (*call.args, *(item.value for item in call.keywords))
+        if isinstance(argument, (ast.Name, ast.Attribute))
+    )
+    return any(
+        value.kind == "function" and any(map(program.runs_backward, getattr(value.ref.node, "body", ())))
+        for argument, scope in given
+        for value in program.flow.values(argument, scope)
     )
 
 

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.distributed import OTHER_PROCESS_WRAPPERS, POOL_METHODS, PROCESS_POOLS, PROCESSES
+from amp_rules.torch.distributed import (
+    LIBRARY_LAUNCHERS,
+    OTHER_PROCESS_WRAPPERS,
+    POOL_METHODS,
+    PROCESS_POOLS,
+    PROCESSES,
+)
 
 
 def workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
@@ -42,7 +48,7 @@ def _given(program: Program, call: ast.Call, scope: Scope) -> list[ast.expr]:
     names = program.callee_names(call, scope)
     if names & PROCESSES:
         return [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("target", "fn"))]
-    if names & OTHER_PROCESS_WRAPPERS:
+    if names & (OTHER_PROCESS_WRAPPERS | LIBRARY_LAUNCHERS):
         return call.args[:1]
     if isinstance(call.func, ast.Attribute) and call.func.attr in POOL_METHODS:
         owners = program.flow.values(call.func.value, scope)

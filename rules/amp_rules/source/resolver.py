@@ -95,6 +95,8 @@ class Names:
                 for name, dotted in imported_names(item):
                     if name == "*":
                         self.stars.append(dotted)
+                    elif body is self.module.tree.body and name in self._hidden_names:
+                        self.imports[name] = dotted  # the last of them counts
                     else:
                         self.imports.setdefault(name, dotted)
             elif isinstance(item, ast.If):
@@ -162,13 +164,36 @@ class Names:
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
     @cached_property
+    def hidden(self) -> frozenset[ast.alias]:
+        """What one import of the file's own suite binds and a later one binds anew, before anything reads the name."""
+        last: dict[str, tuple[ast.alias, ImportStatement]] = {}
+        found = set()
+        imports = (item for item in self.module.tree.body if isinstance(item, (ast.Import, ast.ImportFrom)))
+        for node in imports:
+            for alias in node.names:
+                name = bound_name(alias)
+                if name in last and imported(node, alias) != imported(last[name][1], last[name][0]):
+                    lines = range(last[name][1].lineno, node.lineno)
+                    if not any(item.lineno in lines for item in self._read(name)):
+                        found.add(last[name][0])
+                last[name] = alias, node
+        return frozenset(found)
+
+    @cached_property
+    def _hidden_names(self) -> frozenset[str]:
+        return frozenset(map(bound_name, self.hidden))
+
+    def _read(self, name: str) -> Iterator[ast.Name]:
+        return (node for node in self.module.nodes if isinstance(node, ast.Name) and node.id == name)
+
+    @cached_property
     def bindings(self) -> list[Binding]:
         """Every name that an import binds to something of another package, in the order of the file."""
         found = []
         for node in self.import_statements:
             scope = self.scope_of(node)
             for alias in node.names:
-                target = imported(node, alias)
+                target = imported(node, alias) if alias not in self.hidden else None
                 if target is not None and not target.startswith("."):
                     name = bound_name(alias)
                     found.append(Binding(name, target, node, scope.owner(name)))

@@ -39,6 +39,9 @@ FETCHERS = frozenset(
 )
 """Calls that download."""
 
+FETCHES_FILES = frozenset({"urllib.request.urlretrieve", "wget.download", "gdown.download"})
+"""Those of them that write the file while it comes; torch's own put it in its place when it is there."""
+
 DOWNLOADED = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
 """How the names of data sets begin that download where they are told ``download=True``."""
 

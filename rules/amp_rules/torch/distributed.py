@@ -89,6 +89,23 @@ POOL_METHODS = frozenset("apply apply_async imap imap_unordered map map_async st
 OTHER_PROCESS_WRAPPERS = frozenset({"joblib.delayed", "ray.remote", "dask.delayed"})
 """Called with a function, or as its decorator, they have it run in other processes."""
 
+LIBRARY_LAUNCHERS = frozenset(
+    {
+        "accelerate.notebook_launcher",
+        "accelerate.launchers.notebook_launcher",
+        "detectron2.engine.launch",
+        "detectron2.engine.launch.launch",
+        "tensorfn.distributed.launch",
+        "tensorfn.distributed.launch.launch",
+        "yolox.core.launch",
+        "yolox.core.launch.launch",
+    }
+)
+"""They run their first argument in processes that they start and join, one for each GPU.
+
+Source: https://detectron2.readthedocs.io/en/latest/modules/engine.html#detectron2.engine.launch
+"""
+
 JOINS = frozenset({"torch.distributed.init_process_group", "torch.distributed.distributed_c10d.init_process_group"})
 """They join the processes of a script."""
 

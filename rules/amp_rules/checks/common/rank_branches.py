@@ -116,9 +116,14 @@ def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
     if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
         if depends_on_process(index, value.test if isinstance(value, ast.IfExp) else value, depth - 1):
             return True
-    if isinstance(value, ast.Call) and value.func and names_rank(value.func):
+    if isinstance(value, ast.Call) and not _is_class(value.func) and names_rank(value.func):
         return True
     return isinstance(value, ast.Call) and is_guarded(index, value, depth - 1)
+
+
+def _is_class(function: ast.expr) -> bool:
+    """``DDP(model)``: an object is there in each process that makes one, whatever its class is called."""
+    return last_name(function)[:1].isupper()
 
 
 def _answers_by_rank(index: FileIndex, function: Function) -> bool:

@@ -287,7 +287,7 @@ class RankPaths:
             return Reach.EVERY if several is holds else Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test) and not self._is_flag(test):
             return Reach.EVERY
-        if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):
+        if _is_of_number(test) or _is_of_launcher(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
         return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
 
@@ -390,8 +390,8 @@ def _name_of(node: ast.expr) -> str:
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
     name = _name_of(left)
     if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
-        # ``local_rank == -1`` is how scripts say that there is one process.
-        if not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name):
+        # ``local_rank == -1`` is how scripts say that there is one process; ``world_size == -1``, that it is not known.
+        if _counts(name) or (not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name)):
             return None
         return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
     if _counts(name) and literal(right) == 1:
@@ -411,6 +411,23 @@ def _is_of_number(test: ast.expr) -> bool:
         others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
         return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
     return False
+
+
+def _is_of_launcher(test: ast.expr) -> bool:
+    """Whether a test asks what a launcher has said, and not which process this is: ``"WORLD_SIZE" in os.environ``."""
+    if isinstance(test, ast.BoolOp):
+        about = [item for item in test.values if names_rank(item)]
+        return bool(about) and all(map(_is_of_launcher, about))
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_of_launcher(test.operand)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    right = test.comparators[0]
+    if isinstance(test.ops[0], (ast.In, ast.NotIn)) and last_name(right) == "environ":
+        return True
+    # ``world_size == -1``: it is not known yet.
+    is_unknown = isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1
+    return is_unknown and _counts(_name_of(test.left))
 
 
 def _leaves_by_mistake(test: ast.expr) -> bool:

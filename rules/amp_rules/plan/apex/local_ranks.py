@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.command_lines import CLASSES_THAT_PARSE_DATACLASSES, PARSERS_OF_DATACLASSES, PARSING
-from amp_rules.torch.distributed import JOINS
+from amp_rules.torch.distributed import JOINS, PROCESSES
 
 _NAME = "local_rank"
-_WORD = re.compile(r"\blocal_rank\b")
-_OPTION = re.compile(r"--local_rank\b")
-_ALL_OPTIONS = re.compile(r"\bvars\(|(?<!self)\.__dict__|_get_kwargs|\bgetattr\(\w*(args|opt|cfg|config)\w*, *[^\"' ]")
+_NAMED = re.compile(r"(?<!-)\blocal_rank\b")
+_SPREAD = re.compile(r"\bvars\(|\.__dict__\b")
+_ALL_OPTIONS = re.compile(r"_get_kwargs|\bgetattr\(\w*(args|opt|cfg|config)\w*, *[^\"' ]")
 _MAX_ROUNDS = 4
 """Functions that hand the arguments on: ``main``, ``Trainer.__init__``, and what that calls."""
 
 _SHOWS = frozenset("print format str repr pprint pformat info debug".split())
 """What writes arguments out, and does nothing by one of them."""
+
+_SILENT = frozenset({"builtins", "numpy", "omegaconf", "tensorboardX", "timm", "torch", "wandb", "yaml"})
+"""Packages that are given all arguments and ask for no rank on the machine among them."""
 
 _PARSES = re.compile("|".join((*CLASSES_THAT_PARSE_DATACLASSES, r"\bfields\(", "__dataclass_fields__")))
 
@@ -64,13 +69,60 @@ class LocalRanks:
     @cached_property
     def is_read(self) -> bool:
         """Whether something may read the option: by its name, or all of the arguments by code that is not known."""
+        if self.is_set:
+            return False
         texts = [module.source.text for module in self._program.flow.modules]
-        options = sum(len(_OPTION.findall(text)) for text in texts)
-        if sum(len(_WORD.findall(text)) for text in texts) > options or any(map(_ALL_OPTIONS.search, texts)):
+        if self._is_named or any(map(_ALL_OPTIONS.search, texts)):
             return True
-        names = self._names_of_arguments()
-        return not names or any(self._is_given_to_others(call, names) for call, _, _ in self._program.calls())
+        if self._are_parameters and any(map(_NAMED.search, texts)):
+            return True
+        names = self._names_of_arguments
+        return not names or any(self._is_given_to_others(call, scope) for call, _, scope in self._program.calls())
 
+    @cached_property
+    def _is_named(self) -> bool:
+        """Whether something reads an attribute of that name, or asks for one by a text."""
+        return any(
+            (isinstance(node, ast.Attribute) and node.attr == _NAME and isinstance(node.ctx, ast.Load))
+            or (isinstance(node, ast.Constant) and node.value == _NAME)
+            for module in self._program.flow.modules
+            for node in module.nodes
+        )
+
+    @cached_property
+    def _are_parameters(self) -> bool:
+        """Whether all arguments become those of a function, by their names: ``main(**vars(args))``."""
+        spread = (part.value for call, _, _ in self._program.calls() for part in call.keywords if part.arg is None)
+        return any(_SPREAD.search(ast.unparse(value)) for value in spread)
+
+    @cached_property
+    def is_set(self) -> bool:
+        """Whether the script sets the option by what torchrun says: ``args.local_rank = int(os.environ[...])``."""
+        return any(_is_of_torchrun(value) for value, _ in self._sets)
+
+    @cached_property
+    def is_set_for_each(self) -> bool:
+        """Whether the script sets the option before it starts each process."""
+        starting = {site.body for site in self._program.calls_to(PROCESSES)}
+        return any(isinstance(value, ast.Name) and body in starting for value, body in self._sets)
+
+    @cached_property
+    def _sets(self) -> list[tuple[ast.expr, ast.AST]]:
+        """What is assigned to the option, and in which body."""
+        return [
+            (node.value, body)
+            for node, body, _ in self._program.nodes()
+            if isinstance(node, ast.Assign) and any(map(self._is_option, node.targets))
+        ]
+
+    def _is_option(self, target: ast.expr) -> bool:
+        return (
+            isinstance(target, ast.Attribute)
+            and target.attr == _NAME
+            and _last(target.value) in self._names_of_arguments
+        )
+
+    @cached_property
     def _names_of_arguments(self) -> set[str]:
         """The names and attributes that hold what was parsed, through functions that take it or give it back."""
         found: set[str] = set()
@@ -78,7 +130,7 @@ class LocalRanks:
             before = len(found)
             for node, _, _ in self._program.nodes():
                 if isinstance(node, ast.Assign) and self._holds(node.value, found):
-                    found |= {name for target in node.targets if (name := _last(target))}
+                    found |= {name for target in node.targets if (name := _last(_parsed(target, node.value)))}
             for call, _, _ in self._program.calls():
                 for info in self._program.flow.callees(call):
                     given = ((name, info.argument(call, name)) for name in info.parameters)
@@ -96,9 +148,12 @@ class LocalRanks:
             for item in given_back
         )
 
-    def _is_given_to_others(self, call: ast.Call, names: set[str]) -> bool:
+    def _is_given_to_others(self, call: ast.Call, scope: Scope) -> bool:
         given = (*call.args, *(part.value for part in call.keywords))
-        if not any(_last(item) in names for item in given) or self._program.flow.callees(call):
+        if not any(_last(item) in self._names_of_arguments for item in given) or self._program.flow.callees(call):
+            return False
+        packages = {name.partition(".")[0] for name in self._program.callee_names(call, scope)}
+        if packages and packages <= _SILENT | sys.stdlib_module_names:
             return False
         return last_name(call.func) not in _SHOWS
 
@@ -108,6 +163,17 @@ class LocalRanks:
         if PARSERS_OF_DATACLASSES & {name.split(".")[0] for name in self._program.flow.imported}:
             return True
         return any(_PARSES.search(module.source.text) for module in self._program.flow.modules)
+
+
+def _parsed(target: ast.expr, value: ast.expr) -> ast.expr:
+    """``args`` of ``args, unknown = parser.parse_known_args()``."""
+    place = PARSING.get(last_name(value.func), (None,))[0] if isinstance(value, ast.Call) else None
+    return target.elts[place] if place is not None and isinstance(target, ast.Tuple) else target
+
+
+def _is_of_torchrun(value: ast.expr) -> bool:
+    text = ast.unparse(value)
+    return "environ" in text and "LOCAL_RANK" in text
 
 
 def _last(node: ast.AST) -> str:

@@ -8,7 +8,10 @@ from functools import cached_property
 
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.roles.path_objects import assigned
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 
@@ -56,11 +59,24 @@ class Exchanges:
         return False
 
     def _exchanges(self, call: ast.Call) -> bool:
-        if self._reaches(call):
+        if self._reaches(call) or self._applies(call):
             return True
         # A method of something unknown: it may be the one of this name that does.
         is_unknown = isinstance(call.func, ast.Attribute) and not self._own.program.flow.callees(call)
         return is_unknown and getattr(call.func, "attr", "") in self._names and not self._is_mode(call)
+
+    def _applies(self, call: ast.Call) -> bool:
+        """``gather(x)``, where ``gather = Gather.apply`` is a function of torch's autograd that exchanges in it."""
+        located = self._own.program.locate(call)
+        if located is None or not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return False
+        for function in (call.func, *assigned(self._own.program, call.func, located[1])):
+            if isinstance(function, ast.Attribute) and function.attr == "apply":
+                for value in self._own.program.flow.values(function.value, located[1]):
+                    forward = value.ref.find_method("forward") if value.kind == "class" else None
+                    if forward is not None and _calls_exchange(forward):
+                        return True
+        return False
 
     def _is_mode(self, call: ast.Call) -> bool:
         """``model.train()`` of what the same function calls as a model: ``model(x)``."""
@@ -98,6 +114,12 @@ class Exchanges:
             for info in self._own.program.flow.functions.values()
             if info.receiver is not None and any(map(self._reaches, _calls(info.node)))
         }
+
+
+def _calls_exchange(forward: FunctionFacts) -> bool:
+    """Whether a function calls one of torch's exchanges itself: nothing that is followed runs it."""
+    names = names_of(forward.module.module)
+    return any(names.dotted(call.func) in EXCHANGES - BROADCASTS for call in _calls(forward.node))
 
 
 def _counts_processes(node: ast.AST) -> bool:

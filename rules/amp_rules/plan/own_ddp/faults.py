@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
@@ -18,6 +20,7 @@ from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
+from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
@@ -50,7 +53,10 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from written_ranks(own)
     yield from fixed_sizes(own)
     yield from one_gpu(own)
+    yield from one_device(own)
     yield from local_ranks(own)
+    yield from asked_early(own)
+    yield from drawn_weights(own)
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)

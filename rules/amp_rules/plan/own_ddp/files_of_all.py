@@ -14,8 +14,9 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import DOWNLOADED
+from amp_rules.torch.data import DOWNLOADED, FETCHES_FILES
 from amp_rules.torch.devices import SET_DEVICE
 from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import COMMANDS, WEIGHT_LOADERS
@@ -44,8 +45,7 @@ def _by_all(own: OwnDdp, site: Site) -> bool:
 def _downloads(own: OwnDdp) -> Iterator[_Found]:
     """Yield the first data set that all download into one folder, where none waits for another."""
     for call, body, scope in own.program.calls():
-        names = own.program.callee_names(call, scope)
-        if not any(name.startswith(DOWNLOADED) for name in names) or literal(keyword(call, "download")) is not True:
+        if not _fetches(own, call, scope):
             continue
         site = Site(scope.module, scope, body, call)
         if not _by_all(own, site) or own.is_own_file(scope.module, call) or _in_turns(own, site):
@@ -56,6 +56,18 @@ def _downloads(own: OwnDdp) -> Iterator[_Found]:
         )
         yield scope.module, call, text
         return
+
+
+def _fetches(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call writes what it downloads under a name that others know, while it goes on."""
+    if own.program.callee_names(call, scope) & FETCHES_FILES:
+        return True
+    if literal(keyword(call, "download")) is not True:
+        return False
+    made = (value.ref for value in own.program.flow.values(call.func, scope) if value.kind == "class")
+    # A class of the project that is one of torchvision's, but for a part of it.
+    names = own.program.callee_names(call, scope).union(*(info.external_bases() for info in made))
+    return any(name.startswith(DOWNLOADED) for name in names)
 
 
 def _in_turns(own: OwnDdp, site: Site) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from amp_rules.checks.common.rank_paths import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
@@ -17,7 +16,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.distributed import GETS_RANK
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 
 NO_WORD = "nothing that this file imports at its head tells the rank"
@@ -59,13 +57,10 @@ class FirstRank:
     def _asks_by_function(self, module: Module, test: Test) -> bool:
         """Whether a test of the file calls a function of the project that asks torch: ``is_main_process()``."""
         return any(
-            self._asks_torch(item) for item in self._own_tests(module) if self._own.source(module, item) == test.text
+            self._own.asks_torch(item)
+            for item in self._own_tests(module)
+            if self._own.source(module, item) == test.text
         )
-
-    @cached_property
-    def _asks_torch(self) -> Callable[[ast.AST], bool]:
-        questions = {site.node for site in self._own.program.calls_to(GETS_RANK | {_INITIALISED})}
-        return self._own.program.closure(lambda node: node in questions)
 
     # ---- the script's own tests ------------------------------------------------------------------------------------
 
@@ -104,10 +99,22 @@ class FirstRank:
                 return literal(allowed) == 0
             return isinstance(test.ops[0], ast.In) and _numbers(allowed) == {-1, 0}
         if isinstance(test, ast.Call):
-            return not test.args and not test.keywords and bool(EXACT_FIRST_RANK.search(last_name(test.func)))
+            is_plain = not test.args and not test.keywords
+            return is_plain and (bool(EXACT_FIRST_RANK.search(last_name(test.func))) or self._answers_first(test))
         if isinstance(test, (ast.Name, ast.Attribute)):
             return bool(EXACT_FIRST_RANK.search(last_name(test)))
         return False
+
+    def _answers_first(self, call: ast.Call) -> bool:
+        """Whether a call runs a function of the project that gives nothing but such a test: ``main_process()``."""
+        callees = self._own.program.flow.callees(call)
+        return bool(callees) and all(
+            len(info.returns) == 1
+            and len(getattr(info.node, "body", ())) == 1
+            and isinstance(info.returns[0], (ast.BoolOp, ast.Compare))
+            and self._is_first(info.returns[0], self._own.program.flow.scopes[info.node])
+            for info in callees
+        )
 
     def _holds_alone(self, test: ast.expr, scope: Scope) -> bool:
         """Whether it holds in a run of one process too."""

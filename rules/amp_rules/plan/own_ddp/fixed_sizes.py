@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.definitions import Definitions
-from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.written_ranks import number, written
 from amp_rules.source.index import argument_at, keyword, literal
@@ -24,7 +24,7 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
     definitions = Definitions(own.program)
     for site in own.joins:
         assert isinstance(site.node, ast.Call)
-        if site.module not in own.modules or not starts.is_direct(site) or not _is_by_environment(site.node):
+        if site.module not in own.modules or not starts.is_direct(site) or not meets_by_environment(site.node):
             continue
         given = argument_at(site.node, "world_size", WORLD_SIZE_OF_JOIN)
         rank, size = written(own, definitions, site)
@@ -52,12 +52,6 @@ def one_gpu(own: OwnDdp) -> Iterator[_Found]:
         if isinstance(number, int) and not isinstance(number, bool) and not _hides_gpus(own):
             text = f"every process puts its model on GPU {number}: NCCL takes no two processes of one GPU"
             yield site.module, given, f"{text}; `device_ids` takes the local rank"
-
-
-def _is_by_environment(call: ast.Call) -> bool:
-    """Whether the processes meet where the environment says."""
-    given = argument_at(call, "init_method", 1)
-    return literal(given) in ("env://", None) or given is None
 
 
 def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int | None:

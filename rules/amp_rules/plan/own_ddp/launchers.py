@@ -10,6 +10,7 @@ from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_values import variable_read
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.workers import workers
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.torch.distributed import (
     LAUNCHER_VARIABLES,
     LOCAL_RANK_VARIABLES,
@@ -97,3 +98,10 @@ def takes_rank_of_launcher(join: ast.AST) -> bool:
     return len(join.args) <= WORLD_SIZE_OF_JOIN and not {"rank", "world_size", "store", None} & {
         item.arg for item in join.keywords
     }
+
+
+def meets_by_environment(join: ast.AST) -> bool:
+    """Whether the processes meet where the environment says: no address is given, and no store."""
+    assert isinstance(join, ast.Call)
+    given = argument_at(join, "init_method", 1)
+    return (given is None or literal(given) in ("env://", None)) and keyword(join, "store") is None

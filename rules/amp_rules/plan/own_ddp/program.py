@@ -29,7 +29,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
-from amp_rules.torch.distributed import JOINS, OWN_SHARDING
+from amp_rules.torch.distributed import GETS_RANK, JOINS, OWN_SHARDING
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -255,6 +255,8 @@ class OwnDdp:
         """Whether one process goes into an ``if`` by its test, and the others past it."""
         if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
             return False
+        if self.holds_on_all(module, branch):
+            return False
         return self.tells_apart(module, branch.test) and is_of_first(branch.test, True)
 
     def saves(self, module: Module, call: ast.Call) -> bool:
@@ -310,9 +312,22 @@ class OwnDdp:
         opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
         read -= {item.id for item in opened if isinstance(item, ast.Name)}
         return any(
-            isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & read
+            isinstance(item, ast.If)
+            and self._parts_processes(module, item.test)
+            and blocks.writes(item) & read
+            and not self.holds_on_all(module, item)
             for item in blocks.walk_body(body)
         )
+
+    def holds_on_all(self, module: Module, branch: ast.If) -> bool:
+        """Whether a test asks torch for the rank above the process group, where every process is told that it is 0."""
+        return self.asks_torch(branch.test) and self.joins_below(module, branch)
+
+    @cached_property
+    def asks_torch(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node asks torch for the rank, or whether there are several processes."""
+        questions = {site.node for site in self.program.calls_to(GETS_RANK | {"torch.distributed.is_initialized"})}
+        return self.program.closure(lambda node: node in questions)
 
     def _parts_processes(self, module: Module, test: ast.expr) -> bool:
         """Whether a test comes out differently on other ranks; ``if distributed:`` is alike on all."""

@@ -84,8 +84,21 @@ class RankValues:
             self._call(node, scope, found, seen, depth)
         elif isinstance(node, (ast.Name, ast.Attribute)):
             self._named(node, scope, found, seen, depth)
+        elif isinstance(node, ast.BinOp) and self._is_of_machines(node, scope, seen, depth):
+            found.ranks.append(False)
+            found.numbers.add(0)
         else:
             found.is_other = True
+
+    def _is_of_machines(self, node: ast.BinOp, scope: Scope, seen: frozenset[object], depth: int) -> bool:
+        """``args.rank * gpus + gpu``: the rank on the machine behind those of the machines before."""
+        sides = [node.left, node.right] if isinstance(node.op, ast.Add) else []
+        products = [side for side in sides if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)]
+        if len(products) != 1:
+            return False
+        on_machine = _Found()
+        self._add(next(side for side in sides if side is not products[0]), scope, on_machine, seen, depth + 1)
+        return bool(on_machine.ranks) and not on_machine.is_other
 
     def _call(self, node: ast.Call, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         names = self._program.callee_names(node, scope)

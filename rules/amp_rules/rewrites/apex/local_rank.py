@@ -4,7 +4,8 @@
 The default of the option, given through `parser.add_argument` or another name for it, becomes the environment's
 `LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
 is accepted too. So does the default of a field `local_rank` of a `Tap`, or of a dataclass where some parser makes
-options of fields. An option that nothing reads gets the second spelling alone.
+options of fields. An option that nothing reads, or that the script sets by the variable itself, gets the second
+spelling alone.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -18,7 +19,8 @@ instead.
 
 ## When it declines
 When the default is no number, or the script gives the parser options that it writes out itself. Where the option is the
-number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is.
+number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is. So
+it does where the script sets it before it starts each process.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
@@ -65,13 +67,11 @@ _FIELD = "local_rank"
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
-    if file.local_ranks is not None and file.local_ranks.is_of_nodes:
+    if file.local_ranks is not None and (file.local_ranks.is_of_nodes or file.local_ranks.is_set_for_each):
         return
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
-    found = (
-        [] if _gives_its_own(calls) or _takes_it_itself(file) else [node for node in calls if _is_option(node, aliases)]
-    )
+    found = [] if _gives_its_own(calls) else [node for node in calls if _is_option(node, aliases)]
     is_read = file.local_ranks is None or file.local_ranks.is_read if found else True
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
@@ -96,17 +96,6 @@ def _gives_its_own(calls: list[ast.Call]) -> bool:
     parsing = [node for node in calls if last_name(node.func) in ("parse_args", "parse_known_args")]
     return bool(parsing) and all(
         node.args and isinstance(node.args[0], ast.List) and node.args[0].elts for node in parsing
-    )
-
-
-def _takes_it_itself(file: ApexFile) -> bool:
-    """Whether the file sets the option by what torchrun says: ``args.local_rank = int(os.environ["LOCAL_RANK"])``."""
-    return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Attribute) and target.attr == _FIELD for target in node.targets)
-        and "environ" in ast.unparse(node.value)
-        and "LOCAL_RANK" in ast.unparse(node.value)
-        for node in file.module.nodes
     )
 
 

@@ -59,6 +59,8 @@ from amp_rules.torch.file_access import KEEPERS, MOVES
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
+_Row = tuple[Module, ast.stmt]
+
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
 
 
@@ -85,7 +87,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
-    saves = [row for row in saves if not is_left(*row) and not own.told_by_rank(*row)]
+    saves = [row for row in saves if not is_left(*row)]
+    saves = _without_opened(saves, [row for row in saves if own.told_by_rank(*row)])
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     written = [row for row in saves if read.get(row) is None and not _is_moved(row, moved)]
@@ -101,6 +104,22 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
     _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _without_opened(saves: list[_Row], left: list[_Row]) -> list[_Row]:
+    """Those that are not left as they are, and use no file that one of these opens: ``with file:`` goes with it."""
+    opened = [(module, blocks.place(module, statement).suite, blocks.writes(statement)) for module, statement in left]
+    return [
+        (module, statement)
+        for module, statement in saves
+        if (module, statement) not in left
+        and not any(
+            module is where
+            and blocks.place(module, statement).suite is suite
+            and blocks.touches(written, blocks.reads(statement))
+            for where, suite, written in opened
+        )
+    ]
 
 
 def _moved_by(own: OwnDdp, module: Module, statement: ast.stmt) -> Iterator[tuple[Module, ast.stmt, str]]:

@@ -138,6 +138,8 @@ def _variable(site: Site) -> object:
 def _is_told_apart(own: OwnDdp, site: Site) -> bool:
     """Whether a test asks for the launcher, or the function is for one of another kind, or for one process."""
     for test, holds in own.branches(site.module, site.node):
+        if holds and site.node in _calls_of(own) and _asks_for_torchrun(test):
+            continue
         said = in_several(test)
         if (said is not None and said is not holds) or _reads_environment(own, test):
             return True
@@ -149,6 +151,19 @@ def _is_told_apart(own: OwnDdp, site: Site) -> bool:
         isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(VARIABLES_OF_OTHERS)
         for node in blocks.walk_body(site.body)
     )
+
+
+def _calls_of(own: OwnDdp) -> set[ast.AST]:
+    return {site.node for site in own.joins}
+
+
+def _asks_for_torchrun(test: ast.expr) -> bool:
+    """``"RANK" in os.environ and "WORLD_SIZE" in os.environ``: what torchrun starts goes on there."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return all(map(_asks_for_torchrun, test.values))
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.In):
+        return False
+    return literal(test.left) in LAUNCHER_VARIABLES
 
 
 def _reads_environment(own: OwnDdp, node: ast.AST) -> bool:

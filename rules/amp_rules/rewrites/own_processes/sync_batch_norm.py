@@ -119,7 +119,7 @@ def _change(
         own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
         return None
     line = f"{path} = {convert}({path})"
-    if not _is_on_cuda(own, call):
+    if not _is_on_cuda(own, call) and not _is_moved_above(site, path):
         line = f"if next({path}.parameters()).is_cuda:\n    {line}"
     return Change(RULE, site.module, call, message, [*actions, Insert(statement, line)])
 
@@ -145,6 +145,19 @@ def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
         if isinstance(site.node, ast.Call)
     ]
     return bool(backends) and all(item == "nccl" for item in backends)
+
+
+def _is_moved_above(site: Site, path: str) -> bool:
+    """Whether a statement above in the same suite puts the model on a GPU, and none below that gives it anew."""
+    where = blocks.place(site.module, site.statement)
+    for item in reversed(where.suite[: where.index]):
+        call = item.value if isinstance(item, (ast.Expr, ast.Assign)) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+            if blocks.path_of(call.func.value) == path and blocks.writes(item) <= {path}:
+                return True
+        if path in blocks.writes(item):
+            return False
+    return False
 
 
 def _is_synchronised(program: Program) -> bool:
