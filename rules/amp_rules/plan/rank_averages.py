@@ -104,13 +104,23 @@ def _between_reports(processes: Distribution) -> Iterator[Told]:
             for path in added_to(node):
                 if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
                     continue
-                if _is_of_all(processes, node, loop) or not any(
-                    isinstance(item, ast.expr) and variable(item) == path and is_shown(loop, item)
-                    for item in loop.inner
-                ):
+                if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
                 told.add(path)
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_ADDS_UP)
+
+
+def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
+    """Whether a loop shows a sum, or the quotient of it that a variable gets: ``mean = total / every``."""
+    shown = {variable(item) for item in loop.inner if isinstance(item, ast.expr) and is_shown(loop, item)}
+    return path in shown or any(
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.BinOp)
+        and isinstance(node.value.op, (ast.Div, ast.FloorDiv))
+        and any(variable(part) == path for part in walk(node.value.left))
+        and not shown.isdisjoint(map(variable, node.targets))
+        for node in loop.inner
+    )
 
 
 def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:

@@ -29,6 +29,19 @@ def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
     )
 
 
+def words_given(node: ast.expr) -> list[ast.expr]:
+    """The expressions that stand in a command: ``path`` of ``"sort %s > %s" % (name, path)`` and of a list of words."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [word for item in node.elts for word in words_given(item)]
+    if isinstance(node, ast.JoinedStr):
+        return [item.value for item in node.values if isinstance(item, ast.FormattedValue)]
+    if isinstance(node, ast.BinOp):
+        return [*words_given(node.left), *words_given(node.right)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return [*node.args, *(item.value for item in node.keywords)]
+    return [] if isinstance(node, ast.Constant) else [node]
+
+
 def _beginnings(
     program: Program, paths: Paths, node: ast.expr, scope: Scope, depth: int
 ) -> list[tuple[ast.expr, Scope]]:

@@ -9,7 +9,8 @@ where the script asserts that the model is wrapped. A class of the script's own 
 way, as vendored synchronised batch norm has one, goes as `DataParallel` does. Where the script names the GPUs in
 `CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number goes by what it names: the names
 in checkpoints are the same however the script is started.
-`data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`.
+`data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`; of a
+condition that chose between the two, the plain call stays.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from
@@ -53,12 +54,13 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
 
+_ASKING = frozenset({"builtins.isinstance", "builtins.len", "torch.cuda.is_available", "torch.cuda.device_count"})
 _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkpoints have it"
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
 
@@ -98,7 +100,36 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
+        choice = _plain_beside(program, site, inputs)
+        action: Action = Replace(site.node, _plain_call(inputs)) if choice is None else Unwrap(*choice)
+        yield Change(RULE, site.module, choice[0] if choice is not None else site.node, message, [action])
+
+
+def _plain_beside(program: Program, site: Site, inputs: _Inputs) -> tuple[ast.If, tuple[str, ...]] | None:
+    """``if spread: y = data_parallel(net, x)`` and ``else: y = net(x)``, with the branch that stays."""
+    statement, call = site.statement, site.node
+    choice = site.module.parents[statement]
+    assert isinstance(call, ast.Call)
+    if not isinstance(choice, ast.If) or blocks.is_elif(site.module, choice):
+        return None
+    if not (len(choice.body) == len(choice.orelse) == 1) or not _only_asks(program, choice.test, site):
+        return None
+    other, kept = (choice.orelse[0], "orelse") if statement is choice.body[0] else (choice.body[0], "body")
+    given = call.args[1]
+    written = ast.unparse(given)
+    if isinstance(given, ast.Tuple):
+        written = ", ".join(map(ast.unparse, given.elts))
+    elif inputs is _Inputs.TUPLE:
+        written = f"*{written}"
+    plain = f"{ast.unparse(call.args[0])}({written})"
+    alike = ast.unparse(statement).replace(ast.unparse(call), plain) == ast.unparse(other)
+    return (choice, (kept,)) if alike else None
+
+
+def _only_asks(program: Program, test: ast.expr, site: Site) -> bool:
+    """Whether a condition does nothing but ask for a type or for GPUs."""
+    calls = [node for node in walk(test) if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))]
+    return all(isinstance(node, ast.Call) and program.callee_names(node, site.scope) & _ASKING for node in calls)
 
 
 def _asked_for_own(program: Program) -> Iterator[tuple[Site, ast.expr, str | None]]:
