@@ -46,7 +46,12 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
             found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
-    return [item for item in candidates if blocks.body_of(*item) not in inner]
+    return [item for item in candidates if not _is_run_by_import(*item) and blocks.body_of(*item) not in inner]
+
+
+def _is_run_by_import(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement runs before the processes can wait for each other."""
+    return isinstance(blocks.body_of(module, statement), ast.Module) and not module.is_entry
 
 
 def bodies_in_turns(program: Program, statements: Iterable[tuple[Module, ast.stmt]]) -> set[ast.AST]:

@@ -471,6 +471,13 @@ def _bare(node: ast.expr) -> ast.expr:
 
 
 def _is_number(node: ast.AST) -> bool:
-    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``."""
+    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch."""
     calls = [part.func for part in walk(node) if isinstance(part, ast.Call)]
-    return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls)
+    return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls) or any(
+        isinstance(part, ast.Subscript)
+        and isinstance(part.value, ast.Attribute)
+        and part.value.attr == "data"
+        and isinstance(part.slice, ast.Constant)
+        and part.slice.value == 0
+        for part in walk(node)
+    )

@@ -38,7 +38,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
 import libcst as cst
@@ -94,36 +94,52 @@ def changes(context: Context) -> Iterator[Change]:
         if written_as is not None:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
-    for site in program.calls_to(SPREAD_BY_HAND):
-        inputs = _inputs(program, site)
-        if inputs is None:
-            continue
+    yield from _calls_by_hand(program)
+
+
+def _calls_by_hand(program: Program) -> Iterator[Change]:
+    """Yield the plain call for each ``data_parallel``; of a choice between the two, its other branch stays."""
+    spread = {
+        site.node: (site, inputs) for site in program.calls_to(SPREAD_BY_HAND) if (inputs := _inputs(program, site))
+    }
+    chosen = {}
+    for site, _ in spread.values():
+        choice = site.module.parents[site.statement]
+        kept = _plain_beside(program, choice, site, spread) if isinstance(choice, ast.If) else None
+        if isinstance(choice, ast.If) and kept is not None:
+            chosen[choice] = (site, kept)
+    for site, inputs in spread.values():
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
-        choice = _plain_beside(program, site, inputs)
-        action: Action = Replace(site.node, _plain_call(inputs)) if choice is None else Unwrap(*choice)
-        yield Change(RULE, site.module, choice[0] if choice is not None else site.node, message, [action])
+        choice = site.module.parents[site.statement]
+        if not isinstance(choice, ast.If) or choice not in chosen:
+            yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
+        elif chosen[choice][0] is site:
+            yield Change(RULE, site.module, choice, message, [Unwrap(choice, (chosen[choice][1],))])
 
 
-def _plain_beside(program: Program, site: Site, inputs: _Inputs) -> tuple[ast.If, tuple[str, ...]] | None:
-    """``if spread: y = data_parallel(net, x)`` and ``else: y = net(x)``, with the branch that stays."""
-    statement, call = site.statement, site.node
-    choice = site.module.parents[statement]
-    assert isinstance(call, ast.Call)
-    if not isinstance(choice, ast.If) or blocks.is_elif(site.module, choice):
+def _plain_beside(program: Program, choice: ast.If, site: Site, spread: _Spread) -> str | None:
+    """The branch that stays of ``if several: y = data_parallel(net, x)`` and ``else: y = net(x)``."""
+    if blocks.is_elif(site.module, choice) or not choice.orelse or not _only_asks(program, choice.test, site):
         return None
-    if not (len(choice.body) == len(choice.orelse) == 1) or not _only_asks(program, choice.test, site):
+    branches = [[_without_spreading(item, spread) for item in suite] for suite in (choice.body, choice.orelse)]
+    if branches[0] != branches[1]:
         return None
-    other, kept = (choice.orelse[0], "orelse") if statement is choice.body[0] else (choice.body[0], "body")
-    given = call.args[1]
-    written = ast.unparse(given)
-    if isinstance(given, ast.Tuple):
-        written = ", ".join(map(ast.unparse, given.elts))
-    elif inputs is _Inputs.TUPLE:
-        written = f"*{written}"
-    plain = f"{ast.unparse(call.args[0])}({written})"
-    alike = ast.unparse(statement).replace(ast.unparse(call), plain) == ast.unparse(other)
-    return (choice, (kept,)) if alike else None
+    return "orelse" if site.statement in choice.body else "body"
+
+
+def _without_spreading(statement: ast.stmt, spread: _Spread) -> str:
+    """The text of a statement with plain calls."""
+    text = ast.unparse(statement)
+    for node in walk(statement):
+        known = spread.get(node)
+        if known is None or not isinstance(node, ast.Call):
+            continue
+        given = node.args[1]
+        written = ", ".join(map(ast.unparse, given.elts)) if isinstance(given, ast.Tuple) else ast.unparse(given)
+        star = "*" if known[1] is _Inputs.TUPLE and not isinstance(given, ast.Tuple) else ""
+        text = text.replace(ast.unparse(node), f"{ast.unparse(node.args[0])}({star}{written})")
+    return text
 
 
 def _only_asks(program: Program, test: ast.expr, site: Site) -> bool:
@@ -283,6 +299,9 @@ class _Inputs(Enum):
 
     ONE = "one input, or a tuple that is written out in the call"
     TUPLE = "a variable that holds a tuple of inputs"
+
+
+_Spread = Mapping[ast.AST, tuple[Site, _Inputs]]
 
 
 def _inputs(program: Program, site: Site) -> _Inputs | None:
