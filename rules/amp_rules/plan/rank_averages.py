@@ -168,6 +168,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     Beside a meter that is given one, others of its class are too, with how many samples it is of:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
+    averaged = _averaged(processes)[0]
     for loop in _all_loops(processes):
         # What is emptied under a condition has held the numbers of several rounds until then.
         inside = set(loop.inner)
@@ -197,6 +198,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 given.append((node, path, of))
                 classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
+            if _becomes_of_all(loop, path, averaged):
+                continue
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
@@ -212,6 +215,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
+    """Whether all that a function asks a list for becomes a mean over the ranks."""
+    parents = loop.module.parents
+    asked = [
+        node
+        for node in walk(loop.body)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and variable(node) == path
+        if getattr(parents[node], "attr", "") not in _KEEPING
+    ]
+    return bool(asked) and all(not averaged.isdisjoint(loop.module.ancestors(node)) for node in asked)
 
 
 def _all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
