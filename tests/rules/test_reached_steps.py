@@ -55,6 +55,7 @@ def report(tmp_path):
         ("README.md", "Start it:\n\n    PYTHONPATH=`pwd`/code/lib python tools/train.py\n"),
         ("Dockerfile", "FROM pytorch\nENV PYTHONPATH /workspace/project/code/lib\n"),
         ("Dockerfile", "FROM pytorch\nENV PYTHONPATH=$ROOT/code/lib\n"),
+        ("egs/here/path.sh", "TOP=$PWD/../..\nLIB=$TOP/code/lib\nexport PYTHONPATH=${LIB}/:$PYTHONPATH\n"),
         ("setup.py", 'setup(packages=find_packages("code/lib"), package_dir={"": "code/lib"})\n'),
         ("setup.cfg", "[options]\npackage_dir =\n    = code/lib\n"),
         ("setup.cfg", "[options.packages.find]\nwhere = code/lib\n"),
@@ -67,6 +68,17 @@ def report(tmp_path):
 def test_modules_are_found_where_the_repository_puts_them_on_the_path(report, name, text):
     found = report({"code/lib/steps/loop.py": STEP, "tools/train.py": CALLS, name: text})
     assert (found.precision, found.distribution) == ("migrated", "migrated")
+
+
+def test_a_module_on_the_path_comes_before_an_empty_package_on_the_way(report):
+    files = {
+        "code/__init__.py": "",
+        "code/loop/__init__.py": "",
+        "code/loop/loop.py": STEP,
+        "code/bin/train.py": "from loop import train\n\ntrain()\n",
+        "run.sh": "PYTHONPATH=code/loop python code/bin/train.py\n",
+    }
+    assert report(files, "code/bin/train.py").precision == "migrated"
 
 
 def test_a_package_that_is_installed_in_place_is_found(report):

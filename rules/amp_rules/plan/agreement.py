@@ -83,7 +83,7 @@ class Agreement:
         alike: dict[ast.Call, Module] = {}
         ranks = Ranks(self._program, self._setting)
         for _ in range(_MAX_ROUNDS):
-            sinks = self._sinks(ranks, tuple(made))
+            sinks = self._sinks(ranks, tuple(made), alike)
             drawn = {call: module for call, module in self._draws.alike(ranks, sinks).items() if call not in alike}
             if drawn:
                 alike.update(drawn)
@@ -105,7 +105,7 @@ class Agreement:
                 found = Agreed(tuple(made), alike, tuple(_to_blame(left, sinks)), ranks)
                 return found if found.left else self._without_needless(found)
             ranks = Ranks(self._program, self._with(tuple(made), alike))
-        return Agreed(tuple(made), alike, tuple(self._sinks(ranks, tuple(made))), ranks)
+        return Agreed(tuple(made), alike, tuple(self._sinks(ranks, tuple(made), alike)), ranks)
 
     def _without_needless(self, agreed: Agreed) -> Agreed:
         """Without what followed from a place that is mended itself: a reduction costs every rank a wait."""
@@ -114,8 +114,8 @@ class Agreement:
         for item in agreed.reductions:
             fewer = tuple(other for other in agreed.reductions if other != item)
             setting = self._with(fewer, agreed.alike)
-            ranks = Ranks(self._program, setting, is_enough=partial(self._has_lasting, made=fewer))
-            if not self._sinks(ranks, fewer):
+            ranks = Ranks(self._program, setting, is_enough=partial(self._has_lasting, made=fewer, alike=agreed.alike))
+            if not self._sinks(ranks, fewer, agreed.alike):
                 agreed = replace(agreed, reductions=fewer, ranks=ranks)
         return agreed
 
@@ -130,16 +130,16 @@ class Agreement:
                 made[item] = None
         return True
 
-    def _sinks(self, ranks: Ranks, made: tuple[Reduction, ...]) -> list[Sink]:
-        # A reduction is met by all ranks, or none.
+    def _sinks(self, ranks: Ranks, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> list[Sink]:
+        # A reduction is met by all ranks, or none, and so is a draw from what they share.
         known = (self._setting.reduced, (statement for statement, _ in self._setting.reduced_before))
-        places = frozenset(item.node for item in made).union(self._waits, *known)
+        places = frozenset(item.node for item in made).union(self._waits, alike, *known)
         return self._places.find(ranks, places)
 
-    def _has_lasting(self, ranks: Ranks, made: tuple[Reduction, ...]) -> bool:
+    def _has_lasting(self, ranks: Ranks, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> bool:
         """Whether there are places already that stay, whatever else is found out."""
         # What a schedule has taken up counts as long as nothing else is known of it.
-        return any(sink.need is not Need.RATE for sink in self._sinks(ranks, made))
+        return any(sink.need is not Need.RATE for sink in self._sinks(ranks, made, alike))
 
     def _with(self, made: tuple[Reduction, ...], alike: Iterable[ast.Call]) -> Setting:
         return replace(

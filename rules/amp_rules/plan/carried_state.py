@@ -65,8 +65,11 @@ def _iterates(loop: Site, uses: Iterable[LoaderUse], in_order: Mapping[ast.AST, 
     return any(use.module is not loop.module or use.body is not loop.body for use in in_order.values())
 
 
+_LEAVING = (ast.Raise, ast.Return, ast.Continue, ast.Break)
+
+
 @dataclass
-class _Round:
+class Round:
     """What one round of a loop, or one call of a function, reads and writes, in the order of its statements.
 
     Attributes:
@@ -93,7 +96,7 @@ class _Round:
             self.run(statement.body)
         elif isinstance(statement, ast.If):
             self._read(statement.test)
-            branches = [_Round(written={*self.written}, settled=self.settled) for _ in range(2)]
+            branches = [Round(written={*self.written}, settled=self.settled) for _ in range(2)]
             for branch, suite in zip(branches, (statement.body, statement.orelse), strict=True):
                 branch.run(suite)
                 self.carried |= branch.carried
@@ -102,10 +105,21 @@ class _Round:
         elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
             self._read(statement.test if isinstance(statement, ast.While) else statement.iter)
             heads = set() if isinstance(statement, ast.While) else blocks.writes_target(statement)
-            branch = _Round(written=self.written | heads, settled=self.settled)  # of its first turn, which may be none
+            branch = Round(written=self.written | heads, settled=self.settled)  # of its first turn, which may be none
             branch.run(statement.body)
             self.carried |= branch.carried
             self.run(statement.orelse)
+        elif isinstance(statement, ast.Try):
+            ways = [[*statement.body, *statement.orelse]]
+            ways += [item.body for item in statement.handlers if not isinstance(item.body[-1], _LEAVING)]
+            written = []
+            for way in ways:
+                branch = Round(written={*self.written}, settled=self.settled)
+                branch.run(way)
+                self.carried |= branch.carried
+                written.append(branch.written)
+            self.written |= set.intersection(*written)
+            self.run(statement.finalbody)
         else:
             self._read(statement)
             if isinstance(statement, (ast.Assign, ast.AnnAssign)):
@@ -134,7 +148,7 @@ def _carried(
     """Calls of a body that are given what an earlier round of it computed; ``head`` is what each round begins with."""
     if not calls:
         return
-    entry = _Round(written=set(head or ()), settled=lambda branch: _settled(branch, body, site))
+    entry = Round(written=set(head or ()), settled=lambda branch: settled_by(branch, body, site))
     entry.run(body)
     given = _derived(body, calls, set())
     # What the last round's call gave, and is read in this one before it is written.
@@ -147,7 +161,7 @@ def _carried(
             break
 
 
-def _settled(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
+def settled_by(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
     """The variables that only this condition makes, where it decides the same in each round.
 
     Where it decides for the side that does not make one, nothing else would: there is no value of the last round.

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from amp_rules.plan.cached_data import builds_cache, run_by_constructors
+from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.file_effects import opens_to_write
@@ -45,7 +46,12 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
             found[whole] = scope.module
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
-    return [item for item in candidates if blocks.body_of(*item) not in inner]
+    return [item for item in candidates if not _is_run_by_import(*item) and blocks.body_of(*item) not in inner]
+
+
+def _is_run_by_import(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement runs before the processes can wait for each other."""
+    return isinstance(blocks.body_of(module, statement), ast.Module) and not module.is_entry
 
 
 def bodies_in_turns(program: Program, statements: Iterable[tuple[Module, ast.stmt]]) -> set[ast.AST]:
@@ -69,7 +75,19 @@ def _gets(program: Program, node: ast.AST) -> bool:
     located = program.locate(node) if isinstance(node, ast.Call) else None
     if located is None or not isinstance(node, ast.Call):
         return False
-    return _fetches(program, node) or _gets_what_is_missing(program, node) or builds_cache(program, node, located[1])
+    if _fetches(program, node):
+        return not _is_switched_off(program, node, located[1])
+    return _gets_what_is_missing(program, node) or builds_cache(program, node, located[1])
+
+
+def _is_switched_off(program: Program, node: ast.Call, scope: Scope) -> bool:
+    """Whether a switch that is off in every call keeps from a download: ``if pretrained: load_url(...)``."""
+    return any(
+        isinstance(parent, ast.If)
+        and any(part is node for item in parent.body for part in walk(item))
+        and not may_be_true(program, parent.test, scope)
+        for parent in blocks.enclosing(scope.module, node)
+    )
 
 
 def _run_for_samples(program: Program) -> set[ast.AST]:
@@ -137,7 +155,7 @@ def _fetches(program: Program, node: ast.AST) -> bool:
     is_model = any(name.startswith("torchvision.models.") for name in names)
     return any(
         (item.arg == "download" or (is_model and item.arg in ("pretrained", "weights")))
-        and not (isinstance(item.value, ast.Constant) and not item.value.value)
+        and may_be_true(program, item.value, located[1])
         for item in node.keywords
     )
 

@@ -18,7 +18,7 @@ _ROWS = frozenset({"write", "writelines", "writerow", "writerows"})
 def of_rows(program: Program, guards: FileGuards) -> Iterator[Note]:
     """Yield the first place that writes to a file in each step: of N processes, one writes an N-th of the rows."""
     around_steps = [list(blocks.enclosing(site.module, site.node)) for site in program.backwards]
-    loops = {next((item for item in around if isinstance(item, ast.For)), None) for around in around_steps}
+    loops = {next((item for item in around if isinstance(item, (ast.For, ast.While))), None) for around in around_steps}
     effects = {effect.call for effect in guards.effects}
     opened = {effect.call for effect in guards.effects if effect.keeps_open}
     for call, _, scope in program.calls():

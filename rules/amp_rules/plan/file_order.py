@@ -79,6 +79,8 @@ class FileOrder:
                         found.setdefault(place, (met.module, "the file is read once the main process has written it"))
                         waits.setdefault(place, []).append((met, effect))
         for place in [item for item in found if self._waits_outside(item, waits)]:
+            del found[place], waits[place]
+        for place in [item for item in found if self._waits_above(item, waits)]:
             del found[place]
         for site, path in reads:
             if self._in_data_set(site):
@@ -133,6 +135,23 @@ class FileOrder:
             for parent in blocks.enclosing(module, place)
             if parent in waits
         )
+
+    def _waits_above(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> bool:
+        """Whether the processes wait above in the function already, and nothing writes the files from there on."""
+        module = waits[place][0][0].module
+        for around in [place, *blocks.enclosing(module, place)]:
+            where = blocks.place(module, around)
+            first = next((index for index, item in enumerate(where.suite[: where.index]) if item in waits), None)
+            if first is None:
+                continue
+            passed = where.suite[first : where.index + (around is not place)]
+            inside = {node for item in passed for node in walk(item)}
+            return not any(
+                item.statement in inside
+                for met, effect in waits[place]
+                for item in self._ways(effect).get(met.body, ())
+            )
+        return False
 
     def _whole_guard(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The first of the statements that stand under one guard with the given one; itself where there is none."""

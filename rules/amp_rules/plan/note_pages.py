@@ -289,16 +289,19 @@ _PAGES = {
         ## What is noted
         A loss that compares the samples of a batch with each other: contrastive losses, triplets that are mined from
         the batch, batch statistics. Also a loss that is a sum over the batch and is divided by a constant at most. The
-        first place of each kind is named.
+        first place of each kind is named. So is each variable outside of the model that keeps something of the batches
+        for later losses: a running centre, a radius, a balance of two losses.
 
         ## Why
         Each process computes the loss over its own batch, and gradients are averaged. With N processes a sample is
         compared with as many others as before, not with N times as many. The average of N sums is as large as the sum
         over one process's batch, not as the sum over all samples. So a step stays as large as it was, as with a mean.
+        What a variable keeps differs between the processes, and the main process saves its own.
 
         ## What to do by hand
         Nothing, if the batch of one process is as large as before. To compare the samples of all processes, gather the
-        features before the loss is computed, with a function that propagates gradients.
+        features before the loss is computed, with a function that propagates gradients. To keep the same on all
+        processes, average it where it is kept: `center = amp.reduce_mean(center)`.
         """,
     notes.STEPS: """
         What runs every N steps runs less often in an epoch.

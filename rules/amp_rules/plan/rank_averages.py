@@ -104,13 +104,23 @@ def _between_reports(processes: Distribution) -> Iterator[Told]:
             for path in added_to(node):
                 if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
                     continue
-                if _is_of_all(processes, node, loop) or not any(
-                    isinstance(item, ast.expr) and variable(item) == path and is_shown(loop, item)
-                    for item in loop.inner
-                ):
+                if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
                 told.add(path)
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_ADDS_UP)
+
+
+def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
+    """Whether a loop shows a sum, or the quotient of it that a variable gets: ``mean = total / every``."""
+    shown = {variable(item) for item in loop.inner if isinstance(item, ast.expr) and is_shown(loop, item)}
+    return path in shown or any(
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.BinOp)
+        and isinstance(node.value.op, (ast.Div, ast.FloorDiv))
+        and any(variable(part) == path for part in walk(node.value.left))
+        and not shown.isdisjoint(map(variable, node.targets))
+        for node in loop.inner
+    )
 
 
 def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
@@ -158,6 +168,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     Beside a meter that is given one, others of its class are too, with how many samples it is of:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
+    averaged = _averaged(processes)[0]
     for loop in _all_loops(processes):
         # What is emptied under a condition has held the numbers of several rounds until then.
         inside = set(loop.inner)
@@ -187,6 +198,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 given.append((node, path, of))
                 classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
+            if _becomes_of_all(loop, path, averaged):
+                continue
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
@@ -202,6 +215,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
+    """Whether all that a function asks a list for becomes a mean over the ranks."""
+    parents = loop.module.parents
+    asked = [
+        node
+        for node in walk(loop.body)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and variable(node) == path
+        if getattr(parents[node], "attr", "") not in _KEEPING
+    ]
+    return bool(asked) and all(not averaged.isdisjoint(loop.module.ancestors(node)) for node in asked)
 
 
 def _all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
@@ -461,6 +486,13 @@ def _bare(node: ast.expr) -> ast.expr:
 
 
 def _is_number(node: ast.AST) -> bool:
-    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``."""
+    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch."""
     calls = [part.func for part in walk(node) if isinstance(part, ast.Call)]
-    return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls)
+    return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls) or any(
+        isinstance(part, ast.Subscript)
+        and isinstance(part.value, ast.Attribute)
+        and part.value.attr == "data"
+        and isinstance(part.slice, ast.Constant)
+        and part.slice.value == 0
+        for part in walk(node)
+    )

@@ -116,6 +116,8 @@ class Sinks:
         """Whether a call changes an optimizer, a schedule or the weights of a trained model."""
         if call in self._steps:
             return True
+        if any(is_optimizer(value) and value.site is call for value in self._program.flow.values(call, scope)):
+            return True  # made anew, with another rate
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in (
             "step",
             "add_param_group",

@@ -16,6 +16,7 @@ from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue
 from amp_rules.ranks.world import World
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children, is_text, own_name
+from amp_rules.torch.command_lines import PARSING
 from amp_rules.torch.file_access import FILE_ERRORS
 
 _BUILTIN_ERRORS = frozenset(name for name in dir(builtins) if name.endswith(("Error", "Exception", "Iteration")))
@@ -137,6 +138,8 @@ class Statements:
         both = RankValue(self._world.deep([before, value]), before.size | value.size, before.refs)
         taken = self._memory.deep(value) | frame.control_origins
         for ref in before.refs:
+            if ref.view and _is_option(ref.site):
+                continue  # a number or a text, of which another one is made
             # ``losses += [loss]`` and ``total += loss`` change the object itself.
             if taken:
                 self._elements.copy(ref, RankValue(taken, NOWHERE, value.refs))
@@ -364,6 +367,11 @@ class Statements:
                 if value is not None:
                     self._targets.assign(ast.Name(alias.asname or alias.name, ast.Store()), value.unknown(), frame)
         return True
+
+
+def _is_option(site: ast.AST) -> bool:
+    """Whether what was made there are the options of the command line."""
+    return isinstance(site, ast.Call) and called_name(site) in PARSING
 
 
 def _literals(node: ast.expr) -> list[ast.expr] | None:

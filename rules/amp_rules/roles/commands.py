@@ -14,6 +14,7 @@ from amp_rules.torch.file_access import SPLITS_COMMANDS, WRITING_PROGRAMS
 
 _ONE_AFTER_THE_OTHER = re.compile(r"&&|\|\||[;|\n]")
 _NAMES_BEHIND_NAMES = 4
+_MAKE_FOLDERS = ("mkdir", "md")
 
 
 def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
@@ -27,6 +28,39 @@ def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
         for part, where in _beginnings(program, paths, given, scope, _NAMES_BEHIND_NAMES)
         for text in paths.of(part, where)
     )
+
+
+def words_given(node: ast.expr) -> list[ast.expr]:
+    """The expressions that stand in a command: ``path`` of ``"sort %s > %s" % (name, path)`` and of a list of words.
+
+    A command that makes a folder writes no file.
+    """
+    return [] if _first_word(node) in _MAKE_FOLDERS else _words_in(node)
+
+
+def _first_word(node: ast.expr) -> str:
+    while isinstance(node, (ast.List, ast.Tuple, ast.JoinedStr, ast.BinOp, ast.Call)):
+        if isinstance(node, ast.BinOp):
+            node = node.left
+        elif isinstance(node, ast.Call):
+            node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        else:
+            inner = node.values if isinstance(node, ast.JoinedStr) else node.elts
+            node = inner[0] if inner else ast.Constant("")
+    words = node.value.split() if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+    return words[0] if words else ""
+
+
+def _words_in(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [word for item in node.elts for word in _words_in(item)]
+    if isinstance(node, ast.JoinedStr):
+        return [item.value for item in node.values if isinstance(item, ast.FormattedValue)]
+    if isinstance(node, ast.BinOp):
+        return [*_words_in(node.left), *_words_in(node.right)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return [*node.args, *(item.value for item in node.keywords)]
+    return [] if isinstance(node, ast.Constant) else [node]
 
 
 def _beginnings(

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
@@ -172,8 +173,9 @@ class Devices:
             return "text" if self._holds_text(node, scope) else "number"
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
             return self._kind_of_item(node.value, scope)
-        is_of_tensor = isinstance(node, ast.Call) and own_name(node.func) == "get_device"
-        return "plain" if is_of_tensor else "unknown"
+        # That of a tensor, or the one that the process has chosen.
+        is_known = isinstance(node, ast.Call) and own_name(node.func) in ("get_device", "current_device")
+        return "plain" if is_known else "unknown"
 
     def _kind_of_item(self, node: ast.expr, scope: Scope) -> Origin:
         """What the items of a list are: the numbers of GPUs, or those of an option, ``args.gpu_ids[0]``."""
@@ -238,7 +240,8 @@ class Devices:
         statement = blocks.statement_of(module, value)
         place = blocks.place(module, statement)
         body, asking = blocks.body_of(module, value), blocks.body_of(scope.module, node)
-        if place.parent is not body or node in set(walk(statement)):
+        is_sure = place.parent is body or (isinstance(place.parent, ast.If) and is_main_guard(place.parent))
+        if not is_sure or node in set(walk(statement)):
             return False
         if asking is body:
             return statement.lineno < node.lineno

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.commands import writes_files
+from amp_rules.roles.commands import words_given, writes_files
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.stores import changes_store
@@ -162,7 +162,12 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
 
 
 def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
-    """What says which files a call changes: of what is written there, as of an image, its text says nothing."""
+    """What says which files a call changes: of what is written there, as of an image, its text says nothing.
+
+    A command may write to each file that one of its words names.
+    """
+    if not COMMANDS.isdisjoint(names) and call.args:
+        return (*given_paths(call, 2), *words_given(call.args[0]))
     place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
     is_copy = any(name.startswith("shutil.") for name in names)
     is_plain = not any(isinstance(item, ast.Starred) for item in call.args)

@@ -84,6 +84,8 @@ class Paths:
             return self._call(node, scope, depth)
         if isinstance(node, ast.IfExp):
             return self._texts(node.body, scope, depth) | self._texts(node.orelse, scope, depth)
+        if isinstance(node, ast.BoolOp):
+            return set().union(*(self._texts(item, scope, depth) for item in node.values))
         if isinstance(node, ast.Subscript):
             found = self._split(node, scope, depth) or self._item(node, scope)
             return found or self._texts(node.value, scope, depth - 1)
@@ -172,9 +174,11 @@ class Paths:
     def _filled_with(self, given: Iterable[ast.expr], scope: Scope, depth: int) -> str:
         """What stands in the holes of a text: a file of this process, the clock, or anything."""
         given = list(given)
-        if any(OWN in text for item in given for text in self._texts(item, scope, depth - 1)):
+        texts = {text for item in given for text in self._texts(item, scope, depth - 1)}
+        if any(OWN in text for text in texts):
             return OWN
-        return NOW if any(self._asks_the_moment(item, scope) for item in given) else UNKNOWN
+        asks = any(NOW in text for text in texts) or any(self._asks_the_moment(item, scope) for item in given)
+        return NOW if asks else UNKNOWN
 
     def _asks_the_moment(self, node: ast.AST, scope: Scope) -> bool:
         return any(
@@ -196,6 +200,8 @@ class Paths:
             if any(OWN in text for text in found):
                 return found
             return set(map(above, found)) if node.attr == "parent" else {UNKNOWN}
+        if not found and isinstance(node, ast.Attribute) and NOW in self._texts(node.value, scope, depth - 1):
+            return {NOW}  # ``now.tm_year``
         if len(found) > _MANY:
             return {UNKNOWN}
         return found or {UNKNOWN}

@@ -18,6 +18,8 @@ _COMMANDS = re.compile(
 )
 _FOLDERS = ("scripts", "script", "bin", "tools", "docker", "docs", "examples", "experiments", "run", "runs", "shell")
 """Where commands that start a project's scripts are kept, beside its top and the script's own folder."""
+_RECIPES = "egs"
+_DEPTH_OF_RECIPES = 2
 _MAX_FILES = 60
 """Files read for one project, in order of their names: the README and the first scripts say what the others repeat."""
 _MAX_SIZE = 200_000
@@ -34,6 +36,10 @@ _POETRY = re.compile(r"""\bfrom\s*=\s*["']([^"']+)["']""")
 _PACKAGES = re.compile(r"^\s*packages\s*=\s*(\[[^\]{]*\])", re.MULTILINE)
 
 _VARIABLE = re.compile(r"\bPYTHONPATH(?:\s*[:+]?=\s*|\s+)(?=\S)")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(\S+)\s*$", re.MULTILINE)
+_NAMED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_MAX_VARIABLES = 4
+"""Variables of a shell script that are made of each other."""
 _EDITABLE = re.compile(r"(?:pip[ ]install |^)[^\n]*?(?:-e|--editable)[ =]([^\s;&|\"'`]+)", re.MULTILINE)
 _HERE = re.compile(r"\$\(\s*dirname[^()]*\)|`\s*dirname[^`]*`")
 _WENT_TO = re.compile(r"\$\(\s*(?:cd|readlink -f|realpath)\s+([^()&;]+?)\s*(?:(?:&&|;)\s*pwd\s*)?\)")
@@ -67,7 +73,8 @@ def configured_path(root: Path, beside: Path, files: Files) -> ConfiguredPath:
     found = ConfiguredPath()
     _take_packaging(found, root, root, files)
     number = 0
-    for folder in dict.fromkeys([root, beside, *(root / name for name in _FOLDERS if files.is_folder(root / name))]):
+    known = [root / name for name in _FOLDERS if files.is_folder(root / name)]
+    for folder in dict.fromkeys([root, beside, *known, *_recipes(root, files)]):
         for name in files.names(folder):
             if not _COMMANDS.fullmatch(name) or number >= _MAX_FILES:
                 continue
@@ -78,6 +85,15 @@ def configured_path(root: Path, beside: Path, files: Files) -> ConfiguredPath:
                 _take_commands(found, root, folder, text, files)
     found.folders = [item for item in dict.fromkeys(found.folders) if item != root]
     return found
+
+
+def _recipes(root: Path, files: Files) -> Iterator[Path]:
+    """The folders of recipes, as toolkits for speech have them: ``egs/aishell``, ``egs/wsj/asr1``."""
+    pending = [(root / _RECIPES, 0)] if files.is_folder(root / _RECIPES) else []
+    for folder, depth in pending:
+        yield folder
+        if depth < _DEPTH_OF_RECIPES:
+            pending += [(item, depth + 1) for item in files.folders(folder)]
 
 
 def _read(path: Path) -> str:
@@ -134,8 +150,9 @@ def _packaged(text: str) -> Iterator[str]:
 
 
 def _take_commands(found: ConfiguredPath, root: Path, folder: Path, text: str, files: Files) -> None:
+    variables = {name: value for name, value in _ASSIGNED.findall(text) if name != "PYTHONPATH"}
     for match in _VARIABLE.finditer(text):
-        for part in _parts(text[match.end() :]):
+        for part in _parts(_expanded(text[match.end() :].split("\n", 1)[0], variables)):
             _take_part(found, root, folder, part)
     for match in _EDITABLE.finditer(text):
         for start in (root, folder):
@@ -143,6 +160,13 @@ def _take_commands(found: ConfiguredPath, root: Path, folder: Path, text: str, f
             if any(package / name in files for name in _PACKAGING) and _add(found, root, package):
                 _add(found, root, package / "src")
                 _take_packaging(found, root, package.resolve(), files)
+
+
+def _expanded(text: str, variables: dict[str, str]) -> str:
+    """A line with what the file itself gives its variables: ``$ROOT/src`` below ``ROOT=$PWD/..``."""
+    for _ in range(_MAX_VARIABLES):
+        text = _NAMED.sub(lambda found: variables.get(found[1] or found[2], found[0]), text)
+    return text
 
 
 def _parts(text: str) -> list[str]:

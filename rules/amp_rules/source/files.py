@@ -55,6 +55,10 @@ class Files:
         """The names of the files in a folder, in order."""
         return sorted(name for name, is_folder in self._listing(folder).items() if not is_folder)
 
+    def folders(self, folder: Path) -> list[Path]:
+        """The folders in a folder, in the order of their names."""
+        return sorted(folder / name for name, is_folder in self._listing(folder).items() if is_folder)
+
     def _listing(self, folder: Path) -> Mapping[str, bool]:
         """The names in a folder; True for those of folders."""
         known = self._listings.get(folder)

@@ -133,8 +133,16 @@ class Importer:
         for base in self._bases(origin):
             path = self._at(base, parts)
             if path is not None and path != origin:
-                return path
+                return self._named(origin, parts) or path if _is_empty_package(path) else path
         return self._around(origin, parts)
+
+    def _named(self, origin: Path, parts: list[str]) -> Path | None:
+        """The module in a folder that the project puts on the path, for an empty package that only lies on the way.
+
+        ``from solver import Solver`` means ``solver/solver.py`` where ``solver`` is on the path.
+        """
+        found = (self._at(folder, parts) for folder in self.configured.folders)
+        return next((path for path in found if path is not None and path != origin), None)
 
     def _around(self, origin: Path, parts: list[str]) -> Path | None:
         """The file below a folder around ``origin`` that is called like the package: it needs no ``__init__.py``.
@@ -152,6 +160,13 @@ class Importer:
         """The project's module that ``import name`` in ``importer`` leads to, or None when it is external."""
         path = self.locate(importer.path, name, level)
         return self.load(path) if path is not None else None
+
+
+def _is_empty_package(path: Path) -> bool:
+    try:
+        return path.name == "__init__.py" and path.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def marked_root(file: Path) -> Path | None:

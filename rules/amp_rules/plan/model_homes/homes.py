@@ -10,7 +10,14 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.placement import Placement
-from amp_rules.plan.model_homes.variables import NOTHING, PLACING, HoldingVariable, Variables, is_alias
+from amp_rules.plan.model_homes.variables import (
+    NOTHING,
+    PLACING,
+    HoldingVariable,
+    Variables,
+    is_alias,
+    is_function,
+)
 from amp_rules.plan.model_homes.wrapping import Wrapping, where_bound
 from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.trained_before import TrainedBefore
@@ -359,16 +366,42 @@ class Homes:
     def _made_alike(
         self, chosen: HoldingVariable, candidates: list[HoldingVariable], value: Value
     ) -> list[HoldingVariable]:
-        """The variable, and others with a model of their own from the same factory, which an optimizer trains."""
+        """The variable, and others that need the same: an optimizer trains what they hold, and none is made of another.
+
+        They get a model of their own from the same factory, or each of the functions moves the one that it is given.
+        """
+        makes_anew = self._variables.makes_anew(chosen, value)
+        if not makes_anew and not _is_given(chosen):
+            return [chosen]
         others = [
             item
             for item in candidates
             if item is not chosen
             and self._variables.optimizer_statement(item) is not None
             and not self._variables.comes_too_late(item)
-            and self._variables.makes_anew(item, value)
+            and (
+                self._variables.makes_anew(item, value)
+                if makes_anew
+                else _is_given(item) and not self._runs(chosen.body, item.body)
+            )
         ]
-        return [chosen, *others] if others and self._variables.makes_anew(chosen, value) else [chosen]
+        return [chosen, *others]
+
+    def _runs(self, body: ast.AST, other: ast.AST) -> bool:
+        """Whether a function runs another one, to which it may give what it has prepared."""
+        return body is other or other in self.program.called_from(self.program.nodes_of(body))
+
+
+def _is_given(item: HoldingVariable) -> bool:
+    """``def fit(net): net = nn.DataParallel(net)``: what this prepares no other function has."""
+    return (
+        is_function(item.body)
+        and item.path in {argument.arg for argument in arguments_of(item.body)}
+        and all(
+            isinstance(statement, ast.Assign) and item.path in blocks.reads(statement.value)
+            for statement in item.assignments
+        )
+    )
 
 
 def _may_be_model(value: Value) -> bool:

@@ -9,7 +9,8 @@ where the script asserts that the model is wrapped. A class of the script's own 
 way, as vendored synchronised batch norm has one, goes as `DataParallel` does. Where the script names the GPUs in
 `CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number goes by what it names: the names
 in checkpoints are the same however the script is started.
-`data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`.
+`data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`; of a
+condition that chose between the two, the plain call stays.
 
 ## Why
 `DataParallel` drives all devices from one process; with one process for each device it would take them from
@@ -37,7 +38,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
 import libcst as cst
@@ -53,12 +54,13 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace
+from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
 
+_ASKING = frozenset({"builtins.isinstance", "builtins.len", "torch.cuda.is_available", "torch.cuda.device_count"})
 _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkpoints have it"
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
 
@@ -92,13 +94,58 @@ def changes(context: Context) -> Iterator[Change]:
         if written_as is not None:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
-    for site in program.calls_to(SPREAD_BY_HAND):
-        inputs = _inputs(program, site)
-        if inputs is None:
-            continue
+    yield from _calls_by_hand(program)
+
+
+def _calls_by_hand(program: Program) -> Iterator[Change]:
+    """Yield the plain call for each ``data_parallel``; of a choice between the two, its other branch stays."""
+    spread = {
+        site.node: (site, inputs) for site in program.calls_to(SPREAD_BY_HAND) if (inputs := _inputs(program, site))
+    }
+    chosen = {}
+    for site, _ in spread.values():
+        choice = site.module.parents[site.statement]
+        kept = _plain_beside(program, choice, site, spread) if isinstance(choice, ast.If) else None
+        if isinstance(choice, ast.If) and kept is not None:
+            chosen[choice] = (site, kept)
+    for site, inputs in spread.values():
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` would spread the model over the devices of other processes"
-        yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
+        choice = site.module.parents[site.statement]
+        if not isinstance(choice, ast.If) or choice not in chosen:
+            yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
+        elif chosen[choice][0] is site:
+            yield Change(RULE, site.module, choice, message, [Unwrap(choice, (chosen[choice][1],))])
+
+
+def _plain_beside(program: Program, choice: ast.If, site: Site, spread: _Spread) -> str | None:
+    """The branch that stays of ``if several: y = data_parallel(net, x)`` and ``else: y = net(x)``."""
+    if blocks.is_elif(site.module, choice) or not choice.orelse or not _only_asks(program, choice.test, site):
+        return None
+    branches = [[_without_spreading(item, spread) for item in suite] for suite in (choice.body, choice.orelse)]
+    if branches[0] != branches[1]:
+        return None
+    return "orelse" if site.statement in choice.body else "body"
+
+
+def _without_spreading(statement: ast.stmt, spread: _Spread) -> str:
+    """The text of a statement with plain calls."""
+    text = ast.unparse(statement)
+    for node in walk(statement):
+        known = spread.get(node)
+        if known is None or not isinstance(node, ast.Call):
+            continue
+        given = node.args[1]
+        written = ", ".join(map(ast.unparse, given.elts)) if isinstance(given, ast.Tuple) else ast.unparse(given)
+        star = "*" if known[1] is _Inputs.TUPLE and not isinstance(given, ast.Tuple) else ""
+        text = text.replace(ast.unparse(node), f"{ast.unparse(node.args[0])}({star}{written})")
+    return text
+
+
+def _only_asks(program: Program, test: ast.expr, site: Site) -> bool:
+    """Whether a condition does nothing but ask for a type or for GPUs."""
+    calls = [node for node in walk(test) if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))]
+    return all(isinstance(node, ast.Call) and program.callee_names(node, site.scope) & _ASKING for node in calls)
 
 
 def _asked_for_own(program: Program) -> Iterator[tuple[Site, ast.expr, str | None]]:
@@ -252,6 +299,9 @@ class _Inputs(Enum):
 
     ONE = "one input, or a tuple that is written out in the call"
     TUPLE = "a variable that holds a tuple of inputs"
+
+
+_Spread = Mapping[ast.AST, tuple[Site, _Inputs]]
 
 
 def _inputs(program: Program, site: Site) -> _Inputs | None:

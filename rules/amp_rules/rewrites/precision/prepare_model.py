@@ -32,7 +32,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan import batch_losses, written_buffers
+from amp_rules.plan import batch_losses, kept_from_batches, written_buffers
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
@@ -96,6 +96,7 @@ def notes(context: Context) -> Iterator[Note]:
     """Yield losses of which averaged gradients are not those of all samples."""
     if context.distribution is not None:
         yield from batch_losses.notes(context.program, context.precision)
+        yield from kept_from_batches.notes(context.program, context.precision, context.processes)
 
 
 def _becomes_another(context: Context, home: Home) -> bool:

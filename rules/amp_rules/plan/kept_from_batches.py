@@ -1,0 +1,112 @@
+"""What a training loop keeps of its batches for later losses: a running centre, a radius, a balance of two losses.
+
+Each process keeps what its own batches gave, and no exchange of gradients makes that one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import partial
+
+from amp_rules.plan.carried_state import Round, settled_by
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.notes import LOSS_OVER_BATCH, note
+from amp_rules.plan.precision import Precision
+from amp_rules.plan.report import Note
+from amp_rules.ranks.origins import Kind
+from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode, arguments_of
+from amp_rules.source.syntax import called_name, walk
+
+_WITHOUT_GRADIENT = frozenset({"detach", "data", "item", "numpy", "tolist"})
+"""Methods and attributes that give the numbers of a tensor alone."""
+
+
+def notes(program: Program, precision: Precision, processes: Distribution) -> Iterator[Note]:
+    """Yield the first place of each that is kept."""
+    losses = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+    told: set[str] = set()
+    for site, path in _kept(program, processes, losses):
+        if path not in told:
+            told.add(path)
+            text = f"`{path}` keeps what the batches of one process gave, and later losses of that process use it"
+            yield note(LOSS_OVER_BATCH, site.module, site.node, text)
+
+
+def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
+    for site, body in _rounds(program, processes, losses):
+        inner = [node for item in body for node in blocks.walk_own(item)]
+        used: dict[str | None, int] = {}
+        for node in inner:
+            if node in losses and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
+        entry = Round(written=_begun_with(site.node), settled=partial(settled_by, body=body, site=site))
+        entry.run(body)
+        for node in inner:
+            if not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            for path in _paths(node) & entry.carried & used.keys():
+                if path is None or not (node not in losses or _is_without_gradient(program, site, node)):
+                    continue
+                goes_on = isinstance(node, ast.AugAssign) or path in blocks.reads(node.value)
+                if not goes_on and node.lineno < used[path]:
+                    continue  # made for the loss below it
+                if isinstance(site.node, FunctionNode) and "." not in path:
+                    continue  # a variable of a function ends with it
+                if _adds_of_batch(processes, node.value, path):
+                    yield Site(site.module, site.scope, site.body, node), path
+
+
+def _rounds(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, list[ast.stmt]]]:
+    """Yield what runs once for each batch: the bodies of loops, and functions of steps that they call."""
+    loops: dict[ast.AST, Site] = {loop.loop: loop for loop in processes.loops}
+    loops |= {site.node: site for site in processes.data.loops if isinstance(site.node, blocks.LOOPS)}
+    inside: set[ast.AST] = set()
+    for node, loop in loops.items():
+        body: list[ast.stmt] = getattr(node, "body", [])
+        inside.update(part for item in body for part in blocks.walk_own(item))
+        yield Site(loop.module, loop.scope, loop.body, node), body
+    for function in program.called_from(inside):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if any(node in losses for node in program.nodes_of(function)):
+            scope = program.flow.scopes[function]
+            yield Site(scope.module, scope, function, function), function.body
+
+
+def _begun_with(node: ast.AST) -> set[str]:
+    """The variables that are new in each round: of a loop's head, and parameters."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return blocks.writes_target(node)
+    return {item.arg for item in arguments_of(node)} if isinstance(node, FunctionNode) else set()
+
+
+def _paths(node: ast.Assign | ast.AugAssign) -> set[str | None]:
+    """What a statement gives another value; ``radius`` of ``radius.data = ...``."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    found = (blocks.path_of(blocks.reading(target)) for target in targets)
+    return {path.removesuffix(".data") if path is not None else None for path in found}
+
+
+def _adds_of_batch(processes: Distribution, value: ast.expr, path: str) -> bool:
+    """Whether a variable gets what another one has of the batch of a process; the batch itself it gets by ``next``."""
+    if isinstance(value, ast.Call) and called_name(value) == "next":
+        return False
+    ranks = processes.agreed.ranks
+    called = {part.func for part in walk(value) if isinstance(part, ast.Call)}
+    owners = {part.value for part in walk(value) if isinstance(part, ast.Attribute) and part not in called}
+    return any(
+        origin.kind is Kind.BATCH
+        for part in walk(value)
+        if isinstance(part, (ast.Name, ast.Attribute)) and part not in owners
+        if not blocks.touches({path}, blocks.reads(part))
+        for origin in ranks.origins(part)
+    )
+
+
+def _is_without_gradient(program: Program, site: Site, node: ast.Assign | ast.AugAssign) -> bool:
+    """Whether a value is no part of a loss that is computed there."""
+    taken = any(isinstance(part, ast.Attribute) and part.attr in _WITHOUT_GRADIENT for part in walk(node.value))
+    return taken or program.without_gradients(site.module, node, site.body)
