@@ -33,6 +33,7 @@ _LOSES_SCALE = "train without a loss scale"
 _LOSES_STATE = "neither save nor restore Apex's loss scale"
 _STEPS_SCALED = "step with gradients that are still scaled"
 _STATES = frozenset({"apex.amp.state_dict", "apex.amp.load_state_dict"})
+_SCALERS = frozenset({"apex.amp.scale_loss", "apex.amp.init", "apex.fp16_utils.FP16_Optimizer"})
 _STARTS = frozenset({"apex.amp.initialize"})
 
 
@@ -47,7 +48,7 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
             found.append(report)
             continue
         others = [edit for edit in report.edits if edit.path != report.entry]
-        scaling = {edit.path for edit in others if edit.code in _SCALES}
+        scaling = {edit.path for edit in others if edit.code in _SCALES and _calls(edit.path, _SCALERS)}
         keeping = {edit.path for edit in others if edit.code == _FUNCTIONS and _calls(edit.path, _STATES)}
         started = {edit.path for edit in others if edit.code == _INITIALIZED}
         scaled = {edit.path for edit in others if edit.code == _SCALED}

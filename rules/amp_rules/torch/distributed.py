@@ -28,6 +28,12 @@ AVERAGES_BY_ITSELF = tuple(
 )
 """What averages gradients over processes that ``torch.distributed`` knows nothing of."""
 
+SUMS_OF_HOROVOD = frozenset({"horovod.torch.allreduce", "horovod.torch.allreduce_"})
+"""Those of them that are done with a tensor when they return: what they were given, or give back, is the average."""
+
+JOINS_HOROVOD = frozenset({"horovod.torch.init"})
+"""What joins those processes."""
+
 OWN_DISTRIBUTION = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",
