@@ -183,7 +183,9 @@ class OwnDdp:
             return Reach.ONE  # of one, or by what the callers say
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
-        if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+        if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+            return found
+        if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
             return found
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
@@ -197,6 +199,15 @@ class OwnDdp:
                 return Reach.UNKNOWN
             most = max(most, reached)
         return min(decided, most)
+
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
+        """Whether other files alone call a function: its own does where it is a script itself, which is not run."""
+        callers = self.program.flow.callers(info)
+        return (
+            module is not self.program.entry
+            and bool(callers)
+            and all(item.scope.module is not module for item in callers)
+        )
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
