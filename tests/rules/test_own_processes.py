@@ -425,10 +425,13 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("of_first", [True, False])
 def test_an_evaluation_of_the_first_process_in_a_script_of_its_own_is_not_that_of_each(tmp_path, of_first):
     test = "rank == 0" if of_first else "epoch > 0"
-    call = f"        if {test}:\n            right, scores = evaluate(model.module, valid)\n            print(scores)\n"
+    look = (
+        "def look(model, valid):\n    right, scores = evaluate(model.module, valid)\n    print(scores)\n\n\ndef main():"
+    )
+    call = f"        if {test}:\n            look(model, valid)\n"
     text = LACKING.replace("from tqdm", "from evaluation import evaluate\nfrom tqdm")
     valid = "    valid = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset, shuffle=False))\n"
-    text = text.replace("    model = nn", valid + "    model = nn", 1)
+    text = text.replace("    model = nn", valid + "    model = nn", 1).replace("def main():", look)
     text = text.replace('        writer.add_scalar("loss"', call + '        writer.add_scalar("loss"')
     texts = {ENTRY: text.encode(), "evaluation.py": EVALUATION.encode()}
     report, _ = migrated(tmp_path / "project", texts, Options(ddp=True))
