@@ -464,6 +464,17 @@ def test_a_number_that_a_given_function_reduces_is_that_of_all(tmp_path, reduces
     assert bool(told) is not reduces
 
 
+@pytest.mark.parametrize(
+    ("use", "is_looked_at"),
+    [("model = model.to(xm.xla_device())", True), ("xm.optimizer_step(optimizer)", False)],
+)
+def test_a_model_that_may_live_on_a_tpu_has_no_processes_of_its_own_there(tmp_path, use, is_looked_at):
+    on_tpu = f"    if dist.tpu:\n        import torch_xla.core.xla_model as xm\n\n        {use}\n"
+    text = LACKING.replace("    for epoch in", on_tpu + "    for epoch in")
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert (report.distribution == "extended") is is_looked_at
+
+
 def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
     text = "import horovod.torch as hvd\n" + LACKING.replace("rank = dist.get_rank()", "rank = hvd.rank()")
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))

@@ -34,6 +34,15 @@ SUMS_OF_HOROVOD = frozenset({"horovod.torch.allreduce", "horovod.torch.allreduce
 JOINS_HOROVOD = frozenset({"horovod.torch.init"})
 """What joins those processes."""
 
+TRAINS_ON_TPU = frozenset(
+    {
+        "spawn", "_mp_fn", "launch", "optimizer_step", "reduce_gradients", "all_reduce", "mesh_reduce", "all_gather",
+        "ParallelLoader", "MpDeviceLoader", "XlaFullyShardedDataParallel", "XlaDistributedDataParallel",
+    }
+)  # fmt: skip
+"""Own names of what starts or feeds the processes of TPUs, and reduces over them. Other parts of torch_xla move a model
+and save it, in libraries that leave the choice of a device to their users."""
+
 OWN_DISTRIBUTION = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",

@@ -29,7 +29,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
-from amp_rules.torch.distributed import JOINS, OWN_SHARDING
+from amp_rules.torch.distributed import JOINS, OWN_SHARDING, TRAINS_ON_TPU
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -401,9 +401,16 @@ def is_own(program: Program) -> bool:
     """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
     if not program.backwards:
         return False
-    if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
+    others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
+    if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
         return False
     return bool(program.calls_to(JOINS))
+
+
+def _moves_alone(name: str) -> bool:
+    """Whether a name is of torch_xla, and starts and reduces nothing: a model that may live on a TPU."""
+    parts = name.split(".")
+    return parts[0] == "torch_xla" and parts[-1] not in TRAINS_ON_TPU
 
 
 def _is_guard(test: ast.expr) -> bool:
