@@ -65,7 +65,7 @@ _FIELD = "local_rank"
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
-    if file.local_ranks is not None and file.local_ranks.is_of_nodes:
+    if file.local_ranks is not None and (file.local_ranks.is_of_nodes or file.local_ranks.is_without_group):
         return
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]

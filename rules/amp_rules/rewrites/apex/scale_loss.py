@@ -113,7 +113,7 @@ def _without(file: ApexFile, statement: ast.Delete, name: str) -> Iterator[Actio
 def _is_shown(file: ApexFile, use: ast.Name) -> bool:
     """Whether only the number of the scaled loss is asked for, as for a log: no gradient flows back from there."""
     parent = file.module.parents[use]
-    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "detach")
+    return isinstance(parent, ast.Attribute) and parent.attr in ("data", "detach", "item")
 
 
 def _backward(file: ApexFile, use: ast.Name) -> ast.Call | None:
