@@ -402,6 +402,79 @@ def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     assert report.refusals[0].recipe.startswith("notes AMP288 name what was found missing;")
 
 
+EVALUATION = """\
+import torch
+from torch import nn
+
+
+def evaluate(model, loader):
+    model.eval()
+    right, scores = [], []
+    with torch.no_grad():
+        for x, y in loader:
+            scores.append(model(x.cuda()))
+            right.append(scores[-1].argmax(1) == y.cuda())
+    return right, scores
+
+
+if __name__ == "__main__":
+    print(evaluate(nn.Linear(4, 1), []))
+"""
+
+
+@pytest.mark.parametrize("of_first", [True, False])
+def test_an_evaluation_of_the_first_process_in_a_script_of_its_own_is_not_that_of_each(tmp_path, of_first):
+    test = "rank == 0" if of_first else "epoch > 0"
+    look = (
+        "def look(model, valid):\n    right, scores = evaluate(model.module, valid)\n    print(scores)\n\n\ndef main():"
+    )
+    call = f"        if {test}:\n            look(model, valid)\n"
+    text = LACKING.replace("from tqdm", "from evaluation import evaluate\nfrom tqdm")
+    valid = "    valid = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset, shuffle=False))\n"
+    text = text.replace("    model = nn", valid + "    model = nn", 1).replace("def main():", look)
+    text = text.replace('        writer.add_scalar("loss"', call + '        writer.add_scalar("loss"')
+    texts = {ENTRY: text.encode(), "evaluation.py": EVALUATION.encode()}
+    report, _ = migrated(tmp_path / "project", texts, Options(ddp=True))
+    told = [note for note in report.notes if note.path.name == "evaluation.py" and "evaluates its share" in note.text]
+    assert bool(told) is not of_first
+
+
+REDUCED_BY_MAP = """\
+    scores = []
+    with torch.no_grad():
+        for x, y in loader:
+            scores.append(nn.functional.mse_loss(model(x.cuda()), y.cuda()))
+    several = dist.get_world_size() > 1
+    (mean,) = map(REDUCE if several else float, [torch.stack(scores).mean()])
+    print(mean)
+"""
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_a_number_that_a_given_function_reduces_is_that_of_all(tmp_path, reduces):
+    helper = "def reduce(value):\n    dist.all_reduce(value)\n    return value / dist.get_world_size()\n\n\ndef main():"
+    text = LACKING.replace("def main():", helper)
+    call = REDUCED_BY_MAP.replace("REDUCE", "reduce" if reduces else "float")
+    text = text.replace(
+        '\n\nif __name__ == "__main__":', f"\n\ndef evaluate(model, loader):\n{call}\n\nif __name__ == '__main__':"
+    )
+    text = text.replace("        torch.save", "        evaluate(model, loader)\n        torch.save")
+    report, _ = completed(tmp_path, text)
+    told = [note for note in report.notes if "evaluates its share" in note.text]
+    assert bool(told) is not reduces
+
+
+@pytest.mark.parametrize(
+    ("use", "is_looked_at"),
+    [("model = model.to(xm.xla_device())", True), ("xm.optimizer_step(optimizer)", False)],
+)
+def test_a_model_that_may_live_on_a_tpu_has_no_processes_of_its_own_there(tmp_path, use, is_looked_at):
+    on_tpu = f"    if dist.tpu:\n        import torch_xla.core.xla_model as xm\n\n        {use}\n"
+    text = LACKING.replace("    for epoch in", on_tpu + "    for epoch in")
+    report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
+    assert (report.distribution == "extended") is is_looked_at
+
+
 def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
     text = "import horovod.torch as hvd\n" + LACKING.replace("rank = dist.get_rank()", "rank = hvd.rank()")
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))

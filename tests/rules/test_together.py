@@ -281,6 +281,47 @@ def test_a_script_that_starts_apex_and_shares_a_migrated_helper_for_checkpoints_
         assert text.startswith("second.py starts Apex") and "neither save nor restore Apex's loss scale" in text
 
 
+APEX_ACCELERATOR = """
+from apex import amp
+
+
+def start(model, optimizer):
+    return amp.initialize(model, optimizer, opt_level="O1")
+
+
+def backward(loss, optimizer):
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+"""
+APEX_STEPS = """
+from accelerator import backward, start
+
+model = nn.Linear(4, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = start(model, optimizer)
+for step in range(10):
+    optimizer.zero_grad()
+    loss = model(torch.rand(8, 4).cuda()).sum()
+    backward(loss, optimizer)
+    optimizer.step()
+"""
+
+
+def test_a_script_that_steps_by_itself_with_a_migrated_trainer_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "accelerator.py").write_text(HEAD + APEX_ACCELERATOR)
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(HEAD + APEX_STEPS)
+    (tmp_path / "test.py").write_text(HEAD + "from accelerator import start\nstart(nn.Linear(4, 2), [])\n")
+    for count, told in ((1, 1), (2, 0)):
+        scripts = [tmp_path / "first.py", tmp_path / "second.py"][:count]
+        reports = with_other_starts(join([migrate(path, Options()) for path in scripts]).reports)
+        notes = [note.text for item in reports for note in item.notes if note.code == "AMP483"]
+        assert len(notes) == told
+        for text in notes:
+            assert text.startswith("second.py steps without the scaler") and "`amp-migrate first.py second.py`" in text
+
+
 @pytest.mark.parametrize(("beside", "told"), [("neighbour", 0), ("my-neighbour", 0), ("mine/tools", 1)])
 def test_a_folder_that_only_lies_beside_a_project_is_not_named(tmp_path, beside, told):
     """Nothing marks the top of either: packages that lie side by side in one folder."""

@@ -3,7 +3,7 @@
 What a script does not start, the runtime does not do: a trainer that scaled the loss by ``amp.scale_loss`` scales it by
 ``amp.scaler`` now, which waits for ``amp.init``. A script that goes on to call Apex's ``amp.initialize`` and then runs
 this trainer would train without a loss scale, so it is named. So is one whose helper kept Apex's loss scale in
-checkpoints, and keeps that of the runtime now.
+checkpoints, and keeps that of the runtime now, and one that steps itself where a shared trainer starts and scales.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from amp_rules.folder.import_lines import ImportGraph
 from amp_rules.folder.shared_modules import is_migrated
 from amp_rules.plan import notes
 from amp_rules.plan.report import Note, Report
+from amp_rules.source import blocks
 from amp_rules.source.files import Files
 from amp_rules.source.mentions import Mentions
 from amp_rules.source.project import project_root
@@ -25,9 +26,14 @@ from amp_rules.source.text import SourceError
 
 _SCALES = frozenset({"AMP402", "AMP410"})
 """The rewrites after which another engine than Apex's scales a loss."""
+_SCALED, _INITIALIZED = "AMP402", "AMP404"
 _FUNCTIONS = "AMP405"
 """The rewrite after which a helper saves and restores another engine's loss scale."""
+_LOSES_SCALE = "train without a loss scale"
+_LOSES_STATE = "neither save nor restore Apex's loss scale"
+_STEPS_SCALED = "step with gradients that are still scaled"
 _STATES = frozenset({"apex.amp.state_dict", "apex.amp.load_state_dict"})
+_SCALERS = frozenset({"apex.amp.scale_loss", "apex.amp.init", "apex.fp16_utils.FP16_Optimizer"})
 _STARTS = frozenset({"apex.amp.initialize"})
 
 
@@ -42,28 +48,42 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
             found.append(report)
             continue
         others = [edit for edit in report.edits if edit.path != report.entry]
-        scaling = {edit.path for edit in others if edit.code in _SCALES}
+        scaling = {edit.path for edit in others if edit.code in _SCALES and _calls(edit.path, _SCALERS)}
         keeping = {edit.path for edit in others if edit.code == _FUNCTIONS and _calls(edit.path, _STATES)}
+        started = {edit.path for edit in others if edit.code == _INITIALIZED}
+        scaled = {edit.path for edit in others if edit.code == _SCALED}
         more = []
         for path in sorted((scaling | keeping) - told):
             told.add(path)
             root = project_root(path)
-            starting = [file for file in _users(path, root, searched) if file not in reached and _calls(file, _STARTS)]
+            users = [file for file in _users(path, root, searched) if file not in reached]
+            starting = [file for file in users if _calls(file, _STARTS)]
             if starting:
                 own = [item.entry for item in reports if is_migrated(item) and item.reach and path in item.reach.files]
-                more.append(_note(path, own, starting, root, scales=path in scaling))
+                more.append(_note(path, own, starting, root, _LOSES_SCALE if path in scaling else _LOSES_STATE))
+            leading = [_users(item, root, searched) for item in started if path in scaled]
+            stepping = [
+                file
+                for file in users
+                if file not in starting and any(file in item for item in leading) and _steps(file)
+            ]
+            if stepping:
+                own = [item.entry for item in reports if is_migrated(item) and item.reach and path in item.reach.files]
+                more.append(_note(path, own, stepping, root, _STEPS_SCALED))
         found.append(replace(report, notes=notes.in_order([*report.notes, *more])) if more else report)
     return found
 
 
-def _note(module: Path, migrated: Sequence[Path], starting: Sequence[Path], root: Path, *, scales: bool) -> Note:
+def _note(module: Path, migrated: Sequence[Path], starting: Sequence[Path], root: Path, loses: str) -> Note:
     names = [_shown(file, root) for file in starting]
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     starts, runs, left = ("starts", "runs", "it is") if len(names) == 1 else ("start", "run", "they are")
+    does = f"{starts} Apex"
+    if loses is _STEPS_SCALED:
+        does = f"step{'s' if len(names) == 1 else ''} without the scaler"
     command = " ".join(["amp-migrate", *(_shown(file, root) for file in migrated), *names])
-    loses = "train without a loss scale" if scales else "neither save nor restore Apex's loss scale"
     text = (
-        f"{listed} {starts} Apex and {runs} this file too, and left as {left} would {loses} now; "
+        f"{listed} {does} and {runs} this file too, and left as {left} would {loses} now; "
         f"migrate them together: `{command}`"
     )
     return Note(module, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
@@ -99,3 +119,17 @@ def _calls(file: Path, functions: frozenset[str]) -> bool:
         return False
     names = names_of(module)
     return any(isinstance(node, ast.Call) and names.dotted(node.func) in functions for node in module.nodes)
+
+
+def _steps(file: Path) -> bool:
+    """Whether a file steps an optimizer: something that it clears the gradients of, too."""
+    try:
+        text = file.read_bytes()
+        if b".step(" not in text or b".zero_grad(" not in text:
+            return False
+        module = Files().module(file)
+    except (OSError, SourceError):
+        return False
+    called = [node.func for node in module.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    cleared = {blocks.path_of(item.value) for item in called if item.attr == "zero_grad"} - {None}
+    return any(item.attr == "step" and blocks.path_of(item.value) in cleared for item in called)

@@ -71,7 +71,7 @@ def _short(text: str, most: int = 60) -> str:
 
 def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.expr, Scope]]:
     """The expressions that compute losses: in training statements and in what they call, models left out."""
-    statements = [item for run in precision.training for item in run.statements()]
+    statements = [item for run in precision.losses for item in run.statements()]
     covered = {node for item in statements for node in blocks.walk_own(item)}
     called = program.called_from(covered)
     # Matrices in a network are of other kinds.

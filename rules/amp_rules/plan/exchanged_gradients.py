@@ -3,7 +3,8 @@
 ``unscale_`` looks for infinities. Before the sum each process would look at its own gradients alone, and only where one
 overflowed would the step be skipped: the others take up the infinity with the sum, and step. The sum carries it to
 all, so behind it all find the same. What is done with the gradients until then (to flatten, sum and divide them) is
-the same in any unit. In a wrapper's group the runtime asks all processes.
+the same in any unit. In a wrapper's group the runtime asks all processes; those of Horovod it does not know, so that
+there is no other way for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, last_name, walk
-from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, JOINS
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, JOINS, JOINS_HOROVOD, SUMS_OF_HOROVOD
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, GRADIENT, GROWS_WITH_GRADIENT
 
 _MAX_CALLS = 3
@@ -36,7 +37,8 @@ _ASKS = FACTS_OF_TENSORS | {"isinstance", "len", "type"}
 _TIMES = frozenset({"div_", "mul_"})
 _FILLS = frozenset({"add_", "append", "copy_", "extend"})
 _TAKES_UP = BROADCASTS | {"torch.distributed.barrier"}
-_NO_SUMS = frozenset({"PRODUCT", "BAND", "BOR", "BXOR"})
+_NO_SUMS = frozenset({"PRODUCT", "Product", "BAND", "BOR", "BXOR"})
+_EXCHANGES = EXCHANGES | SUMS_OF_HOROVOD
 
 
 class ExchangedGradients:
@@ -49,7 +51,8 @@ class ExchangedGradients:
         """Others beside them that are right in any unit too: ``p.grad /= world_size``."""
         self.lost: list[GradientAccess] = []
         """Those by which they are given, while something is done that is not followed."""
-        if not program.calls_to(JOINS) or not program.calls_to(EXCHANGES - BROADCASTS) or may_wrap(program):
+        joins = program.calls_to(JOINS | JOINS_HOROVOD)
+        if not joins or not program.calls_to(_EXCHANGES - BROADCASTS) or may_wrap(program):
             return
         right: list[GradientAccess] = []
         for access in accesses:
@@ -123,6 +126,8 @@ class _Way:
             return int(node.id in self.names)
         if isinstance(node, (ast.List, ast.Tuple)) and not node.elts:
             return 1  # to be filled
+        if isinstance(node, ast.Subscript):
+            return self._degree(node.value)  # ``flat[start : start + t.numel()]``
         return degree_of(node, self.names)
 
     def _fail(self) -> None:
@@ -207,13 +212,13 @@ class _Way:
     def _call(self, call: ast.Call, current: ast.AST) -> ast.AST | None:
         names = self.program.callee_names(call, self.program.flow.scopes[blocks.body_of(self.module, call)])
         name = called_name(call.func)
-        if names & EXCHANGES:
+        if names & _EXCHANGES:
             ops = {last_name(part) for item in call.keywords for part in walk(item.value)}
             ops |= {last_name(part) for item in call.args[1:] for part in walk(item)}
             if ops & _NO_SUMS:
                 self._fail()
             self.is_given = self.is_given or not names & _TAKES_UP
-            return None
+            return call if names & SUMS_OF_HOROVOD else None
         callees = self.program.flow.callees(call)
         if callees:
             self._enter(callees, call, current)

@@ -8,7 +8,7 @@ FP32, and outside of a region so is all that is made of them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.lattice.torch_operations import function_named
@@ -20,6 +20,9 @@ from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+Ends = Callable[[Program, ast.stmt], bool]
+"""Whether a region ends before a statement."""
+
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "mv"})
 _SAMPLES = "grid_sample"
 _PLACES = frozenset({_SAMPLES, "meshgrid", "inverse", "inv"})
@@ -28,7 +31,19 @@ _PLACES = frozenset({_SAMPLES, "meshgrid", "inverse", "inv"})
 
 def before_geometry(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
     """The regions, those that end in such a loss without it, where all that goes out of them is FP32."""
-    return [run if (last := _last(program, run)) is None else StatementRun(run.module, run.first, last) for run in runs]
+    return _cut(program, runs, _computes_places)
+
+
+def before_products(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
+    """The regions, those that end in a loss of its own that multiplies matrices without it, where that is FP32 then."""
+    return _cut(program, runs, _multiplies)
+
+
+def _cut(program: Program, runs: Iterable[StatementRun], ends: Ends) -> list[StatementRun]:
+    return [
+        run if (last := _last(program, run, ends)) is None else StatementRun(run.module, run.first, last)
+        for run in runs
+    ]
 
 
 def beside_models(program: Program, runs: Iterable[StatementRun]) -> set[ast.AST]:
@@ -56,7 +71,7 @@ def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator
     """Yield such losses for plain torch, where nothing makes the outputs of models FP32."""
     for run in runs:
         for statement in run.statements():
-            if _last(program, run) is not None and _computes_places(program, statement):
+            if _last(program, run, _computes_places) is not None and _computes_places(program, statement):
                 yield declining.decline(
                     declining.NOT_IN_TORCH,
                     run.module,
@@ -69,11 +84,11 @@ def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator
                 break
 
 
-def _last(program: Program, run: StatementRun) -> ast.stmt | None:
-    """The statement before the first one that computes places; None where the region stays as it is."""
+def _last(program: Program, run: StatementRun, ends: Ends) -> ast.stmt | None:
+    """The statement before the first one that a region is to end before; None where the region stays as it is."""
     statements = run.statements()
     for index, statement in enumerate(statements):
-        if _computes_places(program, statement):
+        if ends(program, statement):
             rest = statements[index:]
             if not index or any(map(program.runs_forward, rest)):
                 return None
@@ -87,6 +102,11 @@ def _computes_places(program: Program, statement: ast.stmt) -> bool:
         return False
     found = operations_in(program, statement)
     return not found.isdisjoint(_PRODUCTS) and not found.isdisjoint(_PLACES)
+
+
+def _multiplies(program: Program, statement: ast.stmt) -> bool:
+    """Whether a statement, with what it calls, multiplies matrices beside the models."""
+    return not program.runs_forward(statement) and not operations_in(program, statement).isdisjoint(_PRODUCTS)
 
 
 def operations_in(program: Program, statement: ast.stmt) -> set[str]:
@@ -138,4 +158,6 @@ def _keeps_float32(program: Program, call: ast.Call, scope: Scope) -> bool:
     if called:
         is_part = isinstance(call.func, ast.Attribute) and bool(program.roles.modules(call.func.value, scope))
         return not is_part and all(program.is_trained(value) for value in called)
-    return not program.runs_model(call) and _PRODUCTS.isdisjoint(_operations(program, call, scope))
+    # What a function of a library is given is a call of its own.
+    runs_model = bool(program.flow.callees(call)) and program.runs_model(call)
+    return not runs_model and _PRODUCTS.isdisjoint(_operations(program, call, scope))

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining, own_mixed_steps
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, own_name
 from amp_rules.torch.containers import MADE_BY_SETTINGS
-from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING
+from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING, SUMS_OF_HOROVOD
 from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.mixed_precision import APEX, APEX_LAYERS, FOLLOWS_AUTOCAST, TORCH_AMP, is_off, runs_whole_step
@@ -182,11 +184,22 @@ def own_precision(program: Program) -> Iterator[Declined]:
     )
     yield from _of_framework(
         program,
-        AVERAGES_BY_ITSELF,
+        _averaging(program),
         "averages over processes that the scaler does not know: it would unscale the gradients before the average, "
         "and the processes would not agree on an overflow",
         "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
     )
+
+
+def _averaging(program: Program) -> tuple[str, ...]:
+    """What averages the gradients before the scaler has seen them: not where the script gives them away by hand.
+
+    These are unscaled behind the average. What else is averaged by the same functions is a number to print.
+    """
+    exchanged = ExchangedGradients(program, gradient_accesses(program)) if program.calls_to(SUMS_OF_HOROVOD) else None
+    if exchanged is None or exchanged.lost or not exchanged.sums:
+        return AVERAGES_BY_ITSELF
+    return tuple(name for name in AVERAGES_BY_ITSELF if name not in SUMS_OF_HOROVOD)
 
 
 def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: str) -> Iterator[Declined]:

@@ -396,12 +396,13 @@ _PAGES = {
 
         ## What is noted
         A module that scaled the loss with Apex, or saved `amp.state_dict()` in checkpoints, was migrated for one
-        script. Another script imports the module and calls Apex's `amp.initialize` itself, but was not migrated in this
-        run.
+        script. Another script imports the module and calls Apex's `amp.initialize` itself, or steps the optimizer
+        itself where the module starts Apex too, but was not migrated in this run.
 
         ## Why
         The migrated module scales by `amp.scaler`, which waits for `amp.init`. A script that starts Apex instead
-        would train in half precision without a loss scale, and its checkpoints would hold none.
+        would train in half precision without a loss scale, and its checkpoints would hold none. A script that only
+        steps would step with gradients that are multiplied by the scale.
 
         ## What to do by hand
         Migrate the scripts together, in one run: `amp-migrate first.py second.py`.

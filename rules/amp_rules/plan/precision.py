@@ -22,6 +22,7 @@ from amp_rules.plan import (
     worker_functions,
 )
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.notebook_regions import within_cells
@@ -49,11 +50,13 @@ _HELPERS = 2
 class Precision:
     """What mixed precision takes in one program.
 
+    ``losses`` are the runs of ``training``, with what of a loss is left outside of the regions, for its digits.
     ``scales_itself`` says that the program has a scaler of its own, which goes on stepping its optimizers.
     """
 
     runs: list[StatementRun] = field(default_factory=list)
     training: list[StatementRun] = field(default_factory=list)
+    losses: list[StatementRun] = field(default_factory=list)
     full_precision: list[StatementRun] = field(default_factory=list)
     backwards: list[Backward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -114,15 +117,22 @@ def plan(
     reasons.extend(looking_passes.reasons(program, runs))
     reasons.extend(own_off.reasons(program, runs))
     runs = into_loops(program, own_off.without_off(program, runs))
+    whole = runs
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
     else:
         runs = geometry.before_geometry(program, runs)
+        runs = within_levels(program, runs) if initialised else runs
     reasons.extend(_unknown_loss(program, site) for site in lost)
     given = list(losses.given.values())
     reasons.extend(_given_among_others(item) for item in given if not item.can_go_before)
     found = Precision(
-        runs=runs, given=given, training=runs, backwards=list(program.backwards), steps=list(program.steps)
+        runs=runs,
+        given=given,
+        training=runs,
+        losses=whole,
+        backwards=list(program.backwards),
+        steps=list(program.steps),
     )
     # Whose gradients nothing steps as far as is known, nothing unscales either, and its model is not known to be
     # trained: these reasons would only follow from the first.
@@ -140,6 +150,7 @@ def plan(
     regions = evaluation.with_evaluation(found.runs)
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
+        regions = within_levels(program, regions) if initialised else regions
         # In plain PyTorch no model casts what it gives, so there a region goes on to what is made of it.
         regions = without_parts_alone(program, found.training, regions) if found.homes else regions
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
@@ -162,6 +173,7 @@ def keep(program: Program) -> Precision:
     reasons.decline()
     kept = Precision(backwards=list(program.backwards), steps=list(program.steps), scales_itself=True)
     kept.training, _ = Regions(program).training(program.backwards)
+    kept.losses = kept.training
     kept.full_precision = _full_precision(program, EvaluationRegions(program))
     kept.homes = homes(program)
     return kept

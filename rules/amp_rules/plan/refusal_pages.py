@@ -203,7 +203,8 @@ _PAGES = {
 
         ## What is refused
         Scripts that use Accelerate, Lightning, DeepSpeed, Ignite, fastai, Composer, the `Trainer` of transformers and
-        the like; FSDP, tensor and pipeline parallelism of torch; gradients that Horovod averages.
+        the like; FSDP, tensor and pipeline parallelism of torch; gradients that Horovod averages,
+        other than by `hvd.allreduce` behind the backward pass.
 
         ## Why
         A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the

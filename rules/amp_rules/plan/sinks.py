@@ -18,9 +18,10 @@ from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
-from amp_rules.torch.file_access import LISTS_FOLDERS
+from amp_rules.torch.file_access import LISTS_FOLDERS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -215,7 +216,9 @@ class Sinks:
         paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
-                if self._lists(call, scope):
+                if self._is_temporary(path):
+                    is_of_main = False
+                elif self._lists(call, scope):
                     is_of_main = self._is_of_this_moment(path)
                 else:
                     is_of_main = not (self._is_drawn(path) or is_of_data(self._program, self._ranks, path, scope))
@@ -231,6 +234,13 @@ class Sinks:
 
     def _lists(self, call: ast.Call, scope: Scope) -> bool:
         return bool(self._program.callee_names(call, scope) & LISTS_FOLDERS)
+
+    def _is_temporary(self, path: ast.expr) -> bool:
+        """Whether a path differs by a folder of ``tempfile`` alone, where it is not in one that all share."""
+        nodes = [(origin.module, origin.node) for origin in self._ranks.origins(path)]
+        return bool(nodes) and all(
+            isinstance(node, ast.Call) and names_of(module).dotted(node.func) in TEMPORARY for module, node in nodes
+        )
 
     def _is_of_this_moment(self, path: ast.expr) -> bool:
         """Whether a path differs by the clock or the process alone, as that of a folder which one process made."""

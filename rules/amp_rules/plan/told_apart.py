@@ -47,6 +47,8 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
     data = replace(given, uses=[*given.uses], evaluated=[*given.evaluated])
     found = ToldApart(data)
     for use in given.uses:
+        if use.is_of_one_phase:
+            continue
         by_its_function = by_function(program, use) if len(use.values) > 1 else None
         if by_its_function is not None:
             found.put(by_its_function, use)

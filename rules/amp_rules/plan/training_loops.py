@@ -222,7 +222,7 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     for site in program.backwards:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
-            condition = flag_of(program, site)
+            condition = None if uses[0].is_of_one_phase else flag_of(program, site)
             evaluates = condition is not None and (known is None or known.evaluates)
             flag = condition[1] if condition is not None and known is None else None
             found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates, flag)

@@ -34,6 +34,19 @@ class LoaderUse(Site):
     loader: ast.expr
     values: frozenset[Value]
 
+    @property
+    def is_of_one_phase(self) -> bool:
+        """Whether a loop around has one phase alone, whose loader it is: ``for phase in ["train"]:``."""
+        key = blocks.path_of(self.loader.slice) if isinstance(self.loader, ast.Subscript) else None
+        return key is not None and any(
+            isinstance(loop, ast.For)
+            and blocks.path_of(loop.target) == key
+            and isinstance(loop.iter, (ast.List, ast.Tuple))
+            and len(loop.iter.elts) == 1
+            and isinstance(loop.iter.elts[0], ast.Constant)
+            for loop in blocks.enclosing(self.module, self.loader)
+        )
+
 
 def is_loader(value: Value) -> bool:
     """Whether iterating the value gives batches."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -18,14 +18,13 @@ _MAX_DEPTH = 6
 _OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 _GROWN = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "write", "put"})
 
-Seen = frozenset[ast.AST]
-
 
 class Sets:
     """Finds the expressions whose elements come in an order that Python makes anew for each process."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._known: dict[ast.expr, bool] = {}
 
     def ordered(self) -> Iterator[Site]:
         """Yield each set whose elements are taken one by one, where what is made of them has their order."""
@@ -35,53 +34,69 @@ class Sets:
                 if self.is_set(taken, site) and not self._of_numbers(taken, site):
                     yield Site(scope.module, scope, body, taken)
 
-    def parameters_in(self, node: ast.expr, site: Site, seen: Seen = frozenset()) -> Iterator[Site]:
+    def parameters_in(self, node: ast.expr, site: Site) -> Iterator[Site]:
         """Yield the sets of parameters that an expression takes in their order, variables included.
 
-        What is only asked whether it holds something has no order.
+        What is only asked whether it holds something has no order. Each expression is looked at once, by the shortest
+        way: long programs lead to one variable by thousands.
         """
-        if node in seen or len(seen) > _MAX_DEPTH:
-            return
-        if self.is_set(node, site) and self._holds_parameters(node, site):
-            yield Site(site.module, site.scope, site.body, node)
-            return
-        if isinstance(node, ast.Compare):
-            return
-        for value, where in self._assigned_to(node, site):
-            yield from self.parameters_in(value, where, seen | {node})
-        for part in children(node):
-            if isinstance(part, (ast.comprehension, ast.keyword)):
-                part = part.iter if isinstance(part, ast.comprehension) else part.value
-            if isinstance(part, ast.expr):
-                yield from self.parameters_in(part, site, seen)
+        pending: deque[tuple[ast.expr, Site, int]] = deque([(node, site, 0)])
+        met: set[ast.expr] = set()
+        while pending:
+            item, where, depth = pending.popleft()
+            if item in met:
+                continue
+            met.add(item)
+            if self.is_set(item, where) and self._holds_parameters(item, where):
+                yield Site(where.module, where.scope, where.body, item)
+                continue
+            if isinstance(item, ast.Compare):
+                continue
+            if depth < _MAX_DEPTH:
+                pending.extend((value, other, depth + 1) for value, other in self._assigned_to(item, where))
+            parts = [part.iter if isinstance(part, ast.comprehension) else part for part in children(item)]
+            parts = [part.value if isinstance(part, ast.keyword) else part for part in parts]
+            pending.extendleft((part, where, depth) for part in reversed(parts) if isinstance(part, ast.expr))
 
     def _holds_parameters(self, node: ast.expr, site: Site) -> bool:
         values = self.program.flow.values(node, site.scope)
         return any(value.kind == "parameters" for value in [*values, *self.program.flow.elements(values)])
 
-    def is_set(self, node: ast.expr, site: Site, seen: Seen = frozenset()) -> bool:
+    def is_set(self, node: ast.expr, site: Site) -> bool:
         """Whether the expression is a set, for all that is known."""
-        if node in seen or len(seen) > _MAX_DEPTH:
-            return False
-        seen |= {node}
-        if isinstance(node, (ast.Set, ast.SetComp)):
-            return True
-        if isinstance(node, ast.BinOp):
-            return isinstance(node.op, _OPERATORS) and self.is_set(node.left, site, seen)
-        if isinstance(node, ast.Call):
-            return self._makes_set(node, site, seen)
-        return any(self.is_set(value, where, seen) for value, where in self._assigned_to(node, site))
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = self._leads_to_set(node, site)
+        return known
 
-    def _makes_set(self, node: ast.Call, site: Site, seen: Seen) -> bool:
-        if self.program.callee_names(node, site.scope) & SETS:
-            return True
-        if isinstance(node.func, ast.Attribute) and node.func.attr in SET_METHODS:
-            return self.is_set(node.func.value, site, seen)
-        for info in self.program.flow.callees(node):
-            where = Site(info.module.module, self.program.flow.scopes[info.node], info.node, info.node)
-            if any(self.is_set(value, where, seen) for value in info.returns):
+    def _leads_to_set(self, node: ast.expr, site: Site) -> bool:
+        pending: deque[tuple[ast.expr, Site, int]] = deque([(node, site, 0)])
+        met: set[ast.expr] = set()
+        while pending:
+            item, where, depth = pending.popleft()
+            if item in met or depth > _MAX_DEPTH:
+                continue
+            met.add(item)
+            if isinstance(item, (ast.Set, ast.SetComp)):
                 return True
+            if isinstance(item, ast.Call) and self.program.callee_names(item, where.scope) & SETS:
+                return True
+            pending.extend((value, other, depth + 1) for value, other in self._made_of(item, where))
         return False
+
+    def _made_of(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+        """The expressions that an expression is a set with."""
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, _OPERATORS):
+                yield node.left, site
+        elif not isinstance(node, ast.Call):
+            yield from self._assigned_to(node, site)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in SET_METHODS:
+            yield node.func.value, site
+        else:
+            for info in self.program.flow.callees(node):
+                where = Site(info.module.module, self.program.flow.scopes[info.node], info.node, info.node)
+                yield from ((value, where) for value in info.returns)
 
     def _assigned_to(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
         """What the variable holds, where all that it is assigned is known."""

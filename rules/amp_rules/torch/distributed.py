@@ -28,6 +28,21 @@ AVERAGES_BY_ITSELF = tuple(
 )
 """What averages gradients over processes that ``torch.distributed`` knows nothing of."""
 
+SUMS_OF_HOROVOD = frozenset({"horovod.torch.allreduce", "horovod.torch.allreduce_"})
+"""Those of them that are done with a tensor when they return: what they were given, or give back, is the average."""
+
+JOINS_HOROVOD = frozenset({"horovod.torch.init"})
+"""What joins those processes."""
+
+TRAINS_ON_TPU = frozenset(
+    {
+        "spawn", "_mp_fn", "launch", "optimizer_step", "reduce_gradients", "all_reduce", "mesh_reduce", "all_gather",
+        "ParallelLoader", "MpDeviceLoader", "XlaFullyShardedDataParallel", "XlaDistributedDataParallel",
+    }
+)  # fmt: skip
+"""Own names of what starts or feeds the processes of TPUs, and reduces over them. Other parts of torch_xla move a model
+and save it, in libraries that leave the choice of a device to their users."""
+
 OWN_DISTRIBUTION = (
     "torch.distributed",
     "torch.nn.parallel.DistributedDataParallel",

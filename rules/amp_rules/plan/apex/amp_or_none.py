@@ -109,6 +109,8 @@ def _understood(file: ApexFile, binding: Binding) -> AmpOrNone | None:
         place = _given(file, node)
         if asked is not None:
             found.tests.append(asked)
+        elif _is_none(file, node):
+            found.tests.append((node, "None"))
         elif place is not None:
             given.setdefault(place[0], []).append(place[1:])
         elif not _is_called(file, node):
@@ -149,6 +151,10 @@ def _asked(file: ApexFile, node: ast.Name, text: str, test: ast.expr) -> tuple[a
             return None
         is_there = isinstance(parent.ops[0], ast.IsNot)
         asked, parent = parent, file.module.parents[parent]
+    if is_there and isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and len(parent.values) == 2:
+        other = parent.values[parent.values[0] is asked]
+        if ast.dump(other) == ast.dump(test):
+            asked, parent = parent, file.module.parents[parent]  # ``args.fp16 and amp is not None``
     inner: ast.AST = asked
     while isinstance(parent, (ast.BoolOp, ast.UnaryOp)) and not (
         isinstance(parent, ast.UnaryOp) and not isinstance(parent.op, ast.Not)
@@ -160,6 +166,18 @@ def _asked(file: ApexFile, node: ast.Name, text: str, test: ast.expr) -> tuple[a
         return asked, f"not {text}" if isinstance(test, _ATOMS) else f"not ({text})"
     alone = inner is asked or isinstance(test, _ATOMS)
     return asked, text if alone else f"({text})"
+
+
+def _is_none(file: ApexFile, node: ast.Name) -> bool:
+    """Whether the variable stands where it is None: ``amp.state_dict() if amp is not None else amp``."""
+    parent = file.module.parents[node]
+    if not (isinstance(parent, ast.IfExp) and parent.orelse is node):
+        return False
+    test = parent.test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.IsNot):
+        right = test.comparators[0]
+        test = test.left if isinstance(right, ast.Constant) and right.value is None else test
+    return isinstance(test, ast.Name) and test.id == node.id
 
 
 def _given(file: ApexFile, node: ast.Name) -> tuple[str, ast.Call, int] | None:

@@ -55,7 +55,33 @@ def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
         if not ours or (alone and len(ours) < len(imports)) or not catches_imports(node):
             continue
         defined, nothing = _definitions(node.handlers[0].body)
+        if names and _is_only_taken_from(file, node, names):
+            # ``flatten = apex_C.flatten``: what the rest of the file has of the import.
+            names = {name for item in node.body if isinstance(item, ast.Assign) for name in bound_by_all(item)}
         yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
+
+
+def bound_by_all(node: ast.AST) -> Iterator[str]:
+    """The names that a node and its parts bind."""
+    for part in walk(node):
+        yield from bound_by(part)
+
+
+def _is_only_taken_from(file: ApexFile, node: ast.Try, names: set[str]) -> bool:
+    """Whether what is imported is read in the ``try`` alone, by assignments of its members to variables."""
+    inside = set(walk(node))
+    reads = [item for item in file.module.nodes if isinstance(item, ast.Name) and item.id in names]
+    members = [item.value for item in node.body if isinstance(item, ast.Assign)]
+    return (
+        bool(members)
+        and not names & file.wanted_elsewhere
+        and all(
+            item in inside
+            and isinstance(file.module.parents[item], ast.Attribute)
+            and file.module.parents[item] in members
+            for item in reads
+        )
+    )
 
 
 def catches_imports(node: ast.Try) -> bool:

@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.command_lines import CLASSES_THAT_PARSE_DATACLASSES, PARSERS_OF_DATACLASSES, PARSING
-from amp_rules.torch.distributed import JOINS, PROCESSES
+from amp_rules.torch.distributed import ASKS_GROUP, ASKS_RANK, JOINING_WORDS, JOINS, PROCESSES
 
 _NAME = "local_rank"
 _NAMED = re.compile(r"(?<!-)\blocal_rank\b")
@@ -65,6 +65,14 @@ class LocalRanks:
         if isinstance(parent, ast.keyword):
             return parent.arg == "rank"
         return any("rank" in path for path in blocks.writes(blocks.statement_of(module, node)))
+
+    @cached_property
+    def is_without_group(self) -> bool:
+        """Whether the program asks a group of processes that nothing creates: by its option it stays one process."""
+        texts = [module.source.text for module in self._program.flow.modules]
+        if any(word in text for word in JOINING_WORDS for text in texts) or self._program.calls_to(JOINS):
+            return False
+        return bool(self._program.calls_to(ASKS_GROUP - ASKS_RANK))
 
     @cached_property
     def is_read(self) -> bool:

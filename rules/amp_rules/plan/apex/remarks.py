@@ -21,6 +21,8 @@ _IN_HELP = re.compile(
     r"|(?:(?<=fp16)|(?<=precision)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
     re.IGNORECASE,
 )
+# In what an assertion says that no longer asks for it: `APEX and CUDA required`.
+_IN_ASSERTION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?:and|&) (?=\w)", re.IGNORECASE)
 _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
 # What is left of such a line says nothing: `# add apex`, `# Apex initialization`, with who did it: `# ab add apex`.
 _ALONE = re.compile(
@@ -55,6 +57,7 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
     if not NAMES_APEX.search(module.source.text):
         return []
     helps = list(_helps(module)) if in_help else []
+    asserted = list(_asserted(module))
     found: list[Span] = []
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
@@ -66,6 +69,9 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
             words = _spans(token, _BEFORE_PRECISION)
             found += asides
             found += [span for span in words if not any(item.start <= span.start < item.end for item in asides)]
+        elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in asserted):
+            if token.start[0] == token.end[0] and "\\" not in token.string:
+                found.extend(_spans(token, _IN_ASSERTION))
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
             if token.start[0] != token.end[0] or "\\" in token.string:
                 continue
@@ -191,6 +197,14 @@ def _close(rows: list[str], index: int, gone: list[int]) -> None:
     if index + 1 not in gone:
         for offset in range(min(len(above), len(below))):
             rows[index + 1 + offset] = ""
+
+
+def _asserted(module: Module) -> Iterator[_Range]:
+    """Where the messages of assertions stand that do not ask for Apex."""
+    for node in module.nodes:
+        if isinstance(node, ast.Assert) and isinstance(node.msg, ast.Constant):
+            if "apex" not in ast.unparse(node.test).lower():
+                yield module.start(node.msg), module.end(node.msg)
 
 
 def _helps(module: Module) -> Iterator[_Range]:

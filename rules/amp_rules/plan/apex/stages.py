@@ -16,6 +16,7 @@ from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.remarks import outdated, remarks, without
+from amp_rules.plan.apex.scaled_gradients import require_averages
 from amp_rules.plan.apex.torch_choices import substitutes, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
@@ -102,6 +103,7 @@ def idiom(program: Program, selection: Selection) -> list[Draft]:
         NotUnderstood: something of Apex is not known to have a counterpart.
         Declined: something that has one is to stay.
     """
+    require_averages(program, [ApexFile(module, selection.options) for module in uses_apex(program)])
     drafts = _run(program, selection, "idiom")
     vocabulary = chosen(selection.options)
     for draft in drafts:

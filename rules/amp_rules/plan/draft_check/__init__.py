@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.draft_check.binding import reads_of
+from amp_rules.plan.draft_check.binding import Reads, reads_of
 from amp_rules.plan.draft_check.matching import Defect, Draft, Mismatch, matched
 from amp_rules.plan.draft_check.naming import certain_names, leaves
 from amp_rules.plan.draft_check.protocol import Protocol
@@ -84,7 +84,7 @@ def _names(draft: Draft, alias: str | None) -> Iterator[Defect]:
     before, after = reads_of(draft.module.tree, None), reads_of(draft.tree, alias)
     for statement, names in after.open.items():
         old = draft.old.get(statement)
-        known = before.open.get(old, set()) if old is not None else set()
+        known = _open_before(draft, before, old) if old is not None else set()
         for name in sorted(names - known):
             if old is not None or not _read_soon(draft, statement, name):
                 yield Defect(
@@ -96,6 +96,22 @@ def _names(draft: Draft, alias: str | None) -> Iterator[Defect]:
         suite, index = draft.suite_of(statement)
         if index and suite[index - 1] not in after.unreachable:
             yield Defect(draft.module, draft.place_of(statement), f"never comes to `{_text(statement)}`")
+
+
+def _open_before(draft: Draft, before: Reads, statement: ast.stmt) -> set[str]:
+    """The names that the original reads unbound at a statement, or above it in the same body.
+
+    A name that an earlier statement needed is there in the original. Where that one is left to one process, the others
+    miss the name only where the original failed.
+    """
+    body = blocks.body_of(draft.module, statement)
+    return set().union(
+        *(
+            names
+            for item, names in before.open.items()
+            if item is statement or (item.lineno < statement.lineno and blocks.body_of(draft.module, item) is body)
+        )
+    )
 
 
 def _read_soon(draft: Draft, statement: ast.stmt, name: str) -> bool:

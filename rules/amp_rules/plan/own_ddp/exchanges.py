@@ -59,7 +59,7 @@ class Exchanges:
         return False
 
     def _exchanges(self, call: ast.Call) -> bool:
-        if self._reaches(call) or self._applies(call):
+        if self._reaches(call) or self._applies(call) or self._is_given_exchange(call):
             return True
         # A method of something unknown: it may be the one of this name that does.
         is_unknown = isinstance(call.func, ast.Attribute) and not self._own.program.flow.callees(call)
@@ -77,6 +77,16 @@ class Exchanges:
                     if forward is not None and _calls_exchange(forward):
                         return True
         return False
+
+    def _is_given_exchange(self, call: ast.Call) -> bool:
+        """Whether a call gets a function that exchanges numbers: ``map(reduce if several else plain, meters)``."""
+        located = self._own.program.locate(call)
+        return located is not None and any(
+            value.kind == "function" and any(map(self._reaches, _calls(value.ref.node)))
+            for item in (*call.args, *(given.value for given in call.keywords))
+            if isinstance(item, (ast.Name, ast.IfExp))
+            for value in self._own.program.flow.values(item, located[1])
+        )
 
     def _is_mode(self, call: ast.Call) -> bool:
         """``model.train()`` of what the same function calls as a model: ``model(x)``."""

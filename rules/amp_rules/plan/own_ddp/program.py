@@ -29,7 +29,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
-from amp_rules.torch.distributed import GETS_RANK, JOINS, OWN_SHARDING
+from amp_rules.torch.distributed import GETS_RANK, JOINS, OWN_SHARDING, TRAINS_ON_TPU
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -183,7 +183,9 @@ class OwnDdp:
             return Reach.ONE  # of one, or by what the callers say
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
-        if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+        if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+            return found
+        if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
             return found
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
@@ -197,6 +199,15 @@ class OwnDdp:
                 return Reach.UNKNOWN
             most = max(most, reached)
         return min(decided, most)
+
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
+        """Whether other files alone call a function: its own does where it is a script itself, which is not run."""
+        callers = self.program.flow.callers(info)
+        return (
+            module is not self.program.entry
+            and bool(callers)
+            and all(item.scope.module is not module for item in callers)
+        )
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
@@ -405,9 +416,16 @@ def is_own(program: Program) -> bool:
     """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
     if not program.backwards:
         return False
-    if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
+    others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
+    if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
         return False
     return bool(program.calls_to(JOINS))
+
+
+def _moves_alone(name: str) -> bool:
+    """Whether a name is of torch_xla, and starts and reduces nothing: a model that may live on a TPU."""
+    parts = name.split(".")
+    return parts[0] == "torch_xla" and parts[-1] not in TRAINS_ON_TPU
 
 
 def _is_guard(test: ast.expr) -> bool:

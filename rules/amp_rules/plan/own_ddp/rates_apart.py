@@ -61,16 +61,23 @@ def _is_rate(own: OwnDdp, sink: Sink) -> bool:
         return False  # what leaves a loop above is told by itself
     if isinstance(what, ast.Call) and isinstance(what.func, ast.Attribute) and what.func.attr == "step":
         return any(map(is_scheduler, own.program.flow.values(what.func.value, sink.scope)))
-    return isinstance(what, (ast.Assign, ast.AugAssign))
+    targets = what.targets if isinstance(what, ast.Assign) else [getattr(what, "target", None)]
+    return any(map(_is_setting, targets))
 
 
 def _sets_rates(own: OwnDdp) -> bool:
     """Whether the program tells a schedule anything, or writes into parameter groups."""
     for node, _, scope in own.program.nodes():
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.slice, ast.Constant) and node.slice.value in GROUP_SETTINGS:
-                return True
+        if _is_setting(node) and isinstance(getattr(node, "ctx", None), ast.Store):
+            return True
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             if node.args and any(map(is_scheduler, own.program.flow.values(node.func.value, scope))):
                 return True
     return False
+
+
+def _is_setting(node: ast.AST | None) -> bool:
+    """Whether something is a setting of a parameter group, as its name says: ``group["lr"]``."""
+    return (
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value in GROUP_SETTINGS
+    )

@@ -67,7 +67,8 @@ _FIELD = "local_rank"
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each option, and one for the import that it takes."""
-    if file.local_ranks is not None and (file.local_ranks.is_of_nodes or file.local_ranks.is_set_for_each):
+    ranks = file.local_ranks
+    if ranks is not None and (ranks.is_of_nodes or ranks.is_set_for_each or ranks.is_without_group):
         return
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]

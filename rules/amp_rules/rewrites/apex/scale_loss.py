@@ -20,7 +20,7 @@ afterwards keeps its variable: the loss times the scale that it had. `del scaled
 ## When it declines
 When the scaled loss is used for more than its backward pass, but for its number in a log afterwards; when it
 is deleted and something else may have given the variable its value; and when the context also works on gradients, which
-are still scaled there.
+are still scaled there, and does more than average them over the processes by hand.
 
 ## Leaving it out
 No: the context manager is Apex's own.
@@ -69,9 +69,6 @@ def changes(file: ApexFile) -> Iterator[Change]:
 
 
 def _actions(file: ApexFile, node: ast.With, found: ScaledLoss) -> Iterator[Action]:
-    gradients = next((part for item in node.body for part in walk(item) if _is_gradient(part)), None)
-    if gradients is not None:
-        raise file.not_understood(gradients, "gradients are read within `scale_loss`, where they are still scaled")
     yield Unwrap(node)
     if found.name is None:
         return
@@ -116,12 +113,7 @@ def _without(file: ApexFile, statement: ast.Delete, name: str) -> Iterator[Actio
 def _is_shown(file: ApexFile, use: ast.Name) -> bool:
     """Whether only the number of the scaled loss is asked for, as for a log: no gradient flows back from there."""
     parent = file.module.parents[use]
-    return isinstance(parent, ast.Attribute) and parent.attr in ("item", "detach")
-
-
-def _is_gradient(node: ast.AST) -> bool:
-    """``p.grad``, to be summed over processes by hand: all of these agree on an overflow only if it comes before."""
-    return isinstance(node, ast.Attribute) and node.attr == "grad"
+    return isinstance(parent, ast.Attribute) and parent.attr in ("data", "detach", "item")
 
 
 def _backward(file: ApexFile, use: ast.Name) -> ast.Call | None:

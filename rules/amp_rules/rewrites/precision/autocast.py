@@ -4,7 +4,8 @@
 Wraps the statements that compute a loss, and those that evaluate a trained model, in `with
 amp.autocast():`. The region ends before the backward pass, which runs in the types that autocast chose for
 the forward pass. If the loss computes positions of pixels (matrix products of cameras, poses and grids), the region
-ends earlier: after the calls of the models. An evaluation gets no region if the script never prepares the evaluated
+ends earlier: after the calls of the models. So it does before a loss that multiplies matrices where the script keeps
+Apex's O2, which computed it in FP32. An evaluation gets no region if the script never prepares the evaluated
 model, or if it is run for what forward hooks take: its output is dropped, or the hooks are set beside it. If the call
 that runs the backward pass also computes an argument, as in `update(model(x), y)`, that computation becomes a
 statement of its own before the call.
