@@ -10,6 +10,7 @@ from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import (
     depends_on_process,
+    in_several,
     is_main,
     names_rank,
     replaced_by,
@@ -361,47 +362,6 @@ def _comes_of_global(node: ast.expr) -> bool:
     """``dist.get_rank()``, ``int(os.environ["RANK"])``."""
     names = [_text_of(item) for item in walk(node)]
     return any(_tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names)
-
-
-def in_several(test: ast.expr) -> bool | None:
-    """What a test of the number of processes is where there are several; None where it is about anything else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        found = in_several(test.operand)
-        return None if found is None else not found
-    if isinstance(test, ast.BoolOp):
-        parts = [in_several(item) for item in test.values]
-        if isinstance(test.op, ast.And):
-            return False if False in parts else None if None in parts else True
-        return True if True in parts else None if None in parts else False
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compared(test.left, test.ops[0], test.comparators[0])
-    name = _name_of(test)
-    return True if NAMED_SEVERAL.search(name) and not _counts(name) else None
-
-
-def _name_of(node: ast.expr) -> str:
-    """The last name of a test, or that of a setting: ``distributed`` of ``args["distributed"]``."""
-    key = node.slice if isinstance(node, ast.Subscript) else None
-    if isinstance(key, ast.Constant) and isinstance(key.value, str):
-        return key.value
-    return last_name(node.func if isinstance(node, ast.Call) else node)
-
-
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
-    name = _name_of(left)
-    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
-        # ``local_rank == -1`` is how scripts say that there is one process.
-        if not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name):
-            return None
-        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
-    if _counts(name) and literal(right) == 1:
-        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
-    return None
-
-
-def _counts(name: str) -> bool:
-    """Whether a name is a number of processes."""
-    return "size" in name or "num" in name or name.startswith("n")
 
 
 def _is_of_number(test: ast.expr) -> bool:

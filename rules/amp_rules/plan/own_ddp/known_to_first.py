@@ -127,7 +127,7 @@ def _places_outside(alone: _Alone) -> Iterator[blocks.Place]:
 
 def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
     """Whether the others do not come to a place, by a test that is further out too."""
-    if own.is_of_first_alone(module, node):
+    if own.is_of_first_alone(module, node) or own.several_alone(module, node) is False:
         return True
     for item in blocks.enclosing(module, node):
         if isinstance(item, blocks.BODIES):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from amp_rules.checks.common.file_writes import Access, access_of, is_shared
-from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
+from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_paths import RankPaths, Reach
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
