@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+from collections.abc import Callable
 from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
@@ -76,11 +77,15 @@ class RankPaths:
     Args:
         module: the file.
         ddp: whether it is known to be run by several processes.
+        asks: whether a test that comes out like this lets one process on, by what the whole program says.
     """
 
-    def __init__(self, module: ModuleFacts, ddp: bool = False) -> None:
+    def __init__(
+        self, module: ModuleFacts, ddp: bool = False, asks: Callable[[ast.expr, bool], bool] | None = None
+    ) -> None:
         self.module = module
         self.ddp = ddp
+        self._asks = asks
         self.index = module.index
         self._spawns = spawns(module.index)
         self._known: dict[ast.AST, Reach] = {}
@@ -286,6 +291,8 @@ class RankPaths:
         several = in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
+        if self._asks is not None and self._asks(test, holds):
+            return Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test) and not self._is_flag(test):
             return Reach.EVERY
         if _is_of_number(test) or (not holds and _leaves_by_mistake(test)):

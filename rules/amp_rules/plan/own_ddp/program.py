@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from amp_rules.checks.common.file_writes import Access, access_of, is_shared
 from amp_rules.checks.common.rank_branches import in_several, names_rank
@@ -15,6 +15,7 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.held_by_one import HeldByOne
 from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
@@ -322,8 +323,13 @@ class OwnDdp:
 
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:
-            self._paths[module] = RankPaths(self.facts(module), ddp=True)
+            asks = partial(self._held_by_one.asks, module)
+            self._paths[module] = RankPaths(self.facts(module), ddp=True, asks=asks)
         return self._paths[module]
+
+    @cached_property
+    def _held_by_one(self) -> HeldByOne:
+        return HeldByOne(self.program, self.reach)
 
     def facts(self, module: Module) -> ModuleFacts:
         """What the text of one file says."""
