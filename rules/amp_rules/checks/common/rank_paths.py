@@ -205,12 +205,20 @@ class RankPaths:
             return False
         return any(
             (last_name(item.func).startswith("save") or access_of(self.module, item) is not None)
-            and self._asked(item).reach is Reach.ONE
+            and self._asks_itself(item)
             for method in owner.body
             if isinstance(method, Function) and method is not function
             for item in walk(method)
             if isinstance(item, ast.Call)
         )
+
+    def _asks_itself(self, node: ast.AST) -> bool:
+        """Whether a test around a place is about the process by its own words, and not by what the callers have."""
+        reach, test = self._asked(node)
+        is_held = (
+            test is not None and self._asks is not None and any(self._asks(test, holds) for holds in (True, False))
+        )
+        return reach is Reach.ONE and not is_held
 
     def _is_call_of(self, call: ast.Call, function: Function) -> bool:
         """Whether a call runs a method of this class, as ``model.train()`` does not run ``Trainer.train``."""

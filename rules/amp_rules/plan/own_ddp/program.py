@@ -16,6 +16,7 @@ from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
@@ -398,7 +399,12 @@ def is_own(program: Program) -> bool:
         return False
     if first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING), lambda name, _node, _module: runs_no_step(name)):
         return False
-    return bool(program.calls_to(JOINS))
+    return next(joins_run(program), None) is not None
+
+
+def joins_run(program: Program) -> Iterator[Site]:
+    """Yield the calls that join processes, but for those in functions that nothing calls or mentions."""
+    return (site for site in program.calls_to(JOINS) if not is_within_idle(program, site.node, site.module))
 
 
 def _is_guard(test: ast.expr) -> bool:
