@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
@@ -78,13 +78,19 @@ class RankPaths:
         module: the file.
         ddp: whether it is known to be run by several processes.
         asks: whether a test that comes out like this lets one process on, by what the whole program says.
+        started: functions that the program starts processes with, by way of other files too.
     """
 
     def __init__(
-        self, module: ModuleFacts, ddp: bool = False, asks: Callable[[ast.expr, bool], bool] | None = None
+        self,
+        module: ModuleFacts,
+        ddp: bool = False,
+        asks: Callable[[ast.expr, bool], bool] | None = None,
+        started: Collection[ast.AST] = (),
     ) -> None:
         self.module = module
         self.ddp = ddp
+        self._started = started
         self._asks = asks
         self.index = module.index
         self._spawns = spawns(module.index)
@@ -196,6 +202,8 @@ class RankPaths:
         for call in starts_of(self.index, function):
             # What starts processes is one itself: a test around it says whether there are to be several.
             return all(in_several(test) in (None, holds) for test, holds in self.index.branches(call))
+        if function in self._started:
+            return True
         return not is_called and is_main(self.index, function)
 
     def _asks_in_others(self, function: Function) -> bool:

@@ -25,6 +25,7 @@ from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.modules import Module
@@ -325,8 +326,13 @@ class OwnDdp:
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:
             asks = partial(self._held_by_one.asks, module)
-            self._paths[module] = RankPaths(self.facts(module), ddp=True, asks=asks)
+            self._paths[module] = RankPaths(self.facts(module), ddp=True, asks=asks, started=self._started)
         return self._paths[module]
+
+    @cached_property
+    def _started(self) -> set[ast.AST]:
+        """The functions that train in processes which the script starts."""
+        return {info.node for _, info in training_workers(self.program)}
 
     @cached_property
     def _held_by_one(self) -> HeldByOne:
