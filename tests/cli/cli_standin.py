@@ -1,13 +1,15 @@
 """A stand-in for the analysis, so that the command line can be tested alone, on files of three lines.
 
 Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
-it is migrated already, with OWN its precision is, with LAUNCHED only a launcher can start it, and DECLINE, BOOM, DEEP,
-UNPARSABLE and RACE do what they say.
+it is migrated already, with OWN its precision is, with LAUNCHED only a launcher can start it, with FULL its own level
+is O0, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they say.
 ``import shared`` makes ``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that
 analysis.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report
 from amp_rules.source.spans import Position, Span
@@ -57,7 +59,8 @@ def migrate(entry, options, *, files):
         entry.write_bytes(b"# somebody saved this meanwhile\n")
     precision = "already" if "OWN" in text else "migrated"
     launched = "1" if "LAUNCHED" in text else ""
-    return Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes), launched)
+    found = Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes), launched)
+    return replace(found, in_full="FULL" in text)
 
 
 STANDIN_PATH = __file__

@@ -374,6 +374,14 @@ def test_without_any_the_hint_stays(train, invoke):
     assert "next: launch N processes: torchrun" in invoke("train.py", "--ddp", "--allow-dirty", "-w").stderr
 
 
+def test_a_script_at_its_own_level_o0_is_not_compared_with_it(train, invoke):
+    (train / "train.py").write_text(f"# FULL\n{TRAIN}")
+    for arguments in ((), ("-w",)):  # what is remembered says the same
+        done = invoke("train.py", "--allow-dirty", *arguments)
+    told = "train in mixed precision, which the script's own level O0 does not: AMP_OPT_LEVEL=O1 python train.py"
+    assert f"next: {told}\n" in done.stderr and "compare with" not in done.stderr
+
+
 def test_no_comparison_is_proposed_where_precision_stays_as_it_was(train, invoke):
     done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
     assert "next: compare with full precision: AMP_OPT_LEVEL=O0 python train.py" in done.stderr

@@ -103,3 +103,11 @@ def test_a_comment_above_a_line_that_was_for_apex(tmp_path, above, stays):
     report, text = migrated_text(tmp_path, ABOVE.format(above=above), Options())
     assert report.precision == "migrated"
     assert all((f"{line}\n" in text) is stays for line in above.split("\n") if line)
+
+
+@pytest.mark.parametrize(("level", "is_full"), [('"O0"', True), ('"O1"', False), ("level", False)])
+def test_a_script_that_gives_o0_alone_is_in_full_precision(level, is_full, tmp_path):
+    text = STEP.format(option="default=0", comment="").replace("(model, optimizer)", f"(model, optimizer, {level})")
+    text = text.replace(f", {level}", f", opt_level={level}")
+    report, _ = migrated_text(tmp_path, f'level = "O0"\n{text}', Options())
+    assert (report.precision, report.in_full) == ("migrated", is_full)

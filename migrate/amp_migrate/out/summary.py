@@ -171,12 +171,14 @@ class Summary(Messages):
         # Where precision stayed as it was, the script does not read the variable.
         if lowered := [report for report in migrated if report.precision in done]:
             first = scripts[lowered[0].entry]
-            comparison = f"AMP_OPT_LEVEL=O0 python {first}"
+            level = "AMP_OPT_LEVEL=O1" if lowered[0].in_full else "AMP_OPT_LEVEL=O0"
+            command = f"{level} python {first}"
             if number := lowered[0].launched:
-                comparison = f"AMP_OPT_LEVEL=O0 torchrun --standalone --nproc-per-node {number} {first}"
+                command = f"{level} torchrun --standalone --nproc-per-node {number} {first}"
             elif lowered[0].entry.suffix == NOTEBOOK:
-                comparison = f"`%env AMP_OPT_LEVEL=O0` in a first cell of {first}"
-            steps.append(f"compare with full precision: {comparison}")
+                command = f"`%env {level}` in a first cell of {first}"
+            asked = "train in mixed precision, which the script's own level O0 does not"
+            steps.append(f"{asked if lowered[0].in_full else 'compare with full precision'}: {command}")
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
             launch = f"torchrun --standalone --nproc-per-node N {scripts[distributed[0].entry]}"

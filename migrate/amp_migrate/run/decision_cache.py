@@ -106,6 +106,7 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
             for item in report.notes
         ],
         "launched": report.launched,
+        "in_full": report.in_full,
         # As it was read: another program may have changed it since, and nothing is known of the new text.
         "files": [(str(path), reach.read.get(path) or store.digest(str(path))) for path in reach.files],
         "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
@@ -142,6 +143,7 @@ def _report(entry: dict[str, Any]) -> Report:
             for path, span, code, name, text, cell in entry["notes"]
         ),
         entry["launched"],
+        entry["in_full"],
         reach,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
@@ -13,7 +13,7 @@ from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
-from amp_rules.plan.own_ddp.program import is_own
+from amp_rules.plan.own_ddp.program import is_own, joins_run
 from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers, workers
@@ -61,10 +61,12 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             yield declining.decline(declining.OWN_DISTRIBUTION, use.module, use.node, message, recipe)
     elif found is not None:
         module, node, name = found
-        joining = next(iter(program.calls_to(JOINS) or program.calls_to(LIBRARY_LAUNCHERS)), None)
+        joining = next(joins_run(program), None) or next(iter(program.calls_to(LIBRARY_LAUNCHERS)), None)
         if joining is not None:
             names = _names_of(program, joining) & (JOINS | LIBRARY_LAUNCHERS)
             module, node, name = joining.module, joining.node, min(names)
+        elif (run := _first_run(program)) is not None:
+            module, node, name = run  # a helper that joins, and that nothing calls, says nothing
         message = f"the script already sets up distributed training (`{name}`)"
         recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
         lacking = _lacking(program, name)
@@ -86,6 +88,14 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
+
+
+def _first_run(program: Program) -> tuple[Module, ast.AST, str] | None:
+    """The first use of several processes that is not in a function which nothing calls."""
+    for module, node, name in uses(program, OWN_DISTRIBUTION):
+        if name not in ASKS_GROUP and not is_within_idle(program, node, module):
+            return module, node, name
+    return None
 
 
 def _names_of(program: Program, site: Site) -> set[str]:
@@ -112,12 +122,17 @@ def guarded_uses(program: Program) -> list[Use]:
     names = {use.name for use in found}
     if names <= ASKS_RANK or names & JOINS or first_use(program, JOINS_PROCESSES):
         return []
-    mentions = mentioned(program, idle)
-    if any(word in mention for word in JOINING_WORDS for mention in mentions):
+    if _may_join(program, idle):
         return []
     guards = GroupGuards(program)
     asking = [use for use in found if use.name not in ASKS_RANK]
     return found if all(guards.stand_before(use.module, use.node) for use in asking) else []
+
+
+def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
+    """Whether something that was not followed may create a group; a helper that nothing calls does not."""
+    mentions = mentioned(program, idle)
+    return any(word in mention for word in JOINING_WORDS for mention in mentions)
 
 
 def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
@@ -173,11 +188,10 @@ def lacks_a_part(program: Program) -> bool:
 def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     """What processes of the script's own lack for certain, and how it is added; None where they may be complete."""
     used = {used for module, node, used in uses(program, OWN_DISTRIBUTION) if not is_within_idle(program, node, module)}
-    texts = [module.source.text for module in program.flow.modules]
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return None
     is_joined = bool(used & JOINS or program.calls_to(LIBRARY_LAUNCHERS))
-    if not is_joined and not any(word in text for word in JOINING_WORDS for text in texts):
+    if not is_joined and not _may_join(program):
         message = f"`{name}` needs a process group, which nothing in the script creates"
         return message, "create the group by hand with `torch.distributed.init_process_group`"
     if used & JOINS and not may_wrap(program) and not may_average(program):

@@ -14,6 +14,12 @@ CHOOSING = frozenset({SET_DEVICE, "torch.cuda.device", "torch.set_default_device
 MOVING = frozenset({"to", "cuda"})
 """Methods of tensors and modules whose first argument is a device; that of ``to`` may be a type instead."""
 
+MOVING_MODELS = MOVING | {"cpu", "to_empty", "xpu", "ipu"}
+"""Methods that move a module in place."""
+
+KEEPS_DEVICE = frozenset({"apex.amp.initialize"})
+"""Functions that give a model back where it was."""
+
 KEYWORDS = frozenset({"device", "map_location"})
 """Keywords that take a device wherever they are given to something of a library."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK
+from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK, NAMED_SEVERAL
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -79,6 +79,47 @@ def names_rank(node: ast.AST) -> bool:
     return False
 
 
+def in_several(test: ast.expr) -> bool | None:
+    """What a test of the number of processes is where there are several; None where it is about anything else."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        found = in_several(test.operand)
+        return None if found is None else not found
+    if isinstance(test, ast.BoolOp):
+        parts = [in_several(item) for item in test.values]
+        if isinstance(test.op, ast.And):
+            return False if False in parts else None if None in parts else True
+        return True if True in parts else None if None in parts else False
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compared(test.left, test.ops[0], test.comparators[0])
+    name = name_of_test(test)
+    return True if NAMED_SEVERAL.search(name) and not counts_processes(name) else None
+
+
+def name_of_test(node: ast.expr) -> str:
+    """The last name of a test, or that of a setting: ``distributed`` of ``args["distributed"]``."""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        return key.value
+    return last_name(node.func if isinstance(node, ast.Call) else node)
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
+    name = name_of_test(left)
+    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
+        # ``local_rank == -1`` is how scripts say that there is one process; ``world_size == -1``, that it is not known.
+        if counts_processes(name) or (not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name)):
+            return None
+        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
+    if counts_processes(name) and literal(right) == 1:
+        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
+    return None
+
+
+def counts_processes(name: str) -> bool:
+    """Whether a name is a number of processes."""
+    return "size" in name or "num" in name or name.startswith("n")
+
+
 _MAX_DEPTH = 3
 """How far a test is followed, through names, helpers and callers: scripts ask for the rank in a helper of a helper."""
 _HELPER_LINES = 12
@@ -116,9 +157,20 @@ def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
     if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
         if depends_on_process(index, value.test if isinstance(value, ast.IfExp) else value, depth - 1):
             return True
-    if isinstance(value, ast.Call) and not _is_class(value.func) and names_rank(value.func):
+    if not isinstance(value, ast.Call):
+        return False
+    if names_rank(value.func) and not _is_class(value.func):
         return True
-    return isinstance(value, ast.Call) and is_guarded(index, value, depth - 1)
+    return _is_guarded_by_rank(index, value, depth - 1)
+
+
+def _is_guarded_by_rank(index: FileIndex, node: ast.expr, depth: int) -> bool:
+    """Whether a test decides that comes out differently in several processes: how many there are is alike in all."""
+    if depth <= 0:
+        return False
+    tests = [test for test, _ in index.branches(node) if in_several(test) is None]
+    asked = (item for item in replaced_by(index, node) if in_several(item) is None)
+    return any(depends_on_process(index, test, depth) for test in tests) or any(map(names_rank, asked))
 
 
 def _is_class(function: ast.expr) -> bool:
@@ -144,7 +196,7 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
     return any(names_rank(item) for item in replaced_by(index, node))
 
 
-def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:
+def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.expr]:
     """The tests of what does the same in place of ``node``: calls what its statement calls."""
     child = node
     names = _called_in(index.statement(node))

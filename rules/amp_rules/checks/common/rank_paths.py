@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import enum
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import (
+    counts_processes,
     depends_on_process,
+    in_several,
     is_main,
+    name_of_test,
     names_rank,
     replaced_by,
     spawns,
@@ -75,11 +79,21 @@ class RankPaths:
     Args:
         module: the file.
         ddp: whether it is known to be run by several processes.
+        asks: whether a test that comes out like this lets one process on, by what the whole program says.
+        started: functions that the program starts processes with, by way of other files too.
     """
 
-    def __init__(self, module: ModuleFacts, ddp: bool = False) -> None:
+    def __init__(
+        self,
+        module: ModuleFacts,
+        ddp: bool = False,
+        asks: Callable[[ast.expr, bool], bool] | None = None,
+        started: Collection[ast.AST] = (),
+    ) -> None:
         self.module = module
         self.ddp = ddp
+        self._started = started
+        self._asks = asks
         self.index = module.index
         self._spawns = spawns(module.index)
         self._known: dict[ast.AST, Reach] = {}
@@ -190,6 +204,8 @@ class RankPaths:
         for call in starts_of(self.index, function):
             # What starts processes is one itself: a test around it says whether there are to be several.
             return all(in_several(test) in (None, holds) for test, holds in self.index.branches(call))
+        if function in self._started:
+            return True
         return not is_called and is_main(self.index, function)
 
     def _asks_in_others(self, function: Function) -> bool:
@@ -199,12 +215,20 @@ class RankPaths:
             return False
         return any(
             (last_name(item.func).startswith("save") or access_of(self.module, item) is not None)
-            and self._asked(item).reach is Reach.ONE
+            and self._asks_itself(item)
             for method in owner.body
             if isinstance(method, Function) and method is not function
             for item in walk(method)
             if isinstance(item, ast.Call)
         )
+
+    def _asks_itself(self, node: ast.AST) -> bool:
+        """Whether a test around a place is about the process by its own words, and not by what the callers have."""
+        reach, test = self._asked(node)
+        is_held = (
+            test is not None and self._asks is not None and any(self._asks(test, holds) for holds in (True, False))
+        )
+        return reach is Reach.ONE and not is_held
 
     def _is_call_of(self, call: ast.Call, function: Function) -> bool:
         """Whether a call runs a method of this class, as ``model.train()`` does not run ``Trainer.train``."""
@@ -285,6 +309,8 @@ class RankPaths:
         several = in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
+        if self._asks is not None and self._asks(test, holds):
+            return Reach.ONE
         if not depends_on_process(self.index, test) and not self._asks_helper(test) and not self._is_flag(test):
             return Reach.EVERY
         if _is_of_number(test) or _is_of_launcher(test) or (not holds and _leaves_by_mistake(test)):
@@ -363,47 +389,6 @@ def _comes_of_global(node: ast.expr) -> bool:
     return any(_tells_rank(item) and not NAMED_LOCAL_RANK.search(item) for item in names)
 
 
-def in_several(test: ast.expr) -> bool | None:
-    """What a test of the number of processes is where there are several; None where it is about anything else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        found = in_several(test.operand)
-        return None if found is None else not found
-    if isinstance(test, ast.BoolOp):
-        parts = [in_several(item) for item in test.values]
-        if isinstance(test.op, ast.And):
-            return False if False in parts else None if None in parts else True
-        return True if True in parts else None if None in parts else False
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compared(test.left, test.ops[0], test.comparators[0])
-    name = _name_of(test)
-    return True if NAMED_SEVERAL.search(name) and not _counts(name) else None
-
-
-def _name_of(node: ast.expr) -> str:
-    """The last name of a test, or that of a setting: ``distributed`` of ``args["distributed"]``."""
-    key = node.slice if isinstance(node, ast.Subscript) else None
-    if isinstance(key, ast.Constant) and isinstance(key.value, str):
-        return key.value
-    return last_name(node.func if isinstance(node, ast.Call) else node)
-
-
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
-    name = _name_of(left)
-    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1:
-        # ``local_rank == -1`` is how scripts say that there is one process; ``world_size == -1``, that it is not known.
-        if _counts(name) or (not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name)):
-            return None
-        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
-    if _counts(name) and literal(right) == 1:
-        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
-    return None
-
-
-def _counts(name: str) -> bool:
-    """Whether a name is a number of processes."""
-    return "size" in name or "num" in name or name.startswith("n")
-
-
 def _is_of_number(test: ast.expr) -> bool:
     """Whether a test has the number of processes in it and no rank: ``distributed and epoch > 3``."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
@@ -427,7 +412,7 @@ def _is_of_launcher(test: ast.expr) -> bool:
         return True
     # ``world_size == -1``: it is not known yet.
     is_unknown = isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1
-    return is_unknown and _counts(_name_of(test.left))
+    return is_unknown and counts_processes(name_of_test(test.left))
 
 
 def _leaves_by_mistake(test: ast.expr) -> bool:

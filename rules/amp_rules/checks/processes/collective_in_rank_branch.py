@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.origins import functions_called
-from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.waiting_calls import asks_for_rank, is_collective, is_counterpart
 from amp_rules.checks.common.wrapping import is_ddp
 from amp_rules.lint.check import Check, LintedFile

@@ -21,6 +21,7 @@ from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
 from amp_rules.source.resolver import names_of
@@ -155,8 +156,15 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     if initialised:
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
         text += _unused(program, selection, report.distribution)
-        report = replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text)))
+        told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
+        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(program))
     return replace(report, notes=(*report.notes, *extension_notes(program)))
+
+
+def _is_in_full(program: Program) -> bool:
+    """Whether the script gives Apex no level but O0."""
+    place = api.INITIALIZE_PARAMETERS.index("opt_level")
+    return all(literal(argument_at(call, "opt_level", place)) == "O0" for call in stages.initializing(program))
 
 
 def _prepared_always(

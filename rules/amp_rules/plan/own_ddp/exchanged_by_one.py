@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.waiting_calls import asks_for_rank, is_collective, is_counterpart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.steps import Program

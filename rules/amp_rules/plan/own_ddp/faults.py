@@ -27,6 +27,7 @@ from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
+from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
@@ -57,6 +58,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from local_ranks(own)
     yield from asked_early(own)
     yield from drawn_weights(own)
+    yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)

@@ -61,6 +61,8 @@ def _one_alone(
     """
     seen.add(place.node)
     if own.is_of_first_alone(place.module, place.node):
+        if _others_do_too(place):
+            return None
         return place if wrapped_by(own, model, held, wraps) else None
     info = own.program.function_of(place.body)
     if info is None or depth > _MAX_CALLERS:
@@ -75,6 +77,21 @@ def _one_alone(
         if found is not None:
             return found
     return None
+
+
+def _others_do_too(place: Site) -> bool:
+    """Whether the other branch of a test around a call makes the same one: ``if rank == 0: ... else: ...``."""
+    assert isinstance(place.node, ast.Call)
+    called = ast.dump(place.node.func)
+    within = place.statement
+    for item in blocks.enclosing(place.module, place.statement):
+        if isinstance(item, ast.If):
+            others = item.orelse if within in item.body else item.body
+            calls = (node for other in others for node in blocks.walk_own(other) if isinstance(node, ast.Call))
+            if any(ast.dump(call.func) == called for call in calls):
+                return True
+        within = item
+    return False
 
 
 def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:

@@ -14,6 +14,7 @@ from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.distributed import EXCHANGES
 
@@ -50,6 +51,7 @@ def known_to_first(own: OwnDdp) -> Iterator[_Found]:
         alone = _alone(own, site, node)
         if alone.names and not exchanges(node) and not _goes_elsewhere(node.orelse):
             found = [*_first_use(own, alone, exchanges)] or [*_first_lack_outside(own, alone)]
+            found = found or [*_first_lack_elsewhere(own, alone)]
             yield from (item for item in found if item[1] not in told)
             told.update(place for _, place, _ in found)
 
@@ -120,6 +122,46 @@ def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
                     return
 
 
+def _first_lack_elsewhere(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
+    """Yield the first place in another function that reads a global which nothing gives the others."""
+    names = {name for name in alone.unbound if alone.scope.owner(name) is alone.scope.top}
+    if not names or names_of(alone.module).stars or any(_binds(node, names) for node in alone.module.nodes):
+        return
+    named = [
+        Site(alone.module, scope, body, node)
+        for node, body, scope in own.program.nodes()
+        if isinstance(node, ast.Name) and node.id in names and scope.module is alone.module
+        if scope.owner(node.id) is alone.scope.top
+    ]
+    for name in sorted(names):
+        written = [site for site in named if _names(site, name) and not isinstance(site.node.ctx, ast.Load)]  # type: ignore[attr-defined]
+        if not all(own.reach(site.module, site.node) in (Reach.ONE, Reach.EACH_NODE) for site in written):
+            names.discard(name)
+    for site in sorted(named, key=lambda site: site.line):
+        text = _lacks(own, alone, frozenset(names), site.node)
+        if text is None or site.body in (alone.body, *own.uncalled) or _may_fail(site):
+            continue
+        if own.reach(site.module, site.node) is Reach.EVERY and not _is_of_first(own, site.module, site.node):
+            yield site.module, site.node, text
+            return
+
+
+def _names(site: Site, name: str) -> bool:
+    return isinstance(site.node, ast.Name) and site.node.id == name
+
+
+def _binds(node: ast.AST, names: set[str]) -> bool:
+    """Whether a definition or an import gives a name to a whole file, for all that is known of where it stands."""
+    if isinstance(node, ast.alias):
+        return (node.asname or node.name.partition(".")[0]) in names
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name in names
+
+
+def _may_fail(site: Site) -> bool:
+    """Whether a place is where an error is caught."""
+    return any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node))
+
+
 def _places_outside(alone: _Alone) -> Iterator[blocks.Place]:
     """Yield the places of the statements around an ``if`` within its function: what stands below them runs later."""
     yield from (blocks.place(alone.module, item) for item in blocks.enclosing(alone.module, alone.branch))
@@ -127,7 +169,7 @@ def _places_outside(alone: _Alone) -> Iterator[blocks.Place]:
 
 def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
     """Whether the others do not come to a place, by a test that is further out too."""
-    if own.is_of_first_alone(module, node):
+    if own.is_of_first_alone(module, node) or own.several_alone(module, node) is False:
         return True
     for item in blocks.enclosing(module, node):
         if isinstance(item, blocks.BODIES):

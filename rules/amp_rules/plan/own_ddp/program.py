@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from amp_rules.checks.common.file_writes import Access, access_of, is_shared
-from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.checks.common.rank_paths import RankPaths, Reach, in_several
+from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_paths import RankPaths, Reach
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.held_by_one import HeldByOne
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
@@ -23,6 +25,7 @@ from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.modules import Module
@@ -348,8 +351,18 @@ class OwnDdp:
 
     def _rank_paths(self, module: Module) -> RankPaths:
         if module not in self._paths:
-            self._paths[module] = RankPaths(self.facts(module), ddp=True)
+            asks = partial(self._held_by_one.asks, module)
+            self._paths[module] = RankPaths(self.facts(module), ddp=True, asks=asks, started=self._started)
         return self._paths[module]
+
+    @cached_property
+    def _started(self) -> set[ast.AST]:
+        """The functions that train in processes which the script starts."""
+        return {info.node for _, info in training_workers(self.program)}
+
+    @cached_property
+    def _held_by_one(self) -> HeldByOne:
+        return HeldByOne(self.program, self.reach)
 
     def facts(self, module: Module) -> ModuleFacts:
         """What the text of one file says."""
@@ -419,7 +432,12 @@ def is_own(program: Program) -> bool:
     others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
     if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
         return False
-    return bool(program.calls_to(JOINS))
+    return next(joins_run(program), None) is not None
+
+
+def joins_run(program: Program) -> Iterator[Site]:
+    """Yield the calls that join processes, but for those in functions that nothing calls or mentions."""
+    return (site for site in program.calls_to(JOINS) if not is_within_idle(program, site.node, site.module))
 
 
 def _moves_alone(name: str) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name
 

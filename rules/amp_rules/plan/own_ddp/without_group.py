@@ -6,7 +6,9 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 
@@ -29,7 +31,12 @@ class WithoutGroup:
     def __init__(self, program: Program, joins: Iterable[Site], branches: Branches) -> None:
         self._program = program
         self._branches = branches
-        self._ways = [way for site in joins for way in self._ways_to(site, frozenset())]
+        self._starts: dict[ast.AST, list[Site]] = {}
+        for site, info in workers(program):
+            self._starts.setdefault(info.node, []).append(site)
+        # ``if several: spawn(worker) else: worker(0)``, where the worker joins ``if several``: no run goes there so.
+        found = (way for site in joins for way in self._ways_to(site, frozenset()))
+        self._ways = [way for way in found if not _exclude(way, way)]
 
     def holds_at(self, module: Module, node: ast.AST) -> bool:
         """Whether every call that joins stands behind a test that comes out otherwise where the place is reached."""
@@ -37,34 +44,55 @@ class WithoutGroup:
         return bool(tests and self._ways) and all(_exclude(tests, way) for way in self._ways)
 
     def _tests(self, module: Module, node: ast.AST) -> _Tests:
-        found = (_told(test, holds) for test, holds in self._branches(module, node))
+        parts = (part for test, holds in self._branches(module, node) for part in _parts(test, holds))
+        found = (_told(test, holds) for test, holds in parts)
         return frozenset(item for item in found if item is not None)
 
     def _ways_to(self, site: Site, seen: frozenset[ast.AST]) -> Iterator[_Tests]:
         """Yield the tests on each way to a call, from the file's own suite on."""
         tests = self._tests(site.module, site.node)
         info = self._program.function_of(site.body)
-        callers = self._program.flow.callers(info) if info is not None and len(seen) < _MAX_CALLERS else []
+        callers = self._callers(info) if info is not None and len(seen) < _MAX_CALLERS else []
         callers = [item for item in callers if site.body not in seen]
         if not callers:
             yield tests
         for item in callers:
-            for way in self._ways_to(calling(item), seen | {site.body}):
+            for way in self._ways_to(item, seen | {site.body}):
                 yield tests | way
+
+    def _callers(self, info: FunctionFacts) -> list[Site]:
+        """What runs a function: its calls, and what starts processes with it."""
+        return [*map(calling, self._program.flow.callers(info)), *self._starts.get(info.node, ())]
+
+
+def _parts(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests that come out for certain with one of several: all of ``a and b``, none of ``a or b``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _parts(test.operand, not holds)
+    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
+        yield from (row for item in test.values for row in _parts(item, holds))
+    else:
+        yield test, holds
 
 
 def _told(test: ast.expr, holds: bool) -> tuple[str, str, object, bool] | None:
     """A test of one variable by its name: ``mode == "off"``, ``args.distributed``."""
-    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test, holds = test.operand, not holds
     if isinstance(test, (ast.Name, ast.Attribute)) and (path := blocks.path_of(test)) is not None:
         return path, "is true", None, holds
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq)):
         path = blocks.path_of(test.left) if isinstance(test.left, (ast.Name, ast.Attribute)) else None
-        value = literal(test.comparators[0])
+        value = _number(test.comparators[0])
         if path is not None and isinstance(value, (str, int)):
             return path, "equals", value, holds is isinstance(test.ops[0], ast.Eq)
     return None
+
+
+def _number(node: ast.expr) -> object:
+    """A constant, with its sign: ``-1`` stands for one process."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = literal(node.operand)
+        return -value if isinstance(value, int) else ...
+    return literal(node)
 
 
 def _exclude(tests: _Tests, others: _Tests) -> bool:

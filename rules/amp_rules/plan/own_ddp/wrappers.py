@@ -68,7 +68,8 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
         return
     for caller in own.program.flow.callers(info):
         given = info.argument_or_default(caller.call, node.id)
-        if given is not None:
+        # ``if local_rank == -1: evaluate(model)``: without several processes there is no wrapper, either.
+        if given is not None and own.several_alone(caller.scope.module, caller.call) is not False:
             yield given, calling(caller)
 
 

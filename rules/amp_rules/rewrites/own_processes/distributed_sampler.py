@@ -47,6 +47,7 @@ from amp_rules.plan.own_ddp.data_sets import (
 )
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.unfit_calls import is_called_in_vain
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -115,7 +116,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     call = site.node
     assert isinstance(call, ast.Call)
     several = own.several_alone(site.module, call)
-    if several is False or own.reach(site.module, call) is Reach.ONE:
+    if several is False or own.reach(site.module, call) is Reach.ONE or is_called_in_vain(own, site.body):
         return ""
     if _may_share(own, others):
         return _BESIDE if not is_evaluated and _is_of_another_way(own, site, others) else ""

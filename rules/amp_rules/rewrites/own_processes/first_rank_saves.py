@@ -35,8 +35,8 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.checks.common.rank_paths import Reach, in_several
+from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder

@@ -35,7 +35,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amp_rules.checks.common.rank_paths import in_several
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.launchers import Starts

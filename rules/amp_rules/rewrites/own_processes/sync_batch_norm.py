@@ -51,6 +51,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
+from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
 from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM
 
 RULE = Rule(
@@ -102,7 +103,7 @@ def _change(
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
     actions: list[Action] = []
-    if path is None and _is_on_cuda(own, call):
+    if path is None and (_is_on_cuda(own, call) or _is_moved_to_cuda(model)):
         return Change(RULE, site.module, model, message, [Replace(model, call_with(convert))])
     if path is None:
         # ``model = DDP(Net())``: a test of where it lives needs a name for it.
@@ -119,7 +120,7 @@ def _change(
         own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
         return None
     line = f"{path} = {convert}({path})"
-    if not _is_on_cuda(own, call) and not _is_moved_above(site, path):
+    if not _is_on_cuda(own, call) and not _is_moved_above(own, site, model, path):
         line = f"if next({path}.parameters()).is_cuda:\n    {line}"
     return Change(RULE, site.module, call, message, [*actions, Insert(statement, line)])
 
@@ -147,17 +148,39 @@ def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
     return bool(backends) and all(item == "nccl" for item in backends)
 
 
-def _is_moved_above(site: Site, path: str) -> bool:
-    """Whether a statement above in the same suite puts the model on a GPU, and none below that gives it anew."""
-    where = blocks.place(site.module, site.statement)
-    for item in reversed(where.suite[: where.index]):
-        call = item.value if isinstance(item, (ast.Expr, ast.Assign)) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-            if blocks.path_of(call.func.value) == path and blocks.writes(item) <= {path}:
-                return True
+def _is_moved_above(own: OwnDdp, site: Site, model: ast.expr, path: str) -> bool:
+    """Whether the last statement above that says where a model lives puts it on a GPU, on every way to its wrapper."""
+    if _is_moved_to_cuda(model):
+        return True
+    above = blocks.statements_above(site.module, site.statement, site.body)
+    for item in sorted(above, key=lambda item: item.lineno, reverse=True):
+        value = item.value if isinstance(item, (ast.Assign, ast.Expr)) else None
         if path in blocks.writes(item):
-            return False
+            if value is not None and _is_moved_to_cuda(value):
+                return True
+            if not (isinstance(value, ast.Call) and own.program.callee_names(value, site.scope) & KEEPS_DEVICE):
+                return False
+        elif any(_moves(node, path) for node in blocks.walk_own(item)):
+            return value is not None and _is_moved_to_cuda(value)
     return False
+
+
+def _is_moved_to_cuda(value: ast.expr) -> bool:
+    """Whether an expression moves what it gives to a GPU last: ``model.cuda(gpu)``, ``Net().to("cuda:0")``."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+        return False
+    if value.func.attr in ("train", "eval", "float", "half"):
+        return _is_moved_to_cuda(value.func.value)
+    if value.func.attr != "to":
+        return value.func.attr == "cuda"
+    device = literal(value.args[0]) if value.args else None
+    return isinstance(device, str) and device.startswith("cuda")
+
+
+def _moves(node: ast.AST, path: str) -> bool:
+    """Whether a call moves a model in place: ``model.cuda()``, ``model.to(device)``."""
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVING_MODELS
+    return is_method and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 def _is_synchronised(program: Program) -> bool:

@@ -1,0 +1,117 @@
+"""Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
+
+_MAX_DEPTH = 4
+"""Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
+
+_ALONE = (Reach.ONE, Reach.EACH_NODE)
+
+
+class HeldByOne:
+    """Answers for the tests of one program.
+
+    Args:
+        program: the program.
+        reach: which processes get to a place.
+    """
+
+    def __init__(self, program: Program, reach: Callable[[Module, ast.AST], Reach]) -> None:
+        self._program = program
+        self._reach = reach
+        self._known: dict[ast.AST, bool] = {}
+
+    def asks(self, module: Module, test: ast.expr, holds: bool) -> bool:
+        """Whether one process alone goes on where a test comes out like this, by what it has."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self.asks(module, test.operand, not holds)
+        if isinstance(test, ast.BoolOp):
+            return isinstance(test.op, ast.And) is holds and any(self.asks(module, it, holds) for it in test.values)
+        held = _held(test, holds)
+        if held is None or (isinstance(held, ast.Attribute) and not isinstance(held.value, ast.Name)):
+            return False
+        if held not in self._known:
+            self._known[held] = False  # what is bound under a test of itself says nothing
+            self._known[held] = self._is_of_one(module, held)
+        return self._known[held]
+
+    def _is_of_one(self, module: Module, held: ast.expr) -> bool:
+        located = self._program.locate(held)
+        if located is None:
+            return False
+        body, scope = located
+        made = list(self._made(held, Site(module, scope, body, held), _MAX_DEPTH))
+        return bool(made) and all(
+            place is not None and self._reach(place.module, place.node) in _ALONE for place in made
+        )
+
+    def _made(self, node: ast.expr, site: Site, depth: int) -> Iterator[Site | None]:
+        """Yield the places that give a variable anything but None, and None for what is not known."""
+        key = self._program.flow.key(node, site.scope)
+        stores = [*self._stores_of(node, key)] if key is not None and depth else []
+        info = self._program.flow.functions.get(key[0]) if key is not None else None  # type: ignore[call-overload]
+        if isinstance(node, ast.Name) and info is not None and node.id in info.parameters:
+            callers = self._program.flow.callers(info)
+            if not callers:
+                yield None
+            for caller in callers:
+                given = info.argument_or_default(caller.call, node.id)
+                yield from self._given(given, calling(caller), depth)
+        elif not stores:
+            yield None
+        for store in stores:
+            yield from self._given(_assigned(store), store, depth)
+
+    def _given(self, value: ast.expr | None, place: Site, depth: int) -> Iterator[Site | None]:
+        """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
+        if isinstance(value, ast.Constant) and value.value is None:
+            return
+        # Where one process alone comes by, it does not matter what it has.
+        if isinstance(value, ast.Name) and self._reach(place.module, place.node) not in _ALONE:
+            yield from self._made(value, place, depth - 1)
+        else:
+            yield place
+
+    def _stores_of(self, node: ast.expr, key: object) -> Iterator[Site]:
+        """Yield the places that write a variable; an attribute of what is not known may be any of that name."""
+        for site in self._stores[_name(node)]:
+            assert isinstance(site.node, ast.expr)
+            written = self._program.flow.key(site.node, site.scope)
+            if written == key or (written is None and isinstance(node, ast.Attribute)):
+                yield site
+
+    @cached_property
+    def _stores(self) -> dict[str, list[Site]]:
+        found: defaultdict[str, list[Site]] = defaultdict(list)
+        for node, body, scope in self._program.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                found[_name(node)].append(Site(scope.module, scope, body, node))
+        return found
+
+
+def _held(test: ast.expr, holds: bool) -> ast.expr | None:
+    """The variable that is not None where a test comes out like this."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and literal(test.comparators[0]) is None:
+        is_held = isinstance(test.ops[0], (ast.IsNot, ast.NotEq)) is holds
+        return test.left if is_held and isinstance(test.left, (ast.Name, ast.Attribute)) else None
+    return test if holds and isinstance(test, (ast.Name, ast.Attribute)) else None
+
+
+def _assigned(store: Site) -> ast.expr | None:
+    """What alone a place writes; None where it is one of several names, or no assignment."""
+    statement = store.module.parents[store.node]
+    return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
