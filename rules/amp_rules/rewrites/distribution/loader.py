@@ -241,11 +241,21 @@ def _counted(program: Program, processes: Distribution) -> Iterator[Declined]:
     """Yield loops that count an epoch's batches by hand and take them by ``next``: a share has fewer."""
     for site in counted_batches(program, processes.data, processes.whole_lengths, processes.step_counts.counts):
         assert isinstance(site.node, ast.For)
+        text = site.module.text(site.node.iter)
+        if site.iterator is not None:
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                site.module,
+                site.node,
+                f"`{text}` asks `{site.iterator}` for that many batches, and nothing begins it anew where it ends; "
+                "each process has only a share of the batches, which may be fewer",
+                "iterate over the loader itself; or begin it anew by `except StopIteration`",
+            )
+            continue
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each process has only a share "
-            "of them",
+            f"`{text}` counts the batches of all processes; each process has only a share of them",
             "write `range(len(loader))`, or iterate over the loader itself",
         )
