@@ -11,7 +11,6 @@ from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
-from amp_rules.source.scopes import FunctionNode
 
 
 class Holders:
@@ -41,10 +40,11 @@ class Holders:
         The other one lives longer: ``Features(self.net, layer).forward(x)``.
         """
         located = self.program.locate(holder.site) if isinstance(holder.site, ast.Call) else None
-        if located is None or holder in self.program.trained or not isinstance(located[0], FunctionNode):
+        if located is None or holder.kind != "instance" or holder in self.program.trained:
             return False
         body, scope = located
-        if self.program.is_model_code(body) or self.program.runs_backward(body):
+        info = self.program.function_of(body)
+        if info is None or self.program.is_model_code(body) or any(map(self.program.runs_backward, info.body)):
             return False
         keys = {
             (owner, name)
