@@ -103,3 +103,38 @@ def test_reasons_that_follow_from_another_are_not_told(tmp_path):
     report = migrate(entry, Options())
     found = [(item.code, item.span.start.line) for item in report.refusals if item.span is not None]
     assert found == [("AMP195", 5), ("AMP193", 10)], "no word of the model, nor of the clipping"
+
+
+QUEUED = """\
+import queue
+
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = queue.Queue()
+{given}
+for step in range(10):
+    optimizer.zero_grad()
+    loss = model(batches.get()).sum()
+    loss.backward()
+    optimizer.step()
+for x in DataLoader(torch.ones(8, 4)):
+    print(model(x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("for x in DataLoader(torch.ones(16, 4), batch_size=4):\n    batches.put(x)", "is not followed"),
+        ("for x in torch.ones(16, 4).split(4):\n    batches.put(x)", "no DataLoader feeds `loss`"),
+    ],
+)
+def test_a_loader_that_may_feed_a_step_is_told_as_such(tmp_path, given, told):
+    entry = tmp_path / "train.py"
+    entry.write_text(QUEUED.format(given=given))
+    report = migrate(entry, Options(ddp=True))
+    (found,) = (item.message for item in report.refusals)
+    assert told in found

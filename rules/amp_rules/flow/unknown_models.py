@@ -63,12 +63,17 @@ class UnknownModels:
                     assigned.append((node, scope))
         for call, scope in calls:
             self._see_call(call, scope)
+        # An attribute of a base class may get a model from each of its subclasses.
+        is_open: dict[CellKey, bool] = {}
         for key, maker in [item for node, scope in assigned for item in self._made(node, scope)]:
             held = self._following(key)
             uses = set().union(*(self._expressions.uses.get(item, set()) for item in held))
             is_run = bool(held & self._run or (uses & _ASKED and held & self._called))
-            if (is_run or (uses & ASKED and held & self._computing)) and self._is_open(key):
-                self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
+            if is_run or (uses & ASKED and held & self._computing):
+                if key not in is_open:
+                    is_open[key] = self._is_open(key)
+                if is_open[key]:
+                    self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
 
     # ---- what the program does with variables ----------------------------------------------------------------
 

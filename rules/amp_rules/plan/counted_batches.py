@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.plan.ending_iterators import counted_range, ends_within
 from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
@@ -23,9 +25,20 @@ _MAX_VARIABLES = 4
 Place = tuple[ast.expr, Scope]
 
 
+@dataclass(frozen=True)
+class CountedLoop(Site):
+    """A ``for`` loop over a range.
+
+    Attributes:
+        iterator: what it takes its batches from, where the range may have nothing to do with their number.
+    """
+
+    iterator: str | None = None
+
+
 def counted_batches(
     program: Program, data: TrainingData, lengths: WholeLengths, shares: list[StepCount]
-) -> Iterator[Site]:
+) -> Iterator[CountedLoop]:
     """Yield the ``for`` loops over a range that would ask a rank's share for more batches than it has."""
     trained = {use.node for use in data.uses}
     loaders = Loaders(program)
@@ -41,10 +54,14 @@ def counted_batches(
             if not isinstance(parent, blocks.LOOPS):
                 continue
             if isinstance(parent, ast.For) and parent not in found:
-                bounds = _bounds(program, parent.iter, site, lengths)
-                if bounds and _is_counted(program, bounds, lengths, shares):
-                    found.add(parent)
-                    yield Site(scope.module, scope, body, parent)
+                bounds = _bounds(program, counted_range(program, parent.iter, site), site, lengths)
+                if bounds and not _is_of_share(program, bounds, shares):
+                    counts = _is_counted(program, bounds, lengths)
+                    behind = {value for use in uses for value in use.values}
+                    iterator = None if counts else ends_within(program, call, parent, site, behind)
+                    if counts or iterator is not None:
+                        found.add(parent)
+                        yield CountedLoop(scope.module, scope, body, parent, iterator)
             break
 
 
@@ -92,18 +109,19 @@ def _read(program: Program, node: ast.AST, scope: Scope) -> Iterator[CellKey]:
                 yield key
 
 
-def _is_counted(program: Program, bounds: list[Place], lengths: WholeLengths, shares: list[StepCount]) -> bool:
-    """Whether a number is a quotient, as ``size // batch_size``, what a sampler was made with, or not known at all.
+def _is_of_share(program: Program, bounds: list[Place], shares: list[StepCount]) -> bool:
+    """Whether a number is one that a loader's length is part of, or of ``shares``, which are made those of a rank."""
+    return any(covers(shares, bound) for bound, _ in bounds) or any(
+        is_loader(value)
+        for bound, scope in bounds
+        for part in walk(bound)
+        if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args
+        for value in program.flow.values(part.args[0], scope)
+    )
 
-    One that a loader's length is part of, or of ``shares``, which are made those of a rank, is none.
-    """
-    if any(covers(shares, bound) for bound, _ in bounds):
-        return False
-    for bound, scope in bounds:
-        for part in walk(bound):
-            if isinstance(part, ast.Call) and blocks.path_of(part.func) == "len" and part.args:
-                if any(is_loader(value) for value in program.flow.values(part.args[0], scope)):
-                    return False
+
+def _is_counted(program: Program, bounds: list[Place], lengths: WholeLengths) -> bool:
+    """Whether a number is a quotient, as ``size // batch_size``, what a sampler was made with, or not known at all."""
     if any(isinstance(part, ast.BinOp) and _divides(part) for bound, _ in bounds for part in walk(bound)):
         return True
     if _is_unknown_parameter(program, *bounds[0], lengths):

@@ -30,7 +30,7 @@ from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.tight_loops import into_loops
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
-from amp_rules.plan.unresolved import model_trail, optimizer_trail, unheld
+from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.given_computations import Given
@@ -326,6 +326,8 @@ def homes(program: Program) -> list[Home]:
         reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
     if not found and not missing:
         reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
+    elif found:
+        reasons.extend(_unknown_model(program, "", trail, step) for step, trail in owned_unseen(program))
     reasons.decline()
     return found
 

@@ -275,11 +275,12 @@ _PAGES = {
 
         ## What is refused
         Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
-        that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`. One
-        loop that trains or evaluates by a flag, over loaders that cannot be distinguished, or one generator that yields
-        the batches of both. A table with a row for each sample (`bank[index] = features`) that something reads. A queue
-        of samples of earlier batches that the step reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that each
-        round makes anew for one batch, as few-shot tasks are drawn: `next(iter(task_loader))`.
+        that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`, or
+        any number of batches of an iterator that nothing begins anew. One loop that trains or evaluates by a flag, over
+        loaders that cannot be distinguished, or one generator that yields the batches of both. A table with a row for
+        each sample (`bank[index] = features`) that something reads. A queue of samples of earlier batches that the step
+        reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that each round makes anew for one batch, as few-shot
+        tasks are drawn: `next(iter(task_loader))`.
 
         ## Why
         Every process would train on the same batches, so N processes would do N times the work for the same result. Or

@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.plan.model_homes.home import made_at
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.steps import Program, Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
@@ -153,6 +155,28 @@ def _assigns(program: Program, target: ast.expr, key: object, scope: Scope) -> b
     if not isinstance(target, (ast.Name, ast.Attribute)) or key is None:
         return False
     return program.flow.key(blocks.reading(target), scope) == key
+
+
+def owned_unseen(program: Program) -> Iterator[tuple[Step, str]]:
+    """Steps of optimizers whose parameters are those of an attribute that nothing in the program assigns.
+
+    It is known no better than by its object, which is no model: ``self.model`` of a trainer whose base class is that
+    of a library.
+    """
+    seen: set[ast.AST] = set()
+    for step in program.steps:
+        for value in sorted(program.flow.values(step.optimizer, step.scope), key=made_at):
+            call = value.site
+            located = program.locate(call) if isinstance(call, ast.Call) and call not in seen else None
+            if located is None or not isinstance(call, ast.Call) or not is_optimizer(value):
+                continue
+            seen.add(call)
+            models = program.models_of_optimizer(call)
+            if models and all(model.kind == "instance" and not is_module(model) for model in models):
+                bases = sorted({name for model in models for name in model.ref.external_bases()})
+                made = f", and may be made by `{bases[0]}`" if bases else ""
+                text = located[1].module.text(call.args[0] if call.args else call)
+                yield step, f": what `{text}` belongs to is assigned nowhere{made}"
 
 
 _MAX_TOLD = 3

@@ -18,7 +18,7 @@ from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.source.syntax import COMPREHENSIONS, own_name, walk
 
 _MAX_CALLERS = 6
 """Callers of callers through which the loops around a step are followed; trainers have up to four. A loop further out
@@ -82,7 +82,7 @@ class DataFlow:
                 data.loops.append(loop)
                 known = {use.node for use in data.uses}
                 data.uses.extend(use for use in found if use.node not in known)
-            if feeding.loops and not feeding.is_starved:
+            if (feeding.loops and not feeding.is_starved) or self._only_measures(site):
                 continue
             data.unfed.append(site)
             drawn = self._drawn.statement(list(self.loops_of(site)))
@@ -94,6 +94,21 @@ class DataFlow:
             elif self._takes_from_training(loop, use):
                 data.mixed.append(loop)
         return data
+
+    def _only_measures(self, site: Site) -> bool:
+        """Whether a pass trains nothing: its function clears the gradients first, and no loop that runs it steps.
+
+        So it is where the time of a pass is measured, on zeros.
+        """
+        info = self.program.function_of(site.body)
+        loops = list(self.loops_of(site))
+        if info is None or not loops or any(self.program.runs_step(loop.node) for loop in loops):
+            return False
+        suite = blocks.place(site.module, blocks.statement_of(site.module, site.node)).suite
+        if suite != tuple(info.body) or any(map(self.program.runs_step, suite)):
+            return False
+        before = suite[: suite.index(blocks.statement_of(site.module, site.node))]
+        return any(map(_clears_gradients, before))
 
     def _takes_from_training(self, loop: Site, use: LoaderUse) -> bool:
         """Whether a loop that does not train iterates what hands on the batches of a loader that is trained on."""
@@ -314,6 +329,12 @@ class DataFlow:
             isinstance(call.func, ast.Attribute) and call.func.attr == "bernoulli_"
             for call, _, _ in self.program.calls()
         )
+
+
+def _clears_gradients(statement: ast.stmt) -> bool:
+    """``model.zero_grad()``."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and own_name(call.func) == "zero_grad"
 
 
 def _comprehensions_around(site: Site) -> Iterator[tuple[ast.expr, list[ast.comprehension]]]:

@@ -21,13 +21,27 @@ _BY_TEXT = frozenset(
 
 
 def without_idle_steps(program: Program) -> Program:
-    """The program without functions of older versions: nothing calls them, and nothing gives what they step.
+    """The program without functions of older versions: nothing calls them, and nothing gives what they step or train.
 
     A script that imports such a function trains in full precision with it, as before.
     """
-    unknown = {site.body for site in program.unknown_steps}
+    unknown = {site.body for site in program.unknown_steps} | _of_unknown_models(program)
     idle = unknown & uncalled(program) if unknown else set()
     return Program(program.project, program.flow, idle) if idle else program
+
+
+def _of_unknown_models(program: Program) -> set[ast.AST]:
+    """Functions without a caller whose steps train what they would be given, beside others of which more is known."""
+    infos = {step: program.function_of(step.body) for step in program.steps}
+    if all(info is None or program.flow.callers(info) for info in infos.values()):
+        return set()
+    unknown = {step: all(model.is_given_model for model in program.models_of_step(step)) for step in program.steps}
+    found = {
+        step.body
+        for step, info in infos.items()
+        if unknown[step] and info is not None and not program.flow.callers(info)
+    }
+    return found if not all(unknown.values()) else set()
 
 
 def uncalled(program: Program) -> set[ast.AST]:

@@ -32,7 +32,47 @@ class Holders:
         found = {item for item in above if all(item in self.all_of(other) for other in self.all_of(item))}
         # What a factory made and another model keeps is a part, though the factory's own variable is none.
         found = {item for item in found if not any(self._hands_out(other, item) for other in above)}
-        return {item for item in found if not self._only_evaluates(item, value)}
+        return {item for item in found if not (self._only_evaluates(item, value) or self._is_dropped(item, value))}
+
+    def _is_dropped(self, holder: Value, value: Value) -> bool:
+        """Whether a function that trains nothing makes a model around another one, runs it, and drops it.
+
+        The other one lives longer: ``Features(self.net, layer).forward(x)``.
+        """
+        located = self.program.locate(holder.site) if isinstance(holder.site, ast.Call) else None
+        if located is None or holder.kind != "instance" or holder in self.program.trained:
+            return False
+        body, scope = located
+        info = self.program.function_of(body)
+        if info is None or self.program.is_model_code(body) or any(map(self.program.runs_backward, info.body)):
+            return False
+        keys = {
+            (owner, name)
+            for (owner, name), cell in self.flow.cells.items()
+            if holder in cell.values and not self._is_own(owner, holder)
+        }
+        if not keys or any(owner is not body or not isinstance(name, str) for owner, name in keys):
+            return False
+        names = {name for _, name in keys}
+        reads = [
+            node
+            for node in self.program.nodes_of(body)
+            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+        ]
+        parents = [scope.module.parents[node] for node in reads]
+        return all(
+            isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
+            for node, parent in zip(reads, parents, strict=True)
+        ) and any(
+            value in cell.values and owner is not body and not self._is_own(owner, holder)
+            for (owner, name), cell in self.flow.cells.items()
+        )
+
+    def _is_own(self, owner: object, holder: Value) -> bool:
+        """Whether a variable is one of the model's own class: its attributes, and those of its methods."""
+        family = {info.facts.node for info in holder.ref.mro()}
+        info = self.program.function_of(owner) if isinstance(owner, ast.AST) else None
+        return owner in family or (info is not None and info.cls is not None and info.cls.node in family)
 
     def _only_evaluates(self, holder: Value, value: Value) -> bool:
         """Whether a model is made around a trained one, or a copy of it, only to evaluate it.

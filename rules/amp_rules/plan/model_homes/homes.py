@@ -340,6 +340,7 @@ class Homes:
         if not candidates:
             return None
         if len(candidates) > 1:
+            candidates = self._variables.of_its_class(candidates, value)
             candidates = [item for item in candidates if self._variables.is_read(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeGuard
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.flow.values import Cell, Value
+from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -111,6 +111,32 @@ class Variables:
             key = self.flow.key(target.value, scope)
             return ((key, "item"), exact_path(target) or "") if key is not None else None
         return self.flow.key(target, scope)
+
+    def of_its_class(self, items: list[HoldingVariable], value: Value) -> list[HoldingVariable]:
+        """Without an attribute as other classes assign it, where a method gives its own object the model.
+
+        Classes with a common base have one variable for all their objects.
+        """
+        owners = [self._class_around(item) for item in items]
+        makers = {
+            owner
+            for item, owner in zip(items, owners, strict=True)
+            if owner is not None and any(holds(statement, value.site) for statement in item.assignments if value.site)
+        }
+        if not makers:
+            return items
+        return [
+            item
+            for item, owner in zip(items, owners, strict=True)
+            if owner is None or any(owner in maker.mro() or maker in owner.mro() for maker in makers)
+        ]
+
+    def _class_around(self, item: HoldingVariable) -> ClassInfo | None:
+        """The class in one of whose methods an attribute of ``self`` gets a model."""
+        info = self.program.function_of(item.body)
+        if info is None or item.path.partition(".")[0] != info.receiver or "." not in item.path:
+            return None
+        return self.flow.class_of(info)
 
     def makes_anew(self, item: HoldingVariable, value: Value) -> bool:
         """Whether the variable gets its model of a function that makes one in each call."""

@@ -45,6 +45,7 @@ from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.told_apart import told_apart
+from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.wanted import wants
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
@@ -137,6 +138,7 @@ def _changed(context: Context, distribution: Distribution) -> set[Module]:
 def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
     """Yield backward passes whose batches come from no loader and are not drawn at random either."""
     environment = unseeded_environment(program) if data.unfed else None
+    loader = loader_that_may_feed(program, data) if data.unfed else None
     for site in data.unfed:
         if site.node in data.random:
             continue
@@ -161,6 +163,17 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
                 "it is not known which loader feeds it",
                 "give its `run` the loader as `amp.prepare_loader(...)`, wrap the model, and let one rank write "
                 "checkpoints and logs, by hand",
+            )
+            continue
+        if loader is not None:
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                site.module,
+                site.node,
+                f"how the batches of `{site.module.text(site.loss)}` come from a DataLoader is not followed: it is not "
+                f"known whether the one of line {loader.line} of {loader.module.path.name} feeds it",
+                "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
+                "with all that several processes need",
             )
             continue
         yield declining.decline(
@@ -241,11 +254,21 @@ def _counted(program: Program, processes: Distribution) -> Iterator[Declined]:
     """Yield loops that count an epoch's batches by hand and take them by ``next``: a share has fewer."""
     for site in counted_batches(program, processes.data, processes.whole_lengths, processes.step_counts.counts):
         assert isinstance(site.node, ast.For)
+        text = site.module.text(site.node.iter)
+        if site.iterator is not None:
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                site.module,
+                site.node,
+                f"`{text}` asks `{site.iterator}` for that many batches, and nothing begins it anew where it ends; "
+                "each process has only a share of the batches, which may be fewer",
+                "iterate over the loader itself; or begin it anew by `except StopIteration`",
+            )
+            continue
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,
             site.node,
-            f"`{site.module.text(site.node.iter)}` counts the batches of all processes; each process has only a share "
-            "of them",
+            f"`{text}` counts the batches of all processes; each process has only a share of them",
             "write `range(len(loader))`, or iterate over the loader itself",
         )
