@@ -37,9 +37,11 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.sources import has_seed
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.torch.replication import GENERATORS, SEEDED_BY_SYSTEM, SEEDS
 
 RULE = Rule("AMP215", "drawn-alike", "What decides over training is drawn alike on all processes.", "distribution")
@@ -71,11 +73,12 @@ def changes(context: Context) -> Iterator[Change]:
 def _unseeded(program: Program) -> list[Site]:
     """Calls that let the system seed the generators which all processes share."""
     found = []
+    of_workers = _of_workers(program)
     for site in program.calls_to(SEEDED_BY_SYSTEM):
         assert isinstance(site.node, ast.Call)
         # What a file does when it is imported comes before the start, at which all ranks get rank 0's random state.
         is_imported = isinstance(site.body, ast.Module) and site.module is not program.entry
-        if not has_seed(site.node) and not is_imported and not _is_of_worker(program, site):
+        if not has_seed(site.node) and not is_imported and site.body not in of_workers:
             found.append(site)
     return found
 
@@ -83,23 +86,17 @@ def _unseeded(program: Program) -> list[Site]:
 def _seeds(program: Program, distribution: Distribution) -> list[Site]:
     """Seeds that are made of the clock or of the process."""
     found = []
+    of_workers = _of_workers(program)
     for site in program.calls_to(SEEDS | GENERATORS):
         assert isinstance(site.node, ast.Call)
         for given in [*site.node.args[:1], *(item.value for item in site.node.keywords)]:
             origins = distribution.agreed.ranks.origins(given)
-            if any(origin.kind in _OF_THE_PROCESS for origin in origins) and not _is_of_worker(program, site):
+            if any(origin.kind in _OF_THE_PROCESS for origin in origins) and site.body not in of_workers:
                 found.append(Site(site.module, site.scope, site.body, given))
     return found
 
 
-def _is_of_worker(program: Program, site: Site) -> bool:
-    """Whether the call runs in a loader's worker process, where no other rank can be asked."""
-    info = program.function_of(site.body)
-    if info is None:
-        return False
-    return any(
-        item.arg == "worker_init_fn"
-        and any(value.kind == "function" and value.ref is info for value in program.flow.values(item.value, scope))
-        for call, _, scope in program.calls()
-        for item in call.keywords
-    )
+def _of_workers(program: Program) -> set[ast.AST]:
+    """The functions that run in a loader's worker process, where no other rank can be asked."""
+    bodies = bodies_of_samples(program)
+    return bodies | program.called_from(node for body in bodies for node in blocks.walk_body(body))
