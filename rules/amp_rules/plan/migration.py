@@ -33,7 +33,7 @@ from amp_rules.plan import (
 from amp_rules.plan import precision as precision_plan
 from amp_rules.plan.added_since import added, with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
-from amp_rules.plan.apex.stages import uses_apex
+from amp_rules.plan.apex.stages import loads_apex_by_name, uses_apex
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined, Reasons, decline_at_first
 from amp_rules.plan.distribution import Distribution
@@ -148,7 +148,7 @@ def _modern(entry: Path, files: Files, selection: Selection) -> Modernized:
         if modern is None:
             raise
         return modern
-    if selection.options.modernize is None and uses_apex(program):
+    if selection.options.modernize is None and (uses_apex(program) or loads_apex_by_name(program)):
         return modernized(entry, files, selection, program, is_asked=False)
     return Modernized(program)
 

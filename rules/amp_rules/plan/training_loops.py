@@ -10,7 +10,7 @@ from functools import cached_property
 from amp_rules.plan.training_flags import Flag, flag_in, flag_of
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 
@@ -223,10 +223,27 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
             condition = None if uses[0].is_of_one_phase else flag_of(program, site)
+            if condition is not None and _is_handed_on(site, condition[0]):
+                condition = None
             evaluates = condition is not None and (known is None or known.evaluates)
             flag = condition[1] if condition is not None and known is None else None
+            if known is not None and known.flag is not None and condition is not None and condition[1] is not None:
+                # ``if turn == 0: first.backward()`` and ``if turn == 1: second.backward()``: each round trains.
+                evaluates = evaluates and not known.flag.excludes(condition[1])
             found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates, flag)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
+
+
+def _is_handed_on(site: Backward, condition: ast.If) -> bool:
+    """Whether the other branch gives the loss to what goes backward for it: ``scaler(loss, optimizer)``."""
+    path = blocks.path_of(site.loss)
+    inside = {node for item in condition.body for node in walk(item)}
+    other = condition.orelse if site.node in inside else condition.body
+    return path is not None and any(
+        isinstance(node, ast.Call) and len(node.args) > 1 and path == blocks.path_of(node.args[0])
+        for item in other
+        for node in walk(item)
+    )
 
 
 def variable(node: ast.AST) -> str | None:

@@ -45,12 +45,12 @@ def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
             continue
         imports = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
         apex = {*file.references.statements, *file.references.star_imports}
-        ours = [item for item in imports if item in apex]
+        ours = [item for item in imports if item in apex or all(_is_for_apex(item, alias) for alias in item.names)]
         names = {
             alias.asname or alias.name.split(".")[0]
             for item in imports
             for alias in item.names
-            if is_apex(imported(item, alias))
+            if is_apex(imported(item, alias)) or _is_for_apex(item, alias)
         }
         if not ours or (alone and len(ours) < len(imports)) or not catches_imports(node):
             continue
@@ -59,6 +59,11 @@ def guards(file: ApexFile, *, alone: bool = True) -> Iterator[Guard]:
             # ``flatten = apex_C.flatten``: what the rest of the file has of the import.
             names = {name for item in node.body if isinstance(item, ast.Assign) for name in bound_by_all(item)}
         yield Guard(node, frozenset(names), frozenset(defined), frozenset(nothing))
+
+
+def _is_for_apex(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+    """Whether something of a library is for Apex alone: ``from timm.utils import ApexScaler``."""
+    return imported(statement, alias) in api.SCALERS_OF_LIBRARIES
 
 
 def bound_by_all(node: ast.AST) -> Iterator[str]:

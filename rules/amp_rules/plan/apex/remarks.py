@@ -33,6 +33,8 @@ _ALONE = re.compile(
 )
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
 
+_IMPORT = re.compile(r"(?:from|import) apex\b")
+
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
 
@@ -102,9 +104,11 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         code = module.lines[below] if below < len(module.lines) else ""
         left = " ".join(rows[block.start : below])
         was = origins[below - 1]  # from 1: the line below the last of the comment, from 0
-        is_new = code.strip() and was < len(before.lines) and before.lines[was].strip() not in ("", code.strip())
+        old = before.lines[was].strip() if was < len(before.lines) else ""
+        is_new = code.strip() and old not in ("", code.strip())
+        is_gone = bool(_IMPORT.match(old)) and not any(row.strip() == old for row in module.lines)
         if (
-            not is_new
+            not (is_new or is_gone)
             or len(block) > _LONGEST
             or not NAMES_APEX.search(left)
             or "://" in left

@@ -30,7 +30,7 @@ from amp_rules.rewrites.loading import Rewrite
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import bound_name, imported
+from amp_rules.source.resolver import bound_name, imported, names_of
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import EditNames, Remove
 from amp_rules.torch import apex as api
@@ -49,6 +49,18 @@ def uses_apex(program: Program) -> list[Module]:
         for module in program.flow.modules
         if _mentions(module) and not is_part_of_apex(program, module) and _imports(module)
     ]
+
+
+def loads_apex_by_name(program: Program) -> bool:
+    """Whether a file of the program imports something of Apex by a string: ``importlib.import_module("apex.amp")``."""
+    return any(
+        isinstance(node, ast.Call)
+        and names_of(module).dotted(node.func) == "importlib.import_module"
+        and any(isinstance(item, ast.Constant) and str(item.value).split(".")[0] == "apex" for item in node.args)
+        for module in program.flow.modules
+        if _mentions(module) and "import_module" in module.source.text and not is_part_of_apex(program, module)
+        for node in module.nodes
+    )
 
 
 def _asking(program: Program) -> set[Module]:

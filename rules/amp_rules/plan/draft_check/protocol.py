@@ -184,13 +184,18 @@ class Protocol:
         return False
 
     def _stepping_after(self, statement: ast.stmt) -> set[str]:
-        """The optimizers that step after a statement and before the next backward pass, in its body."""
+        """The optimizers that step after a statement and before the next backward pass, in its body.
+
+        Without those that are unscaled in between: for a look of their own, as in the branches of a choice.
+        """
         found: set[str] = set()
+        unscaled: set[str] = set()
         for current, suite, index in self._outwards(statement):
             for later in suite[index + 1 :]:
                 if self._runs_backward(later):
                     return found
-                found |= self._arguments(later, "scaler.step")
+                unscaled |= self._arguments(later, "scaler.unscale_")
+                found |= self._arguments(later, "scaler.step") - unscaled
             if isinstance(current, blocks.LOOPS):
                 return found
         return found
