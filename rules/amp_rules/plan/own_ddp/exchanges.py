@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -11,6 +11,7 @@ from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.path_objects import assigned
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
@@ -52,11 +53,23 @@ class Exchanges:
                 return True
             # What another loop reduces are numbers of its own.
             reducing = (call for call in _calls(located[0]) if self._exchanges(call) and not self._loops_in(call))
-            if any(info.returns or _meet_in_object(info.node, call) for call in reducing):
-                return True
+            is_plain = bool(info.returns) and info.receiver is None
+            given = _names_given(located[1].module, located[0], caller.call, info) if is_plain else None
+            for call in reducing:
+                is_given = given is None or caller.call in set(walk(call)) or blocks.touches(given, blocks.reads(call))
+                if (info.returns and is_given) or _meet_in_object(info, call) or self._meet_around(info, call):
+                    return True
             if self._in_callers(located[0], seen | {body}):
                 return True
         return False
+
+    def _meet_around(self, info: FunctionFacts, call: ast.Call) -> bool:
+        """Whether a call may be about a variable of the function around one, which that fills: ``meter.update(x)``."""
+        scope = self._own.program.flow.scopes[info.node]
+        if scope.parent is None or not scope.parent.is_function:
+            return False
+        used = {path for item in blocks.own_parts(info.node) for path in (*blocks.reads(item), *blocks.writes(item))}
+        return any(scope.owner(path) is scope.parent for path in used & blocks.reads(call) if "." not in path)
 
     def _exchanges(self, call: ast.Call) -> bool:
         if self._reaches(call) or self._applies(call) or self._is_given_exchange(call):
@@ -132,13 +145,56 @@ def _calls_exchange(forward: FunctionFacts) -> bool:
     return any(names.dotted(call.func) in EXCHANGES - BROADCASTS for call in _calls(forward.node))
 
 
+def _names_given(module: Module, body: ast.AST, call: ast.Call, info: FunctionFacts) -> set[str] | None:
+    """The variables of a function that may hold what a call gives, or something made of it; None for any."""
+    statement = blocks.statement_of(module, call)
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
+        return None
+    written = {path for item in blocks.own_parts(info.node) for path in blocks.writes(item)}
+    filled = [info.argument(call, name) for name in info.parameters if blocks.touches({name}, written)]
+    found = {*blocks.writes(statement), *(path for item in filled if item is not None for path in blocks.reads(item))}
+    if isinstance(statement, ast.Expr) and statement.value is not call:
+        return None  # ``history.append(train(...))``
+    while True:
+        more = {
+            path
+            for node in blocks.walk_body(body)
+            if isinstance(node, ast.stmt) and blocks.touches(found, _read_by(node))
+            for path in (*blocks.writes(node), *_receivers(node))
+        }
+        if more <= found:
+            return found
+        found |= more
+
+
+def _read_by(node: ast.stmt) -> set[str]:
+    """What a simple statement reads, or the head of a loop."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return blocks.reads(node.iter)
+    return set() if hasattr(node, "body") else blocks.reads(node)
+
+
+def _receivers(node: ast.stmt) -> Iterator[str]:
+    """Yield what a call may put its arguments into: ``history`` of ``history.append(loss)``."""
+    for part in walk(node) if isinstance(node, ast.Expr) else ():
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            path = blocks.path_of(part.func.value)
+            if path is not None:
+                yield path
+
+
 def _counts_processes(node: ast.AST) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower() in _COUNTS
 
 
-def _meet_in_object(body: ast.AST, call: ast.Call) -> bool:
-    """Whether a call may be about what a function that gives nothing back leaves in an object: ``self.metric``."""
-    paths = {path for item in blocks.own_parts(body) for path in (*blocks.reads(item), *blocks.writes(item))}
+def _meet_in_object(info: FunctionFacts, call: ast.Call) -> bool:
+    """Whether a call may be about what a function leaves in an object: ``self.metric``.
+
+    One that gives its numbers back leaves them where it writes alone.
+    """
+    paths = {path for item in blocks.own_parts(info.node) for path in blocks.writes(item)}
+    if not info.returns:
+        paths |= {path for item in blocks.own_parts(info.node) for path in blocks.reads(item)}
     return blocks.touches({path for path in paths if "." in path}, blocks.reads(call))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
@@ -61,7 +62,7 @@ def _one_alone(
     """
     seen.add(place.node)
     if own.is_of_first_alone(place.module, place.node):
-        if _others_do_too(place):
+        if _others_do_too(own, place):
             return None
         return place if wrapped_by(own, model, held, wraps) else None
     info = own.program.function_of(place.body)
@@ -79,13 +80,13 @@ def _one_alone(
     return None
 
 
-def _others_do_too(place: Site) -> bool:
+def _others_do_too(own: OwnDdp, place: Site) -> bool:
     """Whether the other branch of a test around a call makes the same one: ``if rank == 0: ... else: ...``."""
     assert isinstance(place.node, ast.Call)
     called = ast.dump(place.node.func)
     within = place.statement
     for item in blocks.enclosing(place.module, place.statement):
-        if isinstance(item, ast.If):
+        if isinstance(item, ast.If) and in_several(item.test) is None and own.tells_apart(place.module, item.test):
             others = item.orelse if within in item.body else item.body
             calls = (node for other in others for node in blocks.walk_own(other) if isinstance(node, ast.Call))
             if any(ast.dump(call.func) == called for call in calls):

@@ -11,16 +11,17 @@ from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 
 _KEPT = frozenset({"sum", "count", "avg"})
 _OTHERS = frozenset({"val", "value", "last"})
 """What else an update may set: what was seen last, which stays that of one process."""
 
 
-def is_meter(info: ClassInfo) -> bool:
+def is_meter(program: Program, info: ClassInfo) -> bool:
     """Whether a class is the average meter of PyTorch's ImageNet example, by what its ``update`` does.
 
-    The average may be a property, which is worked out where it is read.
+    The average may be a property, which is worked out where it is read. A method may reduce what it keeps.
     """
     update = info.find_method("update")
     if update is None or len(update.parameters) != 3 or len(info.mro()) > 1:
@@ -36,8 +37,20 @@ def is_meter(info: ClassInfo) -> bool:
         seen.add(name)
     if averages_itself(info):
         seen.add("avg")
-    others = (method for name, method in info.facts.methods.items() if name not in ("__init__", "reset", "update"))
+    known = ("__init__", "reset", "update", reduction_of(program, info))
+    others = (method for name, method in info.facts.methods.items() if name not in known)
     return seen >= _KEPT and not any(_writes_kept(method.node) for method in others)
+
+
+def reduction_of(program: Program, info: ClassInfo) -> str | None:
+    """The method of a meter that makes what it keeps that of all processes: ``meter.all_reduce()``."""
+    exchanging = {site.body for site in program.calls_to(EXCHANGES - BROADCASTS)}
+    found = [
+        name
+        for name, method in info.facts.methods.items()
+        if method.node in exchanging and len(method.parameters) == 1 and _writes_kept(method.node)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def averages_itself(info: ClassInfo) -> bool:
@@ -106,10 +119,10 @@ def _writes_kept(node: ast.AST) -> bool:
     )
 
 
-def meters_of(program: Program, loop: TrainingLoop) -> Iterator[tuple[str, bool]]:
+def meters_of(program: Program, loop: TrainingLoop) -> Iterator[tuple[str, bool, str | None]]:
     """The variables of meters that a loop fills, that begin anew before it, and whose averages count after it.
 
-    Each comes with whether the meter works its average out where it is read.
+    Each comes with whether the meter works its average out where it is read, and its own method that reduces it.
     """
     inside = set(loop.inner)
     updates = list(_updates(program, blocks.walk_body(loop.body), loop))
@@ -120,9 +133,10 @@ def meters_of(program: Program, loop: TrainingLoop) -> Iterator[tuple[str, bool]
             continue
         if _begins(program, loop, path) and _counts_after(loop, path):
             made = program.flow.values(ast.Name(path, ast.Load()), loop.scope)
-            kinds = {averages_itself(value.ref) for value in made if value.kind == "instance"}
+            classes = {value.ref for value in made if value.kind == "instance"}
+            kinds = {(averages_itself(info), reduction_of(program, info)) for info in classes}
             if len(kinds) == 1:
-                yield path, kinds.pop()
+                yield path, *kinds.pop()
 
 
 def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> Iterator[tuple[str, ast.Call]]:
@@ -131,7 +145,7 @@ def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> 
             held = node.func.value
             if isinstance(held, ast.Name) and loop.scope.owner(held.id) is loop.scope:
                 values = program.flow.values(held, loop.scope)
-                if values and all(value.kind == "instance" and is_meter(value.ref) for value in values):
+                if values and all(value.kind == "instance" and is_meter(program, value.ref) for value in values):
                     yield held.id, node
 
 

@@ -37,7 +37,7 @@ _MAX_SAMPLERS = 3
 
 _NAMES_OF_SAMPLERS = frozenset(name.rpartition(".")[2] for name in DISTRIBUTED_SAMPLERS)
 
-Kind = Literal["sum", "mean", "meter", "counts"]
+Kind = Literal["sum", "mean", "meter", "counts", "own"]
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,17 @@ class Metric:
     Attributes:
         site: the statement that it is reduced after, or the expression that is reduced.
         kind: whether the processes' numbers are added up, or averaged, or what a meter keeps is, with its average or
-            without one that it works out itself.
+            without one that it works out itself, or by a method of its own.
         path: the variable, where it is reduced after a statement.
         following: the statement that comes next then.
+        method: the name of the meter's own method.
     """
 
     site: Site
     kind: Kind
     path: str | None = None
     following: ast.stmt | None = None
+    method: str | None = None
 
 
 class Metrics:
@@ -261,9 +263,9 @@ class Metrics:
         for loop in self.loops:
             where = blocks.place(loop.module, loop.loop)
             following = next(iter(where.suite[where.index + 1 :]), None)
-            for path, averages_itself in meters_of(self._own.program, loop):
-                kind: Kind = "counts" if averages_itself else "meter"
-                yield Metric(Site(loop.module, loop.scope, loop.body, loop.loop), kind, path, following)
+            for path, averages_itself, method in meters_of(self._own.program, loop):
+                kind: Kind = "own" if method is not None else "counts" if averages_itself else "meter"
+                yield Metric(Site(loop.module, loop.scope, loop.body, loop.loop), kind, path, following, method)
 
     def _moved(self, place: Counted, reduced: set[str], sums: RankSums) -> Iterator[tuple[str, Kind]]:
         """Yield what can be reduced after its loop, where all that follows divides it by a number of one process.

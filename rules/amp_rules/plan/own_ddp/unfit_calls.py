@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 
 
 def unfit_calls(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -41,9 +42,14 @@ def _refused_by_all(own: OwnDdp, call: ast.Call) -> list[str]:
 
 
 def _refused(info: FunctionFacts, call: ast.Call) -> list[str]:
-    """The keywords of a call that a function does not take; a decorator may take any."""
+    """The keywords of a call that a function does not take; a decorator may take any.
+
+    ``Net.from_pretrained`` of a library comes to ``__init__``, and hands on what it likes.
+    """
     node = info.node
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.args.kwarg or node.decorator_list:
+        return []
+    if info.name != last_name(call.func):
         return []
     taken = {item.arg for item in [*node.args.args, *node.args.kwonlyargs]}
     return [item.arg for item in call.keywords if item.arg is not None and item.arg not in taken]

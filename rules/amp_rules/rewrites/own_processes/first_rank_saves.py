@@ -84,6 +84,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     _leave_savers(own)
     _leave_unknown(own)
     _leave_loose_tests(own)
+    _leave_other_modes(own)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
@@ -279,6 +280,56 @@ def _leave_loose_tests(own: OwnDdp) -> None:
                 )
                 own.leave(RULE, module, call, f"{text} only behind `or`")
                 break
+
+
+def _leave_other_modes(own: OwnDdp) -> None:
+    """Note ``if not spawned or rank == 0:`` around a file, where ``distributed = several or spawned`` joins too."""
+    modes = dict(_modes(own))
+    saving = {call for call, _, scope in own.program.calls() if own.saves(scope.module, call)} if modes else set()
+    saves = own.program.closure(lambda node: node in saving)
+    for node, _, scope in own.program.nodes() if saving else ():
+        mode = _mode_without_rank(node.test) if isinstance(node, ast.If) else None
+        if not isinstance(node, ast.If) or mode not in modes or scope.module not in own.modules:
+            continue
+        first = next((item for item in node.body if saves(item)), None)
+        if first is not None:
+            text = (
+                f"every process writes this file where `{modes[mode]}` lets them join without `{mode}`: the test asks "
+                "for the rank only with it"
+            )
+            own.leave(RULE, scope.module, first, text)
+            return
+
+
+def _modes(own: OwnDdp) -> Iterator[tuple[str, str]]:
+    """Yield switches that are one of several ways to join, with another of these ways."""
+    asked = {
+        path
+        for site in own.joins
+        for test, holds in own.branches(site.module, site.node)
+        if holds
+        for path in blocks.reads(test)
+    }
+    for node, _, scope in own.program.nodes():
+        value = node.value if isinstance(node, ast.Assign) else None
+        if not (isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or) and len(value.values) == 2):
+            continue
+        if not asked.intersection(blocks.writes(node)):
+            continue
+        for one, other in (value.values, value.values[::-1]):
+            path = blocks.path_of(one) if isinstance(one, (ast.Name, ast.Attribute)) else None
+            if path is not None and in_several(other):
+                yield path, scope.module.text(other)
+
+
+def _mode_without_rank(test: ast.expr) -> str | None:
+    """``spawned`` of ``not spawned or (spawned and rank == 0)``."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
+        return None
+    for one, other in (test.values, test.values[::-1]):
+        if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and names_rank(other):
+            return blocks.path_of(one.operand)
+    return None
 
 
 def _open_part(test: ast.expr) -> ast.expr | None:

@@ -4,7 +4,8 @@
 After a loop over a loader with a `DistributedSampler`, counts and sums that are shown, or divided by the length of the
 whole data set, are added up over the processes; means over the batches of one process, where they are given a name or
 given back, become the mean of all. An average meter of the project, as PyTorch's ImageNet example has it, that is made
-anew before the loop and read after it keeps the sum, the count and the average of all. Functions for that are written
+anew before the loop and read after it keeps the sum, the count and the average of all; by its own method where it has
+one, as that example has today, also beside meters that the script reduces itself. Functions for that are written
 below the imports, also where the script has the runtime: `amp.reduce_mean` knows the processes that
 `amp.init(ddp=True)` joined, and gives back the number of one process where a script joins its processes itself.
 
@@ -43,6 +44,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
@@ -51,6 +53,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import call_with
 from amp_rules.torch.devices import SET_DEVICE
@@ -63,6 +66,8 @@ RULE = Rule(
 _NAMES: dict[Kind, str] = {
     "sum": "all_reduce_sum", "mean": "all_reduce_mean", "meter": "all_reduce_meter", "counts": "all_reduce_counts",
 }  # fmt: skip
+
+_INITIALISED = "torch.distributed.is_initialized"
 
 _SUM = '''\
 def {name}(value):
@@ -110,7 +115,7 @@ _NO_WORDS = "the head of this file does not import torch in every case, or it ha
 
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER, "counts": _COUNTS}
 _NEEDS: dict[Kind, tuple[Kind, ...]] = {
-    "sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter"), "counts": ("sum", "counts"),
+    "sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter"), "counts": ("sum", "counts"), "own": (),
 }  # fmt: skip
 
 
@@ -139,7 +144,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         for kind in _NEEDS[metric.kind]:
             if kind not in known:
                 known[kind] = _helper(own, module, kind, module in of_arrays)
-        if any(known[kind] is None for kind in _NEEDS[metric.kind]):
+        lacks_word = metric.kind == "own" and own.word(module, _INITIALISED) is None
+        if lacks_word or any(known[kind] is None for kind in _NEEDS[metric.kind]):
             own.leave(RULE, module, metric.site.node, f"a number of one process; {_NO_WORDS}")
             continue
         if metric.path is None:
@@ -147,7 +153,11 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         else:
             after.setdefault(metric.site.node, []).append(metric)
     for sums in after.values():
-        yield _after(sums)
+        yield _after(own, sums)
+    for first, names in meters_beside(own):
+        lines = "\n".join(f"{name}.{last_name(first.node.func)}()" for name in names)  # type: ignore[attr-defined]
+        message = f"{', '.join(f'`{name}`' for name in names)} of all processes, as those beside"
+        yield Change(RULE, first.module, first.node, message, [Insert(first.statement, lines)])
     for module, kinds in helpers.items():
         code = [text for _, text in sorted(kinds.items()) if text is not None]
         where = _last_import(module)
@@ -190,11 +200,13 @@ def _change(metric: Metric) -> Change:
     return Change(RULE, module, node, message, [Replace(node, call_with(_NAMES[metric.kind]))])
 
 
-def _after(metrics: list[Metric]) -> Change:
+def _after(own: OwnDdp, metrics: list[Metric]) -> Change:
     """What is reduced after one statement."""
     module, node = metrics[0].site.module, metrics[0].site.node
     assert isinstance(node, ast.stmt)
-    lines = [_line(item) for item in metrics]
+    lines = [_line(item) for item in metrics if item.kind != "own"]
+    if by_method := [f"    {item.path}.{item.method}()" for item in metrics if item.kind == "own"]:
+        lines += [f"if {own.word(module, _INITIALISED)}():", *by_method]
     names = ", ".join(f"`{item.path}`" for item in metrics)
     message = f"{names} of all processes"
     return Change(RULE, module, _head(node), message, [Insert(node, "\n".join(lines), after=True)])
@@ -213,7 +225,7 @@ def _head(statement: ast.stmt) -> ast.AST:
 def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | None:
     """The function that reduces; None where the file has no word for what it takes, or the name."""
     words = {
-        "initialised": own.word(module, "torch.distributed.is_initialized"),
+        "initialised": own.word(module, _INITIALISED),
         "backend": own.word(module, "torch.distributed.get_backend"),
         "all_reduce": own.word(module, "torch.distributed.all_reduce"),
         "size": own.word(module, "torch.distributed.get_world_size"),
