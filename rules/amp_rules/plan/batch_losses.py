@@ -17,6 +17,8 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
+from amp_rules.plan.summed_terms import SummedTerms
+from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -31,6 +33,12 @@ _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
 _DIAGONALS = frozenset({"diag", "diagonal"})
 _AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
 
+_COMPARES = "compares the samples of a batch: each process compares only those of its own batch"
+_MEAN = "is made of the mean of a batch: each process takes that of its own batch"
+_SUM = (
+    "is a sum over the batch, and gradients are averaged over the processes: each step is as large as with the batch "
+    "of one process"
+)
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
 _WITHOUT_GRADIENT = frozenset({"item", "detach", "float", "tolist", "numpy"})
@@ -40,16 +48,20 @@ _MAX_CALLERS = 3
 """Functions that give a loss back to others; beyond, nobody is known to divide it."""
 
 
-def notes(program: Program, precision: Precision) -> Iterator[Note]:
+def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note]:
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
     arrays = Arrays(program)
+    terms = SummedTerms(program, ranks)
     for node, scope in nodes:
         if _relates_samples(program, node, scope):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
                 continue
-            consequence = "compares the samples of a batch: each process compares only those of its own batch"
-            yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
+            yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
+            break
+    else:
+        for call, scope in terms.of_means():
+            yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_MEAN}")
             break
     for node, scope in nodes:
         if _sums_samples(program, node, scope):
@@ -57,11 +69,14 @@ def notes(program: Program, precision: Precision) -> Iterator[Note]:
                 "may be a sum over the batch, and gradients are averaged over the processes: each step would be as "
                 "large as with the batch of one process"
                 if _is_one_of_several(program, node, scope)
-                else "is a sum over the batch, and gradients are averaged over the processes: each step is as large "
-                "as with the batch of one process"
+                else _SUM
             )
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
-            break
+            return
+    for call, scope in terms.of_samples():
+        if not _is_divided(program, call, scope):
+            yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_SUM}")
+            return
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -288,9 +288,9 @@ _PAGES = {
 
         ## What is noted
         A loss that compares the samples of a batch with each other: contrastive losses, triplets that are mined from
-        the batch, batch statistics. Also a loss that is a sum over the batch and is divided by a constant at most. The
-        first place of each kind is named. So is each variable outside of the model that keeps something of the batches
-        for later losses: a running centre, a radius, a balance of two losses.
+        the batch, batch statistics, such as the entropy of a mean. Also a loss that is a sum over the batch and is
+        divided by a constant at most. The first place of each kind is named. So is each variable outside of the model
+        that keeps something of the batches for later losses: a running centre, a radius, a balance of two losses.
 
         ## Why
         Each process computes the loss over its own batch, and gradients are averaged. With N processes a sample is

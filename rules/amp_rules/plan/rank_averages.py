@@ -14,6 +14,7 @@ from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
 _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
@@ -203,9 +204,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
-            is_told = any(map(_is_number, parts)) or (
-                (of or is_loss) and _comes_of_batch(processes, node.args[0], loop)
-            )
+            is_told = any(map(_is_number, parts)) or any(_gives_numbers(program, part, loop.scope) for part in parts)
+            is_told = is_told or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -215,6 +215,18 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a variable holds a dictionary of numbers that a function of a step gives: ``{"loss": loss.item()}``."""
+    made = assigned(program, node, scope) if isinstance(node, ast.Name) else []
+    for call in made:
+        for info in program.flow.callees(call) if isinstance(call, ast.Call) and program.runs_backward(call) else ():
+            inner = program.flow.scopes[info.node]
+            given = [item for value in info.returns for item in (value, *assigned(program, value, inner))]
+            if any(isinstance(item, ast.Dict) and any(map(_is_number, item.values)) for item in given):
+                return True
+    return False
 
 
 def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:

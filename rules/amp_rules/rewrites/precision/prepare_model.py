@@ -95,7 +95,7 @@ def changes(context: Context) -> Iterator[Change]:
 def notes(context: Context) -> Iterator[Note]:
     """Yield losses of which averaged gradients are not those of all samples."""
     if context.distribution is not None:
-        yield from batch_losses.notes(context.program, context.precision)
+        yield from batch_losses.notes(context.program, context.precision, context.processes.agreed.ranks)
         yield from kept_from_batches.notes(context.program, context.precision, context.processes)
 
 
