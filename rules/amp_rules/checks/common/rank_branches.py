@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK
+from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK, NAMED_SEVERAL
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -138,10 +138,18 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
     """Whether it depends on the process, within its function, whether ``node`` is reached."""
     if depth <= 0:
         return False
-    if any(depends_on_process(index, test, depth) for test, _ in index.branches(node)):
+    asking = (test for test, _ in index.branches(node) if not _asks_for_several(test))
+    if any(depends_on_process(index, test, depth) for test in asking):
         return True
     # ``if several: if rank == 0: save() else: save()``
     return any(names_rank(item) for item in replaced_by(index, node))
+
+
+def _asks_for_several(test: ast.expr) -> bool:
+    """``args.distributed``: what stands under it, all of several processes do."""
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    return isinstance(test, (ast.Name, ast.Attribute)) and bool(NAMED_SEVERAL.search(last_name(test)))
 
 
 def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.AST]:

@@ -52,11 +52,29 @@ class Exchanges:
                 return True
             # What another loop reduces are numbers of its own.
             reducing = (call for call in _calls(located[0]) if self._exchanges(call) and not self._loops_in(call))
-            if any(info.returns or _meet_in_object(info.node, call) for call in reducing):
+            if any(
+                info.returns or _meet_in_object(info.node, call) or self._is_given(call, caller.call)
+                for call in reducing
+            ):
                 return True
             if self._in_callers(located[0], seen | {body}):
                 return True
         return False
+
+    def _is_given(self, reducing: ast.Call, call: ast.Call) -> bool:
+        """Whether what one call reduces is an argument of the other: ``schedule.step(all_reduce(loss) / steps)``."""
+        located = self._own.program.locate(call)
+        if located is None:
+            return False
+        body, scope = located
+        read = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
+        parts = [node for node in blocks.walk_body(body) if isinstance(node, (ast.Assign, ast.AugAssign))]
+        pending = True
+        while pending:
+            more = {path for node in parts if blocks.writes(node) & read for path in blocks.reads(node.value)} - read
+            read |= more
+            pending = bool(more)
+        return not read.isdisjoint(blocks.writes(blocks.statement_of(scope.module, reducing)))
 
     def _exchanges(self, call: ast.Call) -> bool:
         if self._reaches(call) or self._applies(call):
