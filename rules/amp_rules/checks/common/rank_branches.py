@@ -93,12 +93,20 @@ def depends_on_process(index: FileIndex, test: ast.AST, depth: int = _MAX_DEPTH)
         if isinstance(item, ast.Compare) and _is_first_device(item):
             return True
         if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
-            if any(_of_one_process(index, value, depth) for value in index.values_of(item)):
+            known = (value for value in index.values_of(item) if not _comes_later(index, value, item))
+            if any(_of_one_process(index, value, depth) for value in known):
                 return True
         if depth and isinstance(item, ast.Call):
             if any(_answers_by_rank(index, function) for function in index.callees(item)):
                 return True
     return False
+
+
+def _comes_later(index: FileIndex, value: ast.expr, item: ast.expr) -> bool:
+    """Whether a variable gets a value only below where it is read, in the same function and no loop around both."""
+    if index.scope(value) is not index.scope(item) or value.lineno <= item.lineno:
+        return False
+    return set(index.loops_around(item)).isdisjoint(index.loops_around(value))
 
 
 def _is_first_device(test: ast.Compare) -> bool:

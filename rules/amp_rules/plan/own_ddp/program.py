@@ -23,6 +23,7 @@ from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.modules import Module
@@ -183,7 +184,11 @@ class OwnDdp:
             return Reach.ONE  # of one, or by what the callers say
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
-        if found is not Reach.UNKNOWN or info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+        if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
+            return found
+        if info.node in self._workers:
+            return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
+        if found is not Reach.UNKNOWN and not (found is Reach.EVERY and self._is_called_elsewhere(module, info)):
             return found
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
@@ -194,9 +199,18 @@ class OwnDdp:
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
-                return Reach.UNKNOWN
+                return found
             most = max(most, reached)
         return min(decided, most)
+
+    @cached_property
+    def _workers(self) -> frozenset[ast.AST]:
+        return frozenset(info.node for _, info in training_workers(self.program))
+
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
+        """Whether other files alone call a function: what its own says of who runs it is a guess."""
+        callers = self.program.flow.callers(info)
+        return bool(callers) and all(item.scope.module is not module for item in callers)
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
