@@ -337,7 +337,9 @@ _PAGES = {
         all read while one may still write it (AMP911), data that all download (AMP912) or split in their own way, a
         command that changes files, `torch.load` without `map_location`, a learning rate that follows a process's own
         share of the data, a schedule as long as the batches of the whole data, a number of processes or a GPU that the
-        script writes out, and the local rank given where the rank among all belongs.
+        script writes out, models that all processes put on the current GPU while nothing chooses it, weights that each
+        process draws itself, a test for the first process above the process group, and the local rank given where the
+        rank among all belongs.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

@@ -134,12 +134,20 @@ def depends_on_process(index: FileIndex, test: ast.AST, depth: int = _MAX_DEPTH)
         if isinstance(item, ast.Compare) and _is_first_device(item):
             return True
         if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
-            if any(_of_one_process(index, value, depth) for value in index.values_of(item)):
+            known = (value for value in index.values_of(item) if not _comes_later(index, value, item))
+            if any(_of_one_process(index, value, depth) for value in known):
                 return True
         if depth and isinstance(item, ast.Call):
             if any(_answers_by_rank(index, function) for function in index.callees(item)):
                 return True
     return False
+
+
+def _comes_later(index: FileIndex, value: ast.expr, item: ast.expr) -> bool:
+    """Whether a variable gets a value only below where it is read, in the same function and no loop around both."""
+    if index.scope(value) is not index.scope(item) or value.lineno <= item.lineno:
+        return False
+    return set(index.loops_around(item)).isdisjoint(index.loops_around(value))
 
 
 def _is_first_device(test: ast.Compare) -> bool:
@@ -161,16 +169,7 @@ def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
         return False
     if names_rank(value.func) and not _is_class(value.func):
         return True
-    return _is_guarded_by_rank(index, value, depth - 1)
-
-
-def _is_guarded_by_rank(index: FileIndex, node: ast.expr, depth: int) -> bool:
-    """Whether a test decides that comes out differently in several processes: how many there are is alike in all."""
-    if depth <= 0:
-        return False
-    tests = [test for test, _ in index.branches(node) if in_several(test) is None]
-    asked = (item for item in replaced_by(index, node) if in_several(item) is None)
-    return any(depends_on_process(index, test, depth) for test in tests) or any(map(names_rank, asked))
+    return is_guarded(index, value, depth - 1)
 
 
 def _is_class(function: ast.expr) -> bool:
@@ -190,10 +189,10 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
     """Whether it depends on the process, within its function, whether ``node`` is reached."""
     if depth <= 0:
         return False
-    if any(depends_on_process(index, test, depth) for test, _ in index.branches(node)):
-        return True
-    # ``if several: if rank == 0: save() else: save()``
-    return any(names_rank(item) for item in replaced_by(index, node))
+    # What stands under ``if distributed:``, all of several processes do.
+    tests = [test for test, _ in index.branches(node) if in_several(test) is None]
+    asked = (item for item in replaced_by(index, node) if in_several(item) is None)
+    return any(depends_on_process(index, test, depth) for test in tests) or any(map(names_rank, asked))
 
 
 def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.expr]:

@@ -57,7 +57,12 @@ class Exchanges:
             given = _names_given(located[1].module, located[0], caller.call, info) if is_plain else None
             for call in reducing:
                 is_given = given is None or caller.call in set(walk(call)) or blocks.touches(given, blocks.reads(call))
-                if (info.returns and is_given) or _meet_in_object(info, call) or self._meet_around(info, call):
+                if (
+                    (info.returns and is_given)
+                    or _meet_in_object(info, call)
+                    or self._meet_around(info, call)
+                    or self._is_given(call, caller.call)
+                ):
                     return True
             if self._in_callers(located[0], seen | {body}):
                 return True
@@ -70,6 +75,21 @@ class Exchanges:
             return False
         used = {path for item in blocks.own_parts(info.node) for path in (*blocks.reads(item), *blocks.writes(item))}
         return any(scope.owner(path) is scope.parent for path in used & blocks.reads(call) if "." not in path)
+
+    def _is_given(self, reducing: ast.Call, call: ast.Call) -> bool:
+        """Whether what one call reduces is an argument of the other: ``schedule.step(all_reduce(loss) / steps)``."""
+        located = self._own.program.locate(call)
+        if located is None:
+            return False
+        body, scope = located
+        read = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
+        parts = [node for node in blocks.walk_body(body) if isinstance(node, (ast.Assign, ast.AugAssign))]
+        pending = True
+        while pending:
+            more = {path for node in parts if blocks.writes(node) & read for path in blocks.reads(node.value)} - read
+            read |= more
+            pending = bool(more)
+        return not read.isdisjoint(blocks.writes(blocks.statement_of(scope.module, reducing)))
 
     def _exchanges(self, call: ast.Call) -> bool:
         if self._reaches(call) or self._applies(call) or self._is_given_exchange(call):

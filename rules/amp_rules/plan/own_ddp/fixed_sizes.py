@@ -9,6 +9,8 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.written_ranks import number, written
+from amp_rules.roles.path_objects import assigned
+from amp_rules.roles.steps import Site
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN
@@ -33,7 +35,7 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
         name = f"`{site.module.text(given)}`"
         if size is not None:
             said = f"the group is of {size} processes"
-        elif (default := _default_of(own, definitions, given)) is not None:
+        elif (default := _default_of(own, definitions, _meant(own, given, site))) is not None:
             said = f"the group is of {name} processes, {default} where the command line says nothing else"
         else:
             continue
@@ -52,6 +54,12 @@ def one_gpu(own: OwnDdp) -> Iterator[_Found]:
         if isinstance(number, int) and not isinstance(number, bool) and not _hides_gpus(own):
             text = f"every process puts its model on GPU {number}: NCCL takes no two processes of one GPU"
             yield site.module, given, f"{text}; `device_ids` takes the local rank"
+
+
+def _meant(own: OwnDdp, given: ast.expr, site: Site) -> ast.expr:
+    """``args.gpus`` of ``world_size = args.gpus``."""
+    values = assigned(own.program, given, site.scope) if isinstance(given, ast.Name) else []
+    return values[0] if len(values) == 1 else given
 
 
 def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int | None:

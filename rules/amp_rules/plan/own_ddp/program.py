@@ -188,6 +188,8 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
             return found
+        if info.node in self._workers:
+            return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
         if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
             return found
         decided = self._rank_paths(module).decides(node)
@@ -199,9 +201,13 @@ class OwnDdp:
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
-                return Reach.UNKNOWN
+                return found
             most = max(most, reached)
         return min(decided, most)
+
+    @cached_property
+    def _workers(self) -> frozenset[ast.AST]:
+        return frozenset(info.node for _, info in training_workers(self.program))
 
     def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
         """Whether other files alone call a function: its own does where it is a script itself, which is not run."""
