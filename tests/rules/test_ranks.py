@@ -197,3 +197,18 @@ parser.add_argument("--epochs", default=3)
 args = parser.parse_args()
 """
     assert kinds(tmp_path, more=more, after="ask(args.epochs)\nask(args.save)") == [set(), {Kind.CLOCK}]
+
+
+def test_a_call_is_none_of_a_function_that_needs_more(tmp_path):
+    more = """
+import sys
+
+def shifted(x, by):
+    return x + by
+
+def same(x):
+    return x
+
+change = shifted if "--shift" in sys.argv else same
+"""
+    assert kinds(tmp_path, more=more, step="shifted(1, loss.item())", after="ask(change(1))") == [set()]

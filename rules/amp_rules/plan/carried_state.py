@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.batches import DataFlow, TrainingData
@@ -15,11 +16,12 @@ from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.data import RANDOM_SAMPLERS
 
 
 def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[Declined]:
     """Yield training loops whose model is given what it computed for the last batch, where batches come in order."""
-    in_order = {use.node: use for use in data.uses if not _is_shuffled(use)}
+    in_order = {use.node: use for use in data.uses if not _is_shuffled(program, use)}
     if not in_order:
         return
     told: set[ast.AST] = set()
@@ -47,13 +49,23 @@ def _decline(where: Site, path: str) -> Declined:
     )
 
 
-def _is_shuffled(use: LoaderUse) -> bool:
+def _is_shuffled(program: Program, use: LoaderUse) -> bool:
     """Whether the order of the loader's batches says nothing."""
-    for value in use.values:
-        shuffle = given_to_loader(value.site, "shuffle") if isinstance(value.site, ast.Call) else None
-        if not (isinstance(shuffle, ast.Constant) and shuffle.value):
-            return False
-    return bool(use.values)
+    return bool(use.values) and all(_draws(program, value) for value in use.values)
+
+
+def _draws(program: Program, loader: Value) -> bool:
+    """Whether a loader draws its samples: it is told to, or its sampler is one of torch that does."""
+    call = loader.site
+    located = program.locate(call) if isinstance(call, ast.Call) else None
+    if located is None or not isinstance(call, ast.Call):
+        return False
+    shuffle = given_to_loader(call, "shuffle")
+    if isinstance(shuffle, ast.Constant) and shuffle.value:
+        return True
+    sampler = given_to_loader(call, "sampler")
+    drawn = program.flow.values(sampler, located[1]) if sampler is not None else set()
+    return bool(drawn) and all(value.kind == "object" and value.ref in RANDOM_SAMPLERS for value in drawn)
 
 
 def _iterates(loop: Site, uses: Iterable[LoaderUse], in_order: Mapping[ast.AST, LoaderUse]) -> bool:
@@ -110,20 +122,23 @@ class Round:
             self.carried |= branch.carried
             self.run(statement.orelse)
         elif isinstance(statement, ast.Try):
-            ways = [[*statement.body, *statement.orelse]]
-            ways += [item.body for item in statement.handlers if not isinstance(item.body[-1], _LEAVING)]
-            written = []
-            for way in ways:
-                branch = Round(written={*self.written}, settled=self.settled)
-                branch.run(way)
-                self.carried |= branch.carried
-                written.append(branch.written)
-            self.written |= set.intersection(*written)
-            self.run(statement.finalbody)
+            self._try(statement)
         else:
             self._read(statement)
             if isinstance(statement, (ast.Assign, ast.AnnAssign)):
                 self.written |= blocks.writes(statement)
+
+    def _try(self, statement: ast.Try) -> None:
+        """What a suite writes holds behind it where each handler writes it too, or leaves the round."""
+        before = set(self.written)
+        self.run([*statement.body, *statement.orelse])
+        for handler in statement.handlers:
+            branch = Round(written=set(before), settled=self.settled)
+            branch.run(handler.body)
+            self.carried |= branch.carried
+            if not isinstance(handler.body[-1], _LEAVING):
+                self.written &= branch.written
+        self.run(statement.finalbody)
 
     def _read(self, node: ast.AST) -> None:
         self.carried |= blocks.reads(node) - self.written

@@ -79,8 +79,14 @@ def _is_expected(program: Program, node: ast.Try, handler: ast.ExceptHandler) ->
             if raised in caught or (raised[:1].isupper() and raised not in _OF_PYTHON):
                 return True
         if catches_all and part in own and isinstance(part, ast.Call) and called_name(part) in _TAKES_NEXT:
-            return True
+            if not _begins_anew(part):
+                return True
     return False
+
+
+def _begins_anew(call: ast.Call) -> bool:
+    """Whether a new iterator gives its first item, which is no end: ``next(iter(loader))``."""
+    return bool(call.args) and isinstance(call.args[0], ast.Call) and called_name(call.args[0]) == "iter"
 
 
 def _goes_on(suite: list[ast.stmt]) -> bool:

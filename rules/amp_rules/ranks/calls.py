@@ -44,6 +44,8 @@ class Calls:
         callees = sorted(self._world.flow.callees(node), key=lambda info: info.place)
         if not callees:
             return self._libraries.call(given, frame)
+        if len(callees) > 1 and all(value.kind != "partial" for value in targets):
+            callees = [info for info in callees if _takes(info, node)] or callees
         found = [self._run(info, given, targets, frame) for info in callees]
         if any(value.kind in ("external", "object", "attribute") and not is_module(value) for value in targets):
             found.append(self._libraries.call(given, frame))
@@ -200,6 +202,16 @@ class Calls:
         if value.size:
             self._memory.write(ref, LENGTH, RankValue(value.size))
         bound[rest.arg] = RankValue(refs=frozenset((ref,)))
+
+
+def _takes(info: FunctionFacts, call: ast.Call) -> bool:
+    """Whether a call gives a function all that it needs: what needs more is not what is called there."""
+    if getattr(info.node, "decorator_list", ()):
+        return True
+    if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        return True
+    given = {*info.positional[: len(call.args)], *(item.arg for item in call.keywords)}
+    return given >= set(info.positional) - info.defaults.keys()
 
 
 def _has(ref: Ref, info: FunctionFacts) -> bool:

@@ -32,7 +32,9 @@ _SAME = frozenset(
         "builtins.max", "builtins.min", "glob.glob", "glob.iglob", "glob.escape", "os.path.expandvars",
     }
 )  # fmt: skip
-_SPLITTING = frozenset({"split", "splitext"})
+_OPEN_AND_NAME = "mkstemp"
+"""It gives a file that is open, and its name."""
+_IN_PARTS = frozenset({"split", "splitext", _OPEN_AND_NAME})
 _EXTENSION = re.compile(r"\.\w+$")
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "strip", "with_suffix", "relative_to"})
 
@@ -244,6 +246,15 @@ class Paths:
         return found
 
 
+def _add_parts(
+    found: dict[str, list[tuple[ast.expr, ast.AST]]], target: ast.Tuple, value: ast.expr, body: ast.AST
+) -> None:
+    """Give each variable of a tuple its part: ``handle, path = mkstemp()``."""
+    for index, item in enumerate(target.elts):
+        part = ast.copy_location(ast.Subscript(value, ast.Constant(index), ast.Load()), value)
+        found.setdefault(ast.unparse(item), []).append((part, body))
+
+
 def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
     """What each variable and attribute of a file is assigned, and the body that does."""
     known: dict[str, list[tuple[ast.expr, ast.AST]]] | None = module.kept.get("assignments")
@@ -251,6 +262,7 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
         return known
     found = module.kept["assignments"] = {}
     grown: list[ast.AugAssign] = []
+    kept: list[tuple[ast.Tuple, ast.Name]] = []
     for node in module.nodes:
         pairs: list[tuple[ast.expr, ast.expr | None]] = []
         if isinstance(node, ast.Assign):
@@ -264,12 +276,17 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             pairs = [(item.optional_vars, item.context_expr) for item in node.items if item.optional_vars is not None]
         for target, value in pairs:
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and last_name(value.func) in _SPLITTING:
-                for index, item in enumerate(target.elts):
-                    part = ast.copy_location(ast.Subscript(value, ast.Constant(index), ast.Load()), value)
-                    found.setdefault(ast.unparse(item), []).append((part, blocks.body_of(module, node)))
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Name):
+                kept.append((target, value))
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and last_name(value.func) in _IN_PARTS:
+                _add_parts(found, target, value, blocks.body_of(module, node))
             if value is not None and isinstance(target, (ast.Name, ast.Attribute)):
                 found.setdefault(ast.unparse(target), []).append((value, blocks.body_of(module, node)))
+    for target, name in kept:
+        body = blocks.body_of(module, target)
+        for value, where in found.get(name.id, ()):
+            if where is body and isinstance(value, ast.Call) and last_name(value.func) == _OPEN_AND_NAME:
+                _add_parts(found, target, value, body)
     for node in grown:
         # ``path += suffix``: any of its other texts, and more.
         body = blocks.body_of(module, node)

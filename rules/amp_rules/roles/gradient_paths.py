@@ -73,6 +73,11 @@ class GradientPaths:
                 return True
         return False
 
+    def kept_sum(self, statement: ast.stmt, scope: Scope) -> str | None:
+        """The variable of a sum, begun as a number, that a function keeps in an attribute: ``self.loss = loss``."""
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        return value.id if isinstance(value, ast.Name) and self._is_sum(value, scope, 1) else None
+
     def makes_object(self, statement: ast.stmt) -> bool:
         """Whether the statement makes a module, an optimizer, a scheduler or a loader, as set-up does."""
         return (

@@ -208,8 +208,11 @@ class Regions:
             for other, body, scope, written in self._attribute_writes.get(name, ()):
                 if body is site.body or not self._same_owner(site.scope, base, scope, written):
                     continue
+                kept = None
                 if not self._gradients.assigns(other, written):
-                    continue
+                    kept = self._gradients.kept_sum(other, scope)
+                    if kept is None:
+                        continue
                 inner = [other] if isinstance(body, (ast.Module, ast.Lambda)) else body.body  # type: ignore[attr-defined]
                 if not any(self.program.runs_model(item) for item in inner):
                     continue
@@ -218,7 +221,8 @@ class Regions:
                     continue
                 self._visited.add(key)
                 self._marked[other] = (scope.module, other)
-                self._slice(Site(scope.module, scope, body, other), self._gradients.reads(other), wanted.left_loop)
+                read = self._gradients.reads(other) if kept is None else {kept}
+                self._slice(Site(scope.module, scope, body, other), read, wanted.left_loop)
 
     @cached_property
     def _attribute_writes(self) -> dict[str, list[tuple[ast.stmt, ast.AST, Scope, set[str]]]]:

@@ -97,6 +97,13 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
+RANDOM_SAMPLERS = frozenset(
+    f"torch.utils.data.{module}{name}"
+    for module in ("", "sampler.")
+    for name in ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+)
+"""Samplers of torch that draw the order of the samples."""
+
 DISTRIBUTED_SAMPLERS = frozenset(
     {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
 )
