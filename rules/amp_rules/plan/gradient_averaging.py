@@ -16,6 +16,7 @@ from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_super, walk
+from amp_rules.torch.models import NO_FORWARD
 
 _MAX_CALLERS = 4
 """Functions between a model's place and the script's own level; a longer chain counts as run more than once."""
@@ -66,15 +67,31 @@ def averaging_of_shards(program: Program, precision: Precision) -> Averaging:
 def runs_once_a_pass(program: Program) -> bool:
     """Whether each backward pass is of one forward pass, in a program that wraps its model itself.
 
-    PyTorch's wrapper is enough then. With checkpoints in the model it is not, while it searches for unused parameters.
+    PyTorch's wrapper is enough then. While it searches for unused parameters it is not with checkpoints in the model,
+    nor where a loss reads a parameter past the forward pass: it has taken that one for unused.
     """
-    if any(True for _ in program.calls_to(_OTHER_PASSES)) or not program.backwards:
+    if any(True for _ in program.calls_to(_OTHER_PASSES)) or not program.backwards or reads_past_forward(program):
         return False
     precision = Precision(backwards=program.backwards, steps=program.steps, scales_itself=True)
     return all(
         not _why_delayed_in(part, program, precision, None)
         for part in _rounds(program, calls_as_written(program), precision)
     )
+
+
+def reads_past_forward(program: Program) -> bool:
+    """Whether something besides the model's own code asks a trained model for a part, a parameter or a computation."""
+    for node, scope in program.reads:
+        if not isinstance(node, ast.Attribute) or node.attr in NO_FORWARD or node.attr in ("module", "forward"):
+            continue
+        if not any(map(program.is_trained, program.flow.values(node.value, scope))):
+            continue
+        held = program.flow.values(node, scope)
+        if not held or not all(value.kind in ("constant", "sequence") for value in held):
+            located = program.locate(node)
+            if located is None or not program.is_model_code(located[0]):
+                return True
+    return False
 
 
 def _why_delayed(program: Program, precision: Precision) -> str:

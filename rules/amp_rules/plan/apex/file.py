@@ -50,6 +50,7 @@ class ApexFile:
         left_out: how a step of the program may leave parameters out, asked when it is needed; empty where nothing
             suggests that it does.
         runs_once_a_pass: whether each backward pass of the program is of one forward pass, asked when it is needed.
+        reads_past_forward: whether a loss may read a parameter past the model's forward pass, likewise.
         local_ranks: what the program makes of ranks that it is told by options.
     """
 
@@ -59,6 +60,7 @@ class ApexFile:
     handed_on: HandedOn = field(default_factory=HandedOn)
     left_out: Callable[[], str] = str
     runs_once_a_pass: Callable[[], bool] = bool
+    reads_past_forward: Callable[[], bool] = bool
     local_ranks: LocalRanks | None = None
 
     @cached_property

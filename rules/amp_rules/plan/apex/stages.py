@@ -20,7 +20,7 @@ from amp_rules.plan.apex.scaled_gradients import require_averages
 from amp_rules.plan.apex.torch_choices import substitutes, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
-from amp_rules.plan.gradient_averaging import runs_once_a_pass
+from amp_rules.plan.gradient_averaging import reads_past_forward, runs_once_a_pass
 from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit
@@ -250,10 +250,10 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
         if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
     ranks, left_out = LocalRanks(program), cache(lambda: why_left_out_as_written(program))
-    one_pass = cache(lambda: runs_once_a_pass(program))
+    one_pass, past = cache(lambda: runs_once_a_pass(program)), cache(lambda: reads_past_forward(program))
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite, kept, ranks, left_out, one_pass)
+            _finish(selection, draft, rewrite, kept, ranks, left_out, one_pass, past)
     if way == "idiom":
         for draft in drafts:
             _without_remarks(selection, draft)
@@ -268,10 +268,11 @@ def _finish(
     ranks: LocalRanks,
     left_out: Callable[[], str] = str,
     one_pass: Callable[[], bool] = bool,
+    past: Callable[[], bool] = bool,
 ) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out, one_pass, ranks)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out, one_pass, past, ranks)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

@@ -10,15 +10,19 @@ WRAPPER = "apex.parallel.DistributedDataParallel"
 
 
 def delays_exchange(file: ApexFile) -> bool:
-    """Whether a wrapper of the file exchanges gradients at the end of the backward pass.
+    """Whether a wrapper of the file has to exchange gradients at the end of the backward pass.
 
-    Torch's wrapper has no counterpart: it wants each parameter used once, or searches one graph for those that are
-    not, where Apex's takes whatever gradients there are. That search is enough where each backward pass is of one
-    forward pass. With plain torch as the target it has to do.
+    Torch's wrapper wants each parameter used once, or searches one graph for those that are not, where Apex's takes
+    whatever gradients there are. That search is enough where each backward pass is of one forward pass and no loss
+    reads a parameter past it. With plain torch as the target it has to do.
     """
+    if file.options.target == "torch":
+        return False
     delays = any(
         item.arg == "delay_allreduce" and not (isinstance(item.value, ast.Constant) and not item.value.value)
         for call in file.references.calls(WRAPPER)
         for item in call.keywords
     )
-    return delays and file.options.target != "torch" and not file.runs_once_a_pass()
+    if delays:
+        return not file.runs_once_a_pass()
+    return bool(file.references.calls(WRAPPER)) and bool(file.left_out()) and file.reads_past_forward()
