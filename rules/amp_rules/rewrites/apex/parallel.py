@@ -5,8 +5,9 @@
 `create_syncbn_process_group` become the runtime's. Options that only tune the exchange go. Buffers are not broadcast,
 as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
 wrapper took no notice, and where another wrapper of the script asks for it or where Apex's had `delay_allreduce=True`.
-Where such a wrapper's model runs several times for one backward pass, or a loss reads a parameter of it past the forward
-pass (`model.module.scale`), it comes from `amp_runtime.apex.parallel` as it is; with `--target torch` always from PyTorch.
+Where such a wrapper's model runs several times for one backward pass, or a loss reads a parameter of it past the
+forward pass (`model.module.scale`), it comes from `amp_runtime.apex.parallel` as it is; with `--target torch` always
+from PyTorch.
 
 ## Why
 PyTorch's own wrapper overlaps the exchange with the backward pass. The runtime's synchronised batch norm also works on
