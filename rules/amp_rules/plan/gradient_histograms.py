@@ -1,4 +1,4 @@
-"""Histograms of gradients, which are infinite or NaN after an overflow: a histogram of nothing else fails."""
+"""Histograms of gradients: they fail where all is infinite or NaN after an overflow, and may be of scaled ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from amp_rules.plan.report import Note
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.syntax import walk
 from amp_rules.torch.writers import HISTOGRAMS
 
@@ -17,8 +18,19 @@ _METHOD = "add_histogram"
 """Of writers that a script is given, and of which nothing is known, no other object has a method of that name."""
 
 
+_WATCHES = frozenset({"wandb.watch", "wandb.run.watch"})
+"""Functions that log the gradients of a model as its backward pass gives them, unless they are told not to."""
+
+
 def notes(program: Program) -> Iterator[Note]:
-    """Yield one for each histogram."""
+    """Yield one for each histogram, and for each model that is watched."""
+    for site in program.calls_to(_WATCHES):
+        assert isinstance(site.node, ast.Call)
+        logged = argument_at(site.node, "log", 2)
+        if logged is None or literal(logged) in ("gradients", "all"):
+            text = f"`{site.module.text(site.node)}` logs gradients as the backward pass gives them: multiplied by the "
+            text += 'loss scale, and of one process\'s batch; with `log="parameters"` it logs none'
+            yield note(OVERFLOWN_HISTOGRAM, site.module, site.node, text)
     told: set[ast.AST] = set()
     for access in gradient_accesses(program):
         for call in _histograms(program, access):

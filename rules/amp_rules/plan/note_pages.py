@@ -68,11 +68,13 @@ _PAGES = {
 
         ## What is noted
         A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
+        So is `wandb.watch(model)`, unless it logs parameters alone.
 
         ## Why
         The loss scale is found by trying: a step whose gradients overflow is skipped, the first ones of a run often.
         Until the next backward pass they stay infinite or NaN, and a histogram has no bins for these: TensorBoard's
-        raises where a tensor holds nothing else, NumPy's at the first.
+        raises where a tensor holds nothing else, NumPy's at the first. What `wandb.watch` logs are the gradients of the
+        scaled loss, before they are unscaled and before the ranks average them.
 
         ## What to do by hand
         Leave the histogram out then: `if torch.isfinite(p.grad).all():` above it. In full precision that changes
