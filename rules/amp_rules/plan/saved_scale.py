@@ -131,7 +131,7 @@ class _Checkpoints:
             if not isinstance(item, ast.Subscript) or not is_key(item.slice):
                 continue
             variable = spelling(item.value)
-            values = self._program.flow.values(item.value, scope)
+            values = self._held(Site(scope.module, scope, body, call), item.value, variable)
             if variable is None or not values or not all(_is_loaded(value) for value in values):
                 continue
             place = self._place(Site(scope.module, scope, body, call), variable)
@@ -139,6 +139,20 @@ class _Checkpoints:
                 key, quote = key_of(item.slice), _quote(place, item.slice)
                 found.append(Loaded(place, frozenset(values), key, optimizers, variable, quote))
         return found
+
+    def _held(self, site: Site, node: ast.expr, variable: str | None) -> set[Value]:
+        """What a variable holds at a place: what the suite gave it above, or else what it may hold anywhere.
+
+        A flat script mostly has one name for what it loads and for what it saves.
+        """
+        where = blocks.place(site.module, site.statement)
+        for previous in reversed(where.suite[: where.index] if variable else ()):
+            if variable in blocks.writes(previous):
+                if isinstance(previous, ast.Assign) and len(previous.targets) == 1:
+                    if spelling(previous.targets[0]) == variable:
+                        return self._program.flow.values(previous.value, site.scope)
+                break
+        return self._program.flow.values(node, site.scope)
 
     def _place(self, site: Site, variable: str) -> Site | None:
         """The statement, or the outermost loop that does it for several optimizers; None where that loop trains."""
