@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.arrays import Arrays
@@ -19,6 +20,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.plan.summed_terms import SummedTerms
 from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -60,7 +62,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
             break
     else:
-        for call, scope in terms.of_means():
+        for call, scope in chain(_less_means(program, nodes, ranks), terms.of_means()):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_MEAN}")
             break
     for node, scope in nodes:
@@ -77,6 +79,32 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
         if not _is_divided(program, call, scope):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_SUM}")
             return
+
+
+def _less_means(
+    program: Program, nodes: list[tuple[ast.expr, Scope]], ranks: Ranks
+) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield what a loss is given less the mean over a batch: the scores of a relativistic discriminator."""
+    for node, scope in nodes:
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
+            continue
+        if _is_mean_of_all(program, node.left, scope) is _is_mean_of_all(program, node.right, scope):
+            continue
+        parent = scope.module.parents[node]
+        if isinstance(parent, ast.Call) and node in parent.args and called_name(parent) != "mean":
+            if all(_is_of_batch(side, ranks) for side in (node.left, node.right)):
+                yield node, scope
+
+
+def _is_mean_of_all(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``x.mean()``, ``torch.mean(x)``: one number, whatever the batch has."""
+    if not (isinstance(node, ast.Call) and called_name(node) == "mean") or node.keywords:
+        return False
+    return len(node.args) == ("torch.mean" in program.callee_names(node, scope))
+
+
+def _is_of_batch(node: ast.expr, ranks: Ranks) -> bool:
+    return any(origin.kind is Kind.BATCH for origin in ranks.origins(node))
 
 
 def _short(text: str, most: int = 60) -> str:
