@@ -16,8 +16,8 @@ PROJECTS = sorted(path for kind in ("runnable", "projects", "apex") for path in 
 FIRST = [next(path for path in PLAIN if path.parent == code) for code in sorted({path.parent for path in PLAIN})]
 LATER_ALONE = {"pixels_projected_by_a_loss"}
 """Declined at once: the region would go on to the loss. That of the runtime ends before it, where half is known."""
-MORE_REGIONS_AT_ONCE = {"part_evaluated_by_itself"}
-"""At once the evaluation of a part is under autocast, with what is made of it. The runtime leaves it in full precision,
+MORE_REGIONS_AT_ONCE = {"around_the_model_for_a_look", "part_evaluated_by_itself"}
+"""At once the evaluation of a part, or through a wrapper, is under autocast. The runtime leaves it in full precision,
 because a part gives half; later there is no region that could become one."""
 
 _SCRIPTS = ("before.py", "train.py", "main.py")
