@@ -163,8 +163,8 @@ def plain_declined() -> list[Path]:
 )
 def test_without_an_essential_rewrite_its_unit_is_declined(rule, tmp_path):
     for case in cases():
-        if case.code != rule.code or case.is_noop:
-            continue
+        if case.code != rule.code or case.is_noop or any(b"import amp\n" in text for text in case.before.values()):
+            continue  # of a script for Apex its interface is left, as below
         whole, _ = migrated(tmp_path / "whole", case.before, case.options)
         without = Options(**{**vars(case.options), "ignore": (rule.code,)})
         report, result = migrated(tmp_path / "part", case.before, without)

@@ -30,7 +30,7 @@ IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step stays in fu
 OVERFLOWN_HISTOGRAM = Rule(
     "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
 )
-OWN_STEP = Rule("AMP179", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
+OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
 NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
