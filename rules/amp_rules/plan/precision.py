@@ -229,7 +229,7 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             site.node,
             f"the computation of `{site.module.text(site.loss)}` was not found, and `{text}` ({line}) {what}, which "
             "autocast leaves as they are",
-            "half precision gains nothing there: remove that first, if float32 is enough; else leave the precision alone",
+            "half precision gains nothing there: remove that first where float32 is enough, else keep the precision",
         )
     return declining.decline(
         declining.UNKNOWN_LOSS,
