@@ -94,6 +94,9 @@ class ExpressionEvaluator:
                 else:
                     self.assign(element, self._containers.element(values, index), scope)
         elif isinstance(target, ast.Subscript):
+            if isinstance(target.slice, ast.Slice):
+                given = {value for value in values if value.kind == "sequence"}
+                values = (values - given) | self._containers.elements(given)
             for owner in self.evaluate(target.value, scope):
                 self._store.write_element(owner, _index(target.slice), values)
         elif isinstance(target, ast.Starred):
@@ -202,6 +205,10 @@ class ExpressionEvaluator:
             # ``set(net.parameters()) - set(net.head.parameters())``
             made = self.evaluate(node.left.func, scope, overlay)
             return left if any(value.kind == "external" and value.ref in SETS for value in made) else set()
+        if isinstance(node.op, ast.Mult):
+            # ``[None] * depth``
+            repeated = next((item for item in (node.left, node.right) if isinstance(item, ast.List)), None)
+            return self.evaluate(repeated, scope, overlay) if repeated is not None else set()
         return {value for value in values if value.kind in _CONCATENATED} if isinstance(node.op, ast.Add) else set()
 
     def _starred(self, node: ast.Starred, scope: Scope, overlay: Overlay | None) -> set[Value]:

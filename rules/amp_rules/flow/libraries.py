@@ -60,6 +60,8 @@ class Libraries:
         function = self._functions.get(name)
         if function is not None:
             return function(given)
+        if name == "builtins.list" and not (given.node.args or given.node.keywords):
+            return {Value("sequence", Form.PLAIN, given.node)}
         if name in RETURNS_FIRST_ARGUMENT:
             return given.first or given.keywords.get("module", set()) or given.keywords.get("iterable", set())
         if name in COPIES_FIRST_ARGUMENT:

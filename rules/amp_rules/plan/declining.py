@@ -129,6 +129,10 @@ DRAFT = Rule("AMP391", "draft-check", "The tool's own check found a bug in its d
 SHARED_MODULE = Rule("AMP390", "shared-module", "Two scripts need a module rewritten differently.", "precision")
 
 
+STEP_FIRST = "mend what the reason for precision names, then migrate again"
+"""What to do for several processes where the training step is not understood."""
+
+
 def decline(
     rule: Rule, module: Module, node: ast.AST | None, message: str, recipe: str, *, already: bool = False
 ) -> Declined:

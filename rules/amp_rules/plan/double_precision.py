@@ -14,21 +14,25 @@ from amp_rules.torch.dtypes import FLOAT64_TYPES, SETS_DEFAULT_TYPE
 
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for the default type, or for each trained model that is made float64."""
+    for site, what in places(program):
+        text = (
+            f"`{site.module.text(site.node)}` {what}, which autocast leaves as they are: what is computed in float64 "
+        )
+        text += "does not run in half precision, and is no faster; remove it first, if float32 is enough"
+        yield note(IN_FULL_PRECISION, site.module, site.node, text)
+
+
+def places(program: Program) -> Iterator[tuple[Site, str]]:
+    """Yield the call that sets the default type, or those that make trained models float64, and what each makes."""
     defaults = program.calls_to(SETS_DEFAULT_TYPE)
     if defaults and all(map(lambda site: _is_float64(program, site), defaults)):
-        yield _note(defaults[0], "makes new weights and tensors float64")
+        yield defaults[0], "makes new weights and tensors float64"
         return
     for call, body, scope in program.calls():
         func = call.func
         if isinstance(func, ast.Attribute) and _makes_float64(program, call, func, scope):
             if any(map(program.is_trained, program.roles.modules(func.value, scope))):
-                yield _note(Site(scope.module, scope, body, call), "makes its weights float64")
-
-
-def _note(site: Site, what: str) -> Note:
-    text = f"`{site.module.text(site.node)}` {what}, which autocast leaves as they are: what is computed in float64 "
-    text += "does not run in half precision, and is no faster; remove it first, if float32 is enough"
-    return note(IN_FULL_PRECISION, site.module, site.node, text)
+                yield Site(scope.module, scope, body, call), "makes its weights float64"
 
 
 def _is_float64(program: Program, site: Site) -> bool:

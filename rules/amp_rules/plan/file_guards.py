@@ -15,6 +15,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -110,7 +111,9 @@ class _Decision:
         return found
 
     def _is_shared(self, effect: FileEffect) -> bool:
-        """Whether all processes would change the same files."""
+        """Whether all processes would change the same files; what nothing in the program calls changes none."""
+        if not uncalled(self._program).isdisjoint(effect.module.ancestors(effect.call)):
+            return False
         if effect.body in self._in_turns or self._guarded(effect.module, effect.call):
             return False
         return not self._paths.is_own(effect.paths, effect.scope)

@@ -465,8 +465,11 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
             cause.recipe,
         )
     else:
-        was = "is left alone" if cause.code == declining.ASKED_PRECISION.code else "was not understood"
-        message, recipe = f"the training step {was}: {cause.message}", cause.recipe
+        was_asked = cause.code == declining.ASKED_PRECISION.code
+        was = "is left alone" if was_asked else "was not understood"
+        # What a region or a scaler would mend for one process does not distribute anything.
+        recipe = cause.recipe if was_asked or not cause.recipe else declining.STEP_FIRST
+        message = f"the training step {was}: {cause.message}"
     return (
         "already" if cause.code == declining.FRAMEWORK.code else "declined",
         Refusal(cause.path, cause.span, rule.code, rule.name, "distribution", message, recipe),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import Value
 from amp_rules.plan import (
     declining,
+    double_precision,
     geometry,
     gradient_functions,
     gradient_hooks,
@@ -216,6 +217,19 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             "the loss itself is not known",
             "if it does, the script has its own mixed precision: leave that out and call `loss.backward()`, then "
             "run again; else add the code to the project",
+        )
+    for place, what in double_precision.places(program):
+        text, line = (
+            place.module.text(place.node),
+            f"{place.module.path.name}:{place.module.span(place.node).start.line}",
+        )
+        return declining.decline(
+            declining.UNKNOWN_LOSS,
+            site.module,
+            site.node,
+            f"the computation of `{site.module.text(site.loss)}` was not found, and `{text}` ({line}) {what}, which "
+            "autocast leaves as they are",
+            "half precision gains nothing there: remove that first where float32 is enough, else keep the precision",
         )
     return declining.decline(
         declining.UNKNOWN_LOSS,

@@ -313,7 +313,7 @@ class DataFlow:
         return any(value.kind == "batch" for value in values) and not any(map(is_loader, values))
 
     @cached_property
-    def _uncalled(self) -> set[ast.AST]:
+    def _uncalled(self) -> frozenset[ast.AST]:
         """Functions that the program does not run."""
         return uncalled(self.program)
 

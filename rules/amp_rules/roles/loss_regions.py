@@ -11,6 +11,7 @@ from amp_rules.flow.values import CallSite, Value
 from amp_rules.roles.branch_losses import computes_beside, only_rescales
 from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_paths import GradientPaths
+from amp_rules.roles.losses_of_terms import callers_with_terms
 from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.statement_runs import StatementRun, outermost
 from amp_rules.roles.steps import Backward, Program, Site, calling
@@ -81,9 +82,12 @@ class Regions:
             before, self._marked = self._marked, {}
             given_before, self.given = self.given, {}
             self._slice(site, self._read_by(site))
-            nodes = [site.loss, *self._marked, *self.given]
-            if not any(self.program.runs_model(node) for node in nodes) and not any(map(self._runs_prepared, nodes)):
-                lost.append(site)
+            if not self._is_computed(site):
+                inner = [statement for module, statement in self._marked.values() if module is site.module]
+                for caller in callers_with_terms(self.program, site, inner):
+                    self._slice(calling(caller), blocks.reads(caller.call.func))
+                if not self._is_computed(site):
+                    lost.append(site)
             self._marked = {**before, **self._marked}
             self.given = {**given_before, **self.given}
         runs = self._runs()
@@ -92,6 +96,11 @@ class Regions:
             # not known, that is the reason, and this would only follow from it.
             lost = [site for site in backwards if site in lost or not self.program.runs_model(site.loss)]
         return runs, lost
+
+    def _is_computed(self, site: Backward) -> bool:
+        """Whether what was found for a backward pass computes with a model."""
+        nodes = [site.loss, *self._marked, *self.given]
+        return any(self.program.runs_model(node) for node in nodes) or any(map(self._runs_prepared, nodes))
 
     @cached_property
     def _runs_prepared(self) -> Callable[[ast.AST], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.steps import Program
@@ -18,6 +19,10 @@ _BY_TEXT = frozenset(
     {"__dict__", "__import__", "Fire", "eval", "exec", "getmembers", "globals", "import_module", "locals", "vars"}
 )
 """By these a function is found without its name being written."""
+
+
+_FOUND: WeakKeyDictionary[Program, frozenset[ast.AST]] = WeakKeyDictionary()
+"""What is known of each program: several parts of the plan ask for it."""
 
 
 def without_idle_steps(program: Program) -> Program:
@@ -44,16 +49,18 @@ def _of_unknown_models(program: Program) -> set[ast.AST]:
     return found if not all(unknown.values()) else set()
 
 
-def uncalled(program: Program) -> set[ast.AST]:
+def uncalled(program: Program) -> frozenset[ast.AST]:
     """The functions and methods of a script that trains by itself which nothing in it can call.
 
     Decorated and nested functions may be called by others, as may everything in a notebook, in a file that runs no
     training by itself, and where functions are looked up by a text.
     """
-    if program.entry.cells or not _trains(program):
-        return set()
-    functions = _uncalled_functions(program)
-    return functions | uncalled_methods(program, functions)
+    found = _FOUND.get(program)
+    if found is None:
+        functions = _uncalled_functions(program) if not program.entry.cells and _trains(program) else None
+        found = frozenset() if functions is None else frozenset(functions | uncalled_methods(program, functions))
+        _FOUND[program] = found
+    return found
 
 
 def _trains(program: Program) -> bool:

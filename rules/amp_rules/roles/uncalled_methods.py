@@ -13,6 +13,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import last_name, names_written, walk
+from amp_rules.torch.models import CALLED_BY_MODULE
 
 _BASES_THAT_CALL_NOTHING = frozenset({"abc.ABC", "builtins.object"})
 """Classes of libraries that call no method of their subclasses."""
@@ -60,7 +61,7 @@ class _Methods:
             callers = self._program.flow.callers(info)
             if any(dead.isdisjoint(caller.scope.module.ancestors(caller.call)) for caller in callers):
                 continue
-            if all(map(self._is_known, self._relatives_of(owner))):
+            if all(self._is_known(relative, info.name) for relative in self._relatives_of(owner)):
                 yield info
 
     @cached_property
@@ -74,9 +75,12 @@ class _Methods:
             for method in item.body
         }
 
-    def _is_known(self, info: ClassInfo) -> bool:
-        """Whether all bases of a class are known, and those of libraries call no methods."""
-        return len(info.bases) >= len(info.facts.node.bases) and info.external_bases() <= _BASES_THAT_CALL_NOTHING
+    def _is_known(self, info: ClassInfo, name: str) -> bool:
+        """Whether all bases of a class are known, and those of libraries call no method of a name."""
+        unknown = info.external_bases() - _BASES_THAT_CALL_NOTHING
+        if name not in CALLED_BY_MODULE:
+            unknown -= {"torch.nn.Module"}
+        return len(info.bases) >= len(info.facts.node.bases) and not unknown
 
     def _relatives_of(self, info: ClassInfo) -> set[ClassInfo]:
         """The classes that an object of this one may be of too: its bases, its subclasses, and their bases."""
@@ -174,10 +178,30 @@ def _may_be_called(module: Module, node: ast.AST) -> bool:
     if isinstance(parent, (ast.Compare, ast.Attribute, ast.Subscript, ast.Expr)):
         return False
     if isinstance(parent, ast.Assign):
-        return not all(isinstance(target, ast.Subscript) for target in parent.targets)
+        if all(isinstance(target, ast.Subscript) for target in parent.targets):
+            return False
+        return not (len(parent.targets) == 1 and _is_asked_for_items(module, parent.targets[0]))
     return not (
         isinstance(parent, ast.Call) and node in parent.args and blocks.path_of(parent.func) in ("float", "len")
     )
+
+
+def _is_asked_for_items(module: Module, target: ast.expr) -> bool:
+    """Whether a variable of a function is only asked for items: ``part = getattr(net, name)``, then ``part[:2]``."""
+    around = next((parent for parent in module.ancestors(target) if isinstance(parent, FunctionNode)), None)
+    if around is None or not isinstance(target, ast.Name):
+        return False
+    named = [node for node in walk(around) if isinstance(node, ast.Name) and node.id == target.id]
+    scopes = (ast.Global, ast.Nonlocal)
+    if any(isinstance(node, scopes) and target.id in node.names for node in walk(around)):
+        return False
+    return all(isinstance(node.ctx, ast.Store) or _is_indexed_or_iterated(module.parents[node], node) for node in named)
+
+
+def _is_indexed_or_iterated(parent: ast.AST, node: ast.Name) -> bool:
+    if isinstance(parent, ast.Subscript):
+        return parent.value is node
+    return isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node
 
 
 def _may_name(made: ast.expr, name: str) -> bool:

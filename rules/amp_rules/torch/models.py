@@ -201,6 +201,26 @@ TELLS_OF_MODEL = frozenset(
 )  # fmt: skip
 """Attributes and methods of a module that run no forward pass: what only logs or saves a model uses these alone."""
 
+CALLED_BY_MODULE = (
+    TELLS_OF_MODEL
+    | RETURNS_RECEIVER
+    | OF_MODULES_ALONE
+    | frozenset(
+        [
+            "_apply", "_call_impl", "_get_backward_hooks", "_get_backward_pre_hooks", "_get_name",
+            "_load_from_state_dict", "_maybe_warn_non_full_backward_hook", "_named_members",
+            "_register_load_state_dict_pre_hook", "_register_state_dict_hook", "_replicate_for_data_parallel",
+            "_save_to_state_dict", "_slow_forward", "_wrapped_call_impl", "compile", "extra_repr", "forward",
+            "get_buffer", "get_extra_state", "get_parameter", "get_submodule", "ipu", "load_state_dict", "mtia",
+            "register_backward_hook", "register_forward_hook", "register_forward_pre_hook",
+            "register_full_backward_hook", "register_full_backward_pre_hook", "register_load_state_dict_post_hook",
+            "register_load_state_dict_pre_hook", "register_state_dict_post_hook", "register_state_dict_pre_hook",
+            "reset_parameters", "set_extra_state", "set_submodule", "to_empty", "type", "xpu",
+        ]
+    )
+)  # fmt: skip
+"""Methods that a module, or what torch does with one, may call without the script's doing."""
+
 GIVE_NO_MODEL = ("argparse.", "json.", "logging.", "torch.nn.functional.", "torch.utils.data.")
 """Packages whose functions give no model, though a function looked up by its name may seem to be one's factory."""
 

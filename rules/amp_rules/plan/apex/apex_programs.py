@@ -120,7 +120,9 @@ def _of_both(idiom: tuple[Refusal, ...], imports: tuple[Refusal, ...]) -> tuple[
 
 
 def _declined(program: Program, distribution: Outcome, reasons: tuple[Refusal, ...]) -> Report:
-    refusals = (*reasons, *_not_distributed(program, distribution, reasons[0].message, reasons[0].recipe))
+    # What is asked for gives no advice.
+    recipe = declining.STEP_FIRST if reasons[0].recipe else ""
+    refusals = (*reasons, *_not_distributed(program, distribution, reasons[0].message, recipe))
     return Report(program.entry.path, "declined", distribution, refusals=refusals)
 
 

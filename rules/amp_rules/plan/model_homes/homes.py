@@ -10,6 +10,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.placement import Placement
+from amp_rules.plan.model_homes.takers_of_parts import takers_of_parts
 from amp_rules.plan.model_homes.variables import (
     NOTHING,
     PLACING,
@@ -106,9 +107,10 @@ class Homes:
     def _is_made_for_parts_of(self, housed: list[Value], value: Value) -> bool:
         """Whether all that ever holds a model are variables of constructors, which take parts of it for their own.
 
-        ``base = getattr(backbones, name)()`` above ``self.layer1 = base.layer1``.
+        ``base = getattr(backbones, name)()`` above ``self.layer1 = base.layer1``, or ``base`` is their parameter.
         """
         bodies = {body for _, path, _, body, _ in self._variables.given.get(value, ()) if "." not in path}
+        bodies = bodies or takers_of_parts(self.program, value)
         owners = [self._constructed(body) for body in bodies]
         return bool(owners) and all(owner is not None and self._belongs_to(housed, owner) for owner in owners)
 

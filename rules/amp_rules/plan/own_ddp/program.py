@@ -137,7 +137,7 @@ class OwnDdp:
         return [item for item in self.program.flow.callers(info) if item.scope.node not in self.uncalled]
 
     @cached_property
-    def uncalled(self) -> set[ast.AST]:
+    def uncalled(self) -> frozenset[ast.AST]:
         """The functions that nothing in the program can call."""
         return uncalled(self.program)
 
