@@ -107,7 +107,7 @@ def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
 
 def _before_the_batches(loop: EpochLoop, number: str) -> ast.stmt | None:
     """The statement of a loop over epochs that goes through the loader, where the number is what it was at the head."""
-    for item in getattr(loop.node, "body", ()):
+    for item in loop.node.body if isinstance(loop.node, (ast.For, ast.While)) else ():
         if any(node is loop.loader for node in walk(item)):
             return item
         if blocks.touches({number}, blocks.writes(item)):
