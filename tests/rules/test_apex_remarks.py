@@ -105,9 +105,41 @@ def test_a_comment_above_a_line_that_was_for_apex(tmp_path, above, stays):
     assert all((f"{line}\n" in text) is stays for line in above.split("\n") if line)
 
 
+KEPT = """import torch
+from apex import amp
+
+
+class Training:
+    def __init__(self):
+        self.amp = amp
+        model = torch.nn.Linear(8, 1).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.model, self.optimizer = self.amp.initialize(models=model, optimizers=optimizer)
+
+    def step(self, x, y):
+        loss = torch.nn.functional.mse_loss(self.model(x), y)
+        self.optimizer.zero_grad()
+        with self.amp.scale_loss(loss, self.optimizer) as scaled_loss:
+            scaled_loss.backward()
+        self.optimizer.step()
+
+
+training = Training()
+for _ in range(3):
+    training.step(torch.randn(4, 8).cuda(), torch.randn(4, 1).cuda())
+"""
+
+
 @pytest.mark.parametrize(("level", "is_full"), [('"O0"', True), ('"O1"', False), ("level", False)])
 def test_a_script_that_gives_o0_alone_is_in_full_precision(level, is_full, tmp_path):
     text = STEP.format(option="default=0", comment="").replace("(model, optimizer)", f"(model, optimizer, {level})")
     text = text.replace(f", {level}", f", opt_level={level}")
     report, _ = migrated_text(tmp_path, f'level = "O0"\n{text}', Options())
     assert (report.precision, report.in_full) == ("migrated", is_full)
+
+
+def test_a_level_given_by_apex_that_is_kept_in_an_attribute_is_not_o0(tmp_path):
+    report, text = migrated_text(tmp_path, KEPT, Options())
+    assert report.precision == "migrated"
+    assert 'amp.init(opt_level="O1")' in text
+    assert not report.in_full

@@ -9,6 +9,7 @@ from amp_rules.flow.values import UNKNOWN_MEMBER, ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
@@ -62,7 +63,7 @@ class BatchNorms:
     def _are_in_class(self, info: ClassInfo) -> bool:
         texts = [node for base in info.mro() for node in walk(base.facts.node)]
         return (
-            batch_norm.names_batch_norm(_without_looks(texts))
+            self._names_batch_norm(texts)
             or any(map(self._are_named, self._program.called_from(texts)))
             or any(self.are_in(item) for base in info.mro() for item in self._made_in(base.facts.node))
         )
@@ -106,8 +107,18 @@ class BatchNorms:
     def _are_named(self, text: ast.AST) -> bool:
         known = self._texts.get(text)
         if known is None:
-            known = self._texts[text] = batch_norm.names_batch_norm(_without_looks(walk(text)))
+            known = self._texts[text] = self._names_batch_norm(walk(text))
         return known
+
+    def _names_batch_norm(self, nodes: Iterable[ast.AST]) -> bool:
+        """Whether something that may run speaks of batch norm; an option may choose another norm in each call."""
+        flow = self._program.flow
+        for node in _without_looks(nodes):
+            if batch_norm.names_batch_norm([node]):
+                located = self._program.locate(node)
+                if located is None or not never_runs(flow, located[1].module, node):
+                    return True
+        return False
 
 
 def is_chosen(value: Value) -> bool:

@@ -27,6 +27,7 @@ from amp_rules.torch.file_access import (
     LOCKED_WHILE_OPEN,
     LOOKING_METHODS,
     LOOKS,
+    SETS_RIGHTS,
 )
 from amp_rules.torch.writers import WRITERS
 
@@ -96,6 +97,7 @@ class _Decision:
         found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
         found.effects.extend(self._folders_of_this_moment())
         found.effects.extend(self._folders_made_anew(found.effects))
+        found.effects = [effect for effect in found.effects if not self._is_of_a_folder_of_all(effect, found.effects)]
         opened = {effect.call for effect in found.effects if effect.keeps_open and not effect.if_alone}
         for effect in found.effects:
             if effect.statement in found.statements or any(
@@ -117,6 +119,20 @@ class _Decision:
         if effect.body in self._in_turns or self._guarded(effect.module, effect.call):
             return False
         return not self._paths.is_own(effect.paths, effect.scope)
+
+    def _is_of_a_folder_of_all(self, effect: FileEffect, effects: list[FileEffect]) -> bool:
+        """Whether a call gives rights to a folder that each process makes just above: they are the same every time."""
+        if not self._program.callee_names(effect.call, effect.scope) & SETS_RIGHTS or not effect.paths:
+            return False
+        where = blocks.place(effect.module, effect.statement)
+        path, changing = ast.dump(effect.paths[0]), {item.call for item in effects}
+        for statement in where.suite[: where.index]:
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(call, ast.Call) and call not in changing:
+                folder = folder_made(self._program, call, effect.scope)
+                if folder is not None and ast.dump(folder) == path:
+                    return True
+        return False
 
     def _folders_of_this_moment(self) -> list[FileEffect]:
         """Folders that are named after the time: the others would be empty, and stay."""

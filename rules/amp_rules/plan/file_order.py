@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
@@ -25,7 +26,7 @@ from amp_rules.source.syntax import called_name, walk
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
 
-_LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
+_LOOKED = frozenset({"exists", "isfile", "is_file", "lexists", "isdir", "is_dir"})
 
 
 class FileOrder:
@@ -167,7 +168,7 @@ class FileOrder:
         """The outermost condition that looks at files only to make a folder: no process is to wait inside of it."""
         found = statement
         for parent in blocks.enclosing(module, statement):
-            if isinstance(parent, ast.If) and _looks(parent.test) and self._asked.only_makes_folders(parent):
+            if isinstance(parent, ast.If) and _looks(parent.test) and not self._asked.does_more(parent):
                 found = parent
         return _out_of_elif(module, found)
 
@@ -236,7 +237,7 @@ class FileOrder:
         """Whether the change comes next after the read, without a training step between them."""
         reads, changes = self._ways(site), self._ways(change)
         for body in reads.keys() & changes.keys():
-            for read in reads[body]:
+            for read in itertools.filterfalse(self._asked.is_left, reads[body]):
                 for later in changes[body]:
                     passed = between(read.module, read.statement, later.statement)
                     if passed and not any(self._program.runs_backward(item) for item in passed):
@@ -265,7 +266,23 @@ class FileOrder:
             for later in changes[body]
             if (passed := between(read.module, read.statement, later.statement))
         ]
-        return bool(places) and all(any(self._waits(item, places, HELPERS) for item in passed) for passed in ways)
+        return bool(places) and all(
+            any(self._waits(item, places, HELPERS) for item in above)
+            or self._waits_first(last, change, places, HELPERS)
+            for *above, last in ways
+        )
+
+    def _waits_first(self, statement: ast.stmt, change: Site, places: set[ast.stmt], depth: int) -> bool:
+        """Whether each run of the statement that makes a change, or calls what does, waits at a place before it."""
+        if statement in places:
+            return True
+        called = getattr(statement, "value", None)
+        if not isinstance(called, ast.Call) or called is change.node or not depth:
+            return False
+        changes, callees = self._ways(change), self._program.flow.callees(called)
+        return bool(callees) and all(
+            self._body_waits(info.node, places, depth - 1, change if info.node in changes else None) for info in callees
+        )
 
     def _waits(self, statement: ast.stmt, places: set[ast.stmt], depth: int) -> bool:
         """Whether each run of a statement waits at one of the places: it is one, or calls a function that does."""
@@ -277,9 +294,12 @@ class FileOrder:
         callees = self._program.flow.callees(called) if isinstance(called, ast.Call) else ()
         return bool(callees) and all(self._body_waits(info.node, places, depth - 1) for info in callees)
 
-    def _body_waits(self, body: ast.AST, places: set[ast.stmt], depth: int) -> bool:
-        """Whether each run of a function waits at one of the places, before it can end."""
+    def _body_waits(self, body: ast.AST, places: set[ast.stmt], depth: int, change: Site | None = None) -> bool:
+        """Whether each run of a function waits at one of the places, before it can end or makes the change."""
+        ways = self._ways(change).get(body, ()) if change is not None else ()
         for item in blocks.own_parts(body):
+            if change is not None and any(way.statement in walk(item) for way in ways):
+                return isinstance(item, ast.stmt) and self._waits_first(item, change, places, depth)
             if isinstance(item, ast.stmt) and self._waits(item, places, depth):
                 return True
             if any(isinstance(node, (ast.Return, ast.Raise)) for node in blocks.walk_own(item)):

@@ -171,8 +171,20 @@ class FileReads:
         module = scope.module
         for parent in blocks.enclosing(module, call):
             if isinstance(parent, (ast.If, ast.While)) and any(call is node for node in walk(parent.test)):
-                return not all(self.only_makes_folders(item) for item in [*parent.body, *parent.orelse])
+                return self.does_more(parent)
         return True
+
+    def does_more(self, statement: ast.If | ast.While) -> bool:
+        """Whether a look at files decides more than that each process makes a folder.
+
+        The main process may look once another one has made it, and would not write what is left to it alone.
+        """
+        inner = [*statement.body, *statement.orelse]
+        if not all(map(self.only_makes_folders, inner)):
+            return True
+        nodes = [node for item in inner for node in walk(item)]
+        made = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) in _MAKES_FOLDER]
+        return any(node in self._guards.statements for node in nodes) and not self.inner.issuperset(made)
 
     def only_makes_folders(self, statement: ast.stmt, depth: int = HELPERS) -> bool:
         """Whether a statement makes folders, tells of it, or runs on the main process only, and does nothing else."""
@@ -195,7 +207,7 @@ class FileReads:
             return all(isinstance(item, ast.stmt) and self.only_makes_folders(item, depth - 1) for item in bodies)
         if any(isinstance(node, ast.Call) and self._reads_too(node) for node in walk(called)):
             return False
-        return last_name(called.func) in ("mkdir", "makedirs", "print", "info", "warning") or called.func in {
+        return last_name(called.func) in ("mkdir", "makedirs", "chmod", "print", "info", "warning") or called.func in {
             site.node for site in self._guards.calls
         }
 

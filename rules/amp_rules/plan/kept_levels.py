@@ -14,13 +14,14 @@ from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.steps import Program
 from amp_rules.source.index import keyword
 
-_STARTS = frozenset({"amp_runtime.init"})
+STARTS = frozenset({"amp_runtime.init"})
+"""What gives the runtime a level."""
 _HALF_MODELS, _OFF = frozenset({"O2", "O3"}), frozenset({"O0"})
 
 
 def within_levels(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
     """The regions, without losses that multiply where every level that the script may give makes its models half."""
-    starts = program.calls_to(_STARTS)
+    starts = program.calls_to(STARTS)
     levels = set().union(*(_levels(site.node) for site in starts))
     if not levels & _HALF_MODELS or not levels <= _HALF_MODELS | _OFF:
         return [*runs]

@@ -9,19 +9,20 @@ from enum import Enum
 from functools import cached_property
 
 from amp_rules.plan.data_paths import is_of_data
+from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.plan.weight_writes import WeightWrites, Write
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
-from amp_rules.roles.steps import Program
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
-from amp_rules.torch.file_access import LISTS_FOLDERS, TEMPORARY
+from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -49,6 +50,7 @@ class Sink:
         node: the expression that has to be the same on all ranks.
         what: the call or statement that it decides over, or that takes it.
         origins: why it is not.
+        is_look: whether it is the path of a file that is looked for, with a time in it that all ranks ask for.
     """
 
     need: Need
@@ -57,6 +59,7 @@ class Sink:
     node: ast.expr
     what: ast.AST
     origins: Origins
+    is_look: bool = False
 
 
 class Sinks:
@@ -165,7 +168,7 @@ class Sinks:
         for node, scope in self._takers:
             if isinstance(node, ast.Call):
                 yield from self._given_to_schedule(node, scope)
-                yield from self._read_paths(node, scope)
+                yield from self._looked_for(node, scope) if self._looks(node, scope) else self._read_paths(node, scope)
             else:
                 yield from self._rates(node, scope)
         for write, scope in self._weight_writes.items():
@@ -183,7 +186,7 @@ class Sinks:
         found: list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]] = []
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Call):
-                if self._steps_schedule(node, scope) or self._reads_file(node, scope):
+                if self._steps_schedule(node, scope) or self._reads_file(node, scope) or self._looks(node, scope):
                     found.append((node, scope))
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
                 found.append((node, scope))
@@ -234,6 +237,31 @@ class Sinks:
 
     def _lists(self, call: ast.Call, scope: Scope) -> bool:
         return bool(self._program.callee_names(call, scope) & LISTS_FOLDERS)
+
+    def _looks(self, call: ast.Call, scope: Scope) -> bool:
+        names = self._program.callee_names(call, scope)
+        return bool(names & LOOKS) and not names & LISTS_FOLDERS
+
+    def _looked_for(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
+        """Yield the path of a file with the time in its name that all ranks look for: the main process has made one."""
+        for path in given_paths(call)[:1]:
+            origins = self._ranks.origins(path)
+            if not origins or any(item.kind is not Kind.CLOCK for item in origins):
+                continue
+            if self._all_reach(call):
+                is_look = all(self._all_reach(origin.node) for origin in origins)
+                yield Sink(Need.PATH, scope.module, scope, path, call, origins, is_look=is_look)
+
+    def _all_reach(self, node: ast.AST) -> bool:
+        located = self._program.locate(node)
+        if located is None:
+            return False
+        body, scope = located
+        return not self._reached.is_alone(Site(scope.module, scope, body, node))
+
+    @cached_property
+    def _reached(self) -> ReachedByAll:
+        return ReachedByAll(self._program, set(self._left_out))
 
     def _is_temporary(self, path: ast.expr) -> bool:
         """Whether a path differs by a folder of ``tempfile`` alone, where it is not in one that all share."""

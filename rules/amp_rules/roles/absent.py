@@ -25,7 +25,8 @@ _SETS_BY_NAME = frozenset({"setattr", "object.__setattr__", "vars", "self.__dict
 def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
     """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``.
 
-    Or behind ``if scaler is not None:``, where all that the variable is given are objects of the project's classes.
+    Or behind ``if scaler is not None:``, where all that the variable is given are objects of the project's classes, or
+    ``if norm == "batch":``, where it is given other constants alone.
     """
     inner = node
     for parent in blocks.enclosing(module, node):
@@ -33,6 +34,8 @@ def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
             scope = flow.scopes.get(blocks.body_of(module, parent))
             in_body = any(inner is item or inner in set(walk(item)) for item in parent.body)
             if in_body and scope is not None and _is_always(flow, parent.test, scope, none=False):
+                return True
+            if in_body and scope is not None and _is_another(flow, parent.test, scope):
                 return True
             in_else = any(inner is item for item in parent.orelse)
             if scope is not None and (in_body or in_else) and _is_of_nothing(flow, parent.test, scope, holds=in_body):
@@ -49,6 +52,32 @@ def _is_of_nothing(flow: Flow, test: ast.expr, scope: Scope, *, holds: bool) -> 
     wanted = ast.Is if holds else ast.IsNot
     asks = isinstance(other, ast.Constant) and other.value is None and isinstance(test.ops[0], wanted)
     return asks and _is_always_made(flow, test.left, scope)
+
+
+def _is_another(flow: Flow, test: ast.expr, scope: Scope) -> bool:
+    """Whether a test asks for a constant that a variable of a function is never given."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return False
+    wanted = test.comparators[0]
+    if not (isinstance(wanted, ast.Constant) and isinstance(test.left, ast.Name)):
+        return False
+    pending: list[tuple[ast.expr, Scope]] = [(test.left, scope)]
+    seen: set[ast.AST] = set()
+    while pending:
+        current, inner = pending.pop()
+        if isinstance(current, ast.Constant) and current.value != wanted.value:
+            continue
+        if not isinstance(current, ast.Name) or current in seen or len(seen) == _MAX_PLACES:
+            return False
+        seen.add(current)
+        given = list(_given(flow, current, inner)) if inner.owner(current.id).is_function else []
+        if not given:
+            return False
+        for value, outer in given:
+            if value is None:
+                return False
+            pending.append((value, outer))
+    return True
 
 
 def _is_always_made(flow: Flow, node: ast.Name, scope: Scope) -> bool:
@@ -118,7 +147,9 @@ def _given(flow: Flow, name: ast.Name, scope: Scope) -> Iterator[tuple[ast.expr 
     info = flow.functions.get(owner.node)
     if info is not None and name.id in info.parameters:
         for caller in flow.callers(info):
-            yield info.argument_or_default(caller.call, name.id), caller.scope
+            # What a partial function was given in another body does not stand at the call of it.
+            is_written = caller.scope.module.parents.get(caller.call.func) is caller.call
+            yield info.argument_or_default(caller.call, name.id) if is_written else None, caller.scope
     # Variables of this name in functions further in count too: one more value says no more than that it is not known.
     for node in walk(owner.node):
         if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load):

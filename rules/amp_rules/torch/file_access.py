@@ -42,6 +42,9 @@ CHANGERS = frozenset(
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""
 
+SETS_RIGHTS = frozenset({"os.chmod"})
+"""Of these, what leaves a folder the same however many processes run it."""
+
 COMMANDS = frozenset(
     {
         "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "subprocess.check_output",

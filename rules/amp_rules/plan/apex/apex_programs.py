@@ -16,12 +16,13 @@ from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.kept_levels import STARTS
 from amp_rules.plan.mixed_already import trains_with_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.steps import Program
-from amp_rules.source.index import argument_at, literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
 from amp_rules.source.resolver import names_of
@@ -159,14 +160,15 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
         text += _unused(program, selection, report.distribution)
         told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
-        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(program))
+        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain))
     return replace(report, notes=(*report.notes, *extension_notes(program)))
 
 
-def _is_in_full(program: Program) -> bool:
-    """Whether the script gives Apex no level but O0."""
-    place = api.INITIALIZE_PARAMETERS.index("opt_level")
-    return all(literal(argument_at(call, "opt_level", place)) == "O0" for call in stages.initializing(program))
+def _is_in_full(plain: Program) -> bool:
+    """Whether the program, once it is without Apex, gives no level but O0, which stands at the call."""
+    calls = [site.node for site in plain.calls_to(STARTS)]
+    levels = [literal(keyword(call, "opt_level")) for call in calls if isinstance(call, ast.Call)]
+    return bool(levels) and set(levels) == {"O0"}
 
 
 def _prepared_always(

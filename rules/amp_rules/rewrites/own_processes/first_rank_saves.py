@@ -19,8 +19,8 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where another
-place reads the file again: that would need a barrier (AMP288). Files that stay open, and those of logs, are left, and
-named (AMP288).
+place reads the file again: that would need a barrier (AMP288). All statements of a file from its opening on are left
+then. Files that stay open, and those of logs, are left, and named (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
@@ -89,10 +89,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     waits = order.barriers()
     saves = _lifted(guards.statements)
     saves = [row for row in saves if not is_left(*row)]
-    saves = _without_opened(saves, [row for row in saves if own.told_by_rank(*row)])
+    told = _with_neighbours(saves, [row for row in saves if own.told_by_rank(*row)])
+    saves = [row for row in saves if row not in told]
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
-    written = [row for row in saves if read.get(row) is None and not _is_moved(row, moved)]
+    kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
+    written = [row for row in saves if row not in kept]
     for module, first, last in adjacent(written):
         test = first_rank.at(module, first)
         if test is None:
@@ -107,20 +109,20 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     _leave_read(own, [found for found in read.values() if found is not None])
 
 
-def _without_opened(saves: list[_Row], left: list[_Row]) -> list[_Row]:
-    """Those that are not left as they are, and use no file that one of these opens: ``with file:`` goes with it."""
-    opened = [(module, blocks.place(module, statement).suite, blocks.writes(statement)) for module, statement in left]
-    return [
-        (module, statement)
-        for module, statement in saves
-        if (module, statement) not in left
-        and not any(
-            module is where
-            and blocks.place(module, statement).suite is suite
-            and blocks.touches(written, blocks.reads(statement))
-            for where, suite, written in opened
-        )
-    ]
+def _with_neighbours(saves: list[_Row], left: list[_Row]) -> set[_Row]:
+    """Those that are left as they are, and those that share a variable with one of them: a file from its opening on."""
+    found, pending = set(left), list(left)
+    while pending:
+        module, statement = pending.pop()
+        suite, reads = blocks.place(module, statement).suite, blocks.reads(statement)
+        for row in saves:
+            if row in found or row[0] is not module or blocks.place(*row).suite != suite:
+                continue
+            is_given = blocks.touches(blocks.writes(statement), blocks.reads(row[1]))
+            if is_given or blocks.touches(blocks.writes(row[1]), reads):
+                found.add(row)
+                pending.append(row)
+    return found
 
 
 def _moved_by(own: OwnDdp, module: Module, statement: ast.stmt) -> Iterator[tuple[Module, ast.stmt, str]]:

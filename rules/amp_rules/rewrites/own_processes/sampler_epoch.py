@@ -2,8 +2,9 @@
 
 ## What it does
 At the head of the loop over epochs, the sampler of the loader that trains is told its number by
-`sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where there may be
-no such sampler, a test stands before it.
+`sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where each epoch
+makes the sampler anew, the line stands before the loop over batches; where there may be no such sampler, a test stands
+before it.
 
 ## Why
 The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
@@ -39,6 +40,9 @@ from amp_rules.plan.own_ddp.epoch_loops import EpochLoop, epoch_loops, number_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import Sampler, never_told, samplers, told
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import substitute
 
@@ -81,15 +85,31 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:
     number = number_of(own, loop)
     line = sampler.line_at(own, loop, loop.loader, number.name) if number is not None else None
+    assert isinstance(loop.node, (ast.For, ast.While))
+    place = loop.node.body[0]
+    if number is not None and line is None:
+        # A sampler that is made anew in each epoch is told once it is there.
+        later = _before_the_batches(loop, number.name)
+        if later is not None:
+            place, at = later, Site(loop.module, loop.scope, loop.body, later)
+            line = sampler.line_at(own, at, loop.loader, number.name)
     if number is None or line is None:
         call = f"set_epoch({number.name if number is not None else 'epoch'})"
         text = f"set_epoch is not called, and the sampler may not be in scope here: call its `{call}` by hand"
         own.leave(RULE, loop.module, loop.node, text)
         return
-    assert isinstance(loop.node, (ast.For, ast.While))
-    first = loop.node.body[0]
     if number.renames is not None:
         what = f"`{number.name}`, for the sampler"
         yield Change(RULE, loop.module, number.renames, what, [Replace(number.renames, substitute(number.name))])
     message = f"`{line.splitlines()[-1].strip()}`: another order in each epoch"
-    yield Change(RULE, loop.module, first, message, [Insert(first, line)])
+    yield Change(RULE, loop.module, place, message, [Insert(place, line)])
+
+
+def _before_the_batches(loop: EpochLoop, number: str) -> ast.stmt | None:
+    """The statement of a loop over epochs that goes through the loader, where the number is what it was at the head."""
+    for item in loop.node.body if isinstance(loop.node, (ast.For, ast.While)) else ():
+        if any(node is loop.loader for node in walk(item)):
+            return item
+        if blocks.touches({number}, blocks.writes(item)):
+            return None
+    return None
