@@ -18,8 +18,8 @@ the number stays what it was.
     scores = scores.masked_fill(mask == 0, max(-1e9, torch.finfo(scores.dtype).min))
 
 ## When it declines
-Where the number is not known, the file does not import torch, or a tensor without a name is filled in place. What a data
-set computes for its samples stays: no autocast is on there.
+Where the number is not known, the file does not import torch, or a tensor without a name is filled in place. What a
+data set computes for its samples stays: no autocast is on there.
 
 ## Leaving it out
 No: torch raises where the number does not fit.
