@@ -138,3 +138,51 @@ def test_a_loader_that_may_feed_a_step_is_told_as_such(tmp_path, given, told):
     report = migrate(entry, Options(ddp=True))
     (found,) = (item.message for item in report.refusals)
     assert told in found
+
+
+BRANCHES = """\
+import sys
+
+import torch
+from apex import amp
+from torch.utils.data import DataLoader
+
+HALF = "--half" in sys.argv
+LONG = "--long" in sys.argv
+
+
+def train(model, optimizer):
+    for x in DataLoader(torch.ones(16, 4), batch_size=4, shuffle=True):
+        loss = model(x).mean()
+        with amp.scale_loss(loss, optimizer) as scaled_loss:
+            scaled_loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def make():
+    model = torch.nn.Linear(4, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+if {test}:
+    plain, its_optimizer = make()
+    train(plain, its_optimizer)
+else:
+    model, optimizer = make()
+    half, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+    train(half, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [("not HALF", "HALF"), ("LONG", "not LONG"), ("LONG and HALF", "not (LONG and HALF)")],
+)
+def test_a_model_that_is_prepared_in_an_else_branch_is_told_by_the_opposite_of_the_test(tmp_path, test, told):
+    entry = tmp_path / "train.py"
+    entry.write_text(BRANCHES.format(test=test))
+    report = migrate(entry, Options(ddp=True))
+    (found,) = (item for item in report.refusals if item.code == "AMP293")
+    assert f"only where `{told}` holds" in found.message
+    assert f"enabled={told})`" in found.recipe

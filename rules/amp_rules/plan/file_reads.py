@@ -9,6 +9,7 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.file_meets import FileMeets
+from amp_rules.roles.commands import only_makes_folder
 from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.made_folders import folder_made
@@ -20,6 +21,7 @@ from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
+    COMMANDS,
     FOLDER_LOADERS,
     LOADERS,
     LOOKING_METHODS,
@@ -37,6 +39,7 @@ HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
 
 _MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
+_COMMANDS = frozenset(name.rpartition(".")[2] for name in COMMANDS)
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
 _PATTERNS = frozenset({"glob.glob", "glob.iglob"})
@@ -207,6 +210,8 @@ class FileReads:
             return all(isinstance(item, ast.stmt) and self.only_makes_folders(item, depth - 1) for item in bodies)
         if any(isinstance(node, ast.Call) and self._reads_too(node) for node in walk(called)):
             return False
+        if last_name(called.func) in _COMMANDS and only_makes_folder(called):
+            return True
         return last_name(called.func) in ("mkdir", "makedirs", "chmod", "print", "info", "warning") or called.func in {
             site.node for site in self._guards.calls
         }

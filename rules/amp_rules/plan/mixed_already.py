@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import declining, own_mixed_steps
+from amp_rules.plan import taken_gradients as taken
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use
@@ -135,6 +136,11 @@ def trains_with_torch_amp(program: Program) -> bool:
     if has_torch_amp(program) or next(stepping_scalers(program), None) is not None:
         return True
     return next(frameworks(program), None) is not None
+
+
+def taken_gradients(program: Program) -> Iterator[Declined]:
+    """Steps whose gradients the script sets by hand, with mixed precision of its own or without."""
+    yield from taken.reasons(program, _mixes_nothing)
 
 
 def beside_own_steps(program: Program) -> Iterator[Declined]:

@@ -14,6 +14,7 @@ from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own, joins_run
+from amp_rules.plan.taken_gradients import not_averaged
 from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers, workers
@@ -59,6 +60,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
         if fault is not None:
             use, message, recipe = fault
             yield declining.decline(declining.OWN_DISTRIBUTION, use.module, use.node, message, recipe)
+    elif found is not None and (parted := not_averaged(program)) is not None:
+        yield parted
     elif found is not None:
         module, node, name = found
         joining = next(joins_run(program), None) or next(iter(program.calls_to(LIBRARY_LAUNCHERS)), None)

@@ -99,6 +99,7 @@ def plan(
     if all(site in program.whole_steps for site in program.backwards):
         declining.decline_at_first(mixed_already.stepping_scalers(program))
         declining.decline_at_first(mixed_already.made_by_settings(program))
+        declining.decline_at_first(mixed_already.taken_gradients(program))
         declining.decline_at_first(left_unfollowed.reasons(program))
         return None
     if not from_apex:

@@ -19,6 +19,8 @@ from amp_rules.source.scopes import FunctionNode
 
 _LEAVES = (ast.Return, ast.Break, ast.Continue)
 _PERHAPS = (ast.IfExp, ast.BoolOp, ast.Lambda)
+_LOOSE = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr)
+"""What ``not`` in front of it would not negate as a whole."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,12 @@ class Gap:
     Attributes:
         site: the call that prepares the model.
         condition: the ``if`` under which it is reached, the nearest one; it may stand around a call of its function.
+        is_else: whether it is reached where the test does not hold.
     """
 
     site: Site
     condition: Site
+    is_else: bool
 
     @property
     def test(self) -> ast.expr:
@@ -39,18 +43,27 @@ class Gap:
         assert isinstance(self.condition.node, ast.If)
         return self.condition.node.test
 
+    @property
+    def told(self) -> str:
+        """What holds where the model is prepared: the opposite of the test in a branch ``else``."""
+        module, test = self.condition.module, self.test
+        if not self.is_else:
+            return module.text(test)
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return module.text(test.operand)
+        return f"not ({module.text(test)})" if isinstance(test, _LOOSE) else f"not {module.text(test)}"
+
 
 def reasons(program: Program, preparing: frozenset[str]) -> Iterator[Declined]:
     """Conditions under which alone a model is prepared, though it is trained without them too."""
     for gap in gaps(program, preparing):
-        test = gap.condition.module.text(gap.test)
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
             gap.condition.module,
             gap.condition.node,
-            f"the model is prepared only where `{test}` holds, but trained also where it does not hold",
-            f"take `amp.prepare_model(...)` out of the condition; `amp.init(..., ddp=True, enabled={test})` before it "
-            "chooses the precision",
+            f"the model is prepared only where `{gap.told}` holds, but trained also where it does not hold",
+            f"take `amp.prepare_model(...)` out of the condition; `amp.init(..., ddp=True, enabled={gap.told})` before "
+            "it chooses the precision",
         )
 
 
@@ -63,9 +76,10 @@ def gaps(program: Program, preparing: frozenset[str]) -> Iterator[Gap]:
     """
     sites = program.calls_to(preparing)
     for site in sites:
-        condition = next(_conditions(program, site, frozenset()), None)
-        if condition is None:
+        found = next(_conditions(program, site, frozenset()), None)
+        if found is None:
             continue
+        condition, is_else = found
         models = _models(program, site)
         ways = Ways(program, {other.node for other in sites if other is site or models & _models(program, other)})
         if condition.node in set(blocks.enclosing(site.module, site.node)):
@@ -74,14 +88,17 @@ def gaps(program: Program, preparing: frozenset[str]) -> Iterator[Gap]:
             # A function that is called under a condition: a step to which no way is known may not be reached at all.
             is_gap = any(map(ways.are_left_out, program.backwards))
         if is_gap:
-            yield Gap(site, condition)
+            yield Gap(site, condition, is_else)
 
 
-def _conditions(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
-    """The conditions under which a place is reached, the nearest first."""
+def _conditions(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[tuple[Site, bool]]:
+    """The conditions under which a place is reached, the nearest first; and whether it is so where they do not hold."""
+    inner = site.statement
     for parent in blocks.enclosing(site.module, site.node):
         if _is_condition(parent):
-            yield Site(site.module, site.scope, site.body, parent)
+            assert isinstance(parent, ast.If)
+            yield Site(site.module, site.scope, site.body, parent), inner in parent.orelse
+        inner = parent
     info = program.function_of(site.body)
     for caller in program.flow.callers(info) if info is not None and site.body not in seen else ():
         yield from _conditions(program, calling(caller), seen | {site.body})

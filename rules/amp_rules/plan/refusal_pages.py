@@ -150,7 +150,8 @@ _PAGES = {
         `loss.backward(gradient)` with the script's own gradients; clipping, logging and edits of gradients if the
         optimizer that holds them is not known; gradients of tensors that no optimizer holds, such as inputs and hidden
         layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
-        changes by their gradients. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient do
+        changes by their gradients; gradients that `torch.autograd.grad` gives and the script sets (`p.grad = g`), where
+        there is no backward pass. A sign, a comparison with zero, and a tensor's hook that multiplies its gradient do
         not depend on the scale, and are accepted. So is adversarial training that moves a weight by
         `epsilon * p.grad / norm` under a condition on that norm (FGM, PGD), with nothing else under the condition: a
         number that is added to the norm, or a copy of the weight that is made there, is refused. A sign is not

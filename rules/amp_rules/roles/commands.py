@@ -10,6 +10,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.steps import Program
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import SPLITS_COMMANDS, WRITING_PROGRAMS
 
 _ONE_AFTER_THE_OTHER = re.compile(r"&&|\|\||[;|\n]")
@@ -27,6 +28,14 @@ def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
         _names_a_writer(text)
         for part, where in _beginnings(program, paths, given, scope, _NAMES_BEHIND_NAMES)
         for text in paths.of(part, where)
+    )
+
+
+def only_makes_folder(call: ast.Call) -> bool:
+    """Whether a command is ``mkdir -p``, which accepts a folder that is there, and nothing behind it."""
+    texts = [node.value for node in walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return any(text.lstrip().startswith("mkdir -p") for text in texts) and not any(
+        _ONE_AFTER_THE_OTHER.search(text) for text in texts
     )
 
 

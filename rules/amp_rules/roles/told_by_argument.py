@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import CallSite
-from amp_rules.roles.steps import Site
+from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
 
 
 def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
@@ -31,6 +32,18 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
         if known is not None and known is not holds:
             return False
     return True
+
+
+def is_ruled_out(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether no call of the function around a node gets there: none gives the mode that ``if mode == "new":`` asks."""
+    body = blocks.body_of(module, node)
+    info = program.function_of(body)
+    scope = program.flow.scopes.get(body)
+    callers = program.flow.callers(info) if info is not None else []
+    if info is None or scope is None or not callers:
+        return False
+    site = Site(module, scope, body, node)
+    return not any(may_reach(info, site, caller) for caller in callers)
 
 
 def _tests(site: Site) -> Iterator[tuple[ast.expr, bool]]:

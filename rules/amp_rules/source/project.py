@@ -202,6 +202,7 @@ class Project(Importer):
         self.entry_path = entry.resolve()
         super().__init__(project_root(self.entry_path), files)
         self._folders: dict[str, bool] = {}
+        self._entries: dict[Path, list[Path]] = {}
         self.listed: dict[Path, tuple[str, ...]] = {}
         self.settings: set[Path] = set()
         self.entry = self.files.entry(self.entry_path)
@@ -241,7 +242,17 @@ class Project(Importer):
         )
 
     def _bases(self, origin: Path) -> list[Path]:
-        return list(dict.fromkeys([*super()._bases(origin), *self._path_entries]))
+        return list(dict.fromkeys([*super()._bases(origin), *self._path_entries, *self._own_entries(origin)]))
+
+    def _own_entries(self, origin: Path) -> list[Path]:
+        """Folders that a file puts on ``sys.path`` itself, for the imports below: ``models/net.py`` adds ``ops``."""
+        module = self._modules.get(origin)
+        if module is None or origin == self.entry_path:
+            return []
+        if origin not in self._entries:
+            text = module.source.text
+            self._entries[origin] = added_folders(module) if "sys.path" in text or "addsitedir" in text else []
+        return self._entries[origin]
 
     @cached_property
     def _path_entries(self) -> list[Path]:

@@ -105,8 +105,15 @@ class LocalRanks:
 
     @cached_property
     def is_set(self) -> bool:
-        """Whether the script sets the option by what torchrun says: ``args.local_rank = int(os.environ[...])``."""
-        return any(_is_of_torchrun(value) for value, _ in self._sets)
+        """Whether the script sets the option by what torchrun says: ``args.local_rank = int(os.environ[...])``.
+
+        A function may tell it, beside others: ``args.local_rank, args.rank = ranks_of_environment()``.
+        """
+        return any(_is_of_torchrun(value) or self._is_told_by_function(value) for value, _ in self._sets)
+
+    def _is_told_by_function(self, value: ast.expr) -> bool:
+        called = self._program.flow.callees(value) if isinstance(value, ast.Call) else set()
+        return bool(called) and all(info.returns and _is_of_torchrun(info.node) for info in called)
 
     @cached_property
     def is_set_for_each(self) -> bool:
@@ -118,12 +125,15 @@ class LocalRanks:
     def _sets(self) -> list[tuple[ast.expr, ast.AST]]:
         """What is assigned to the option, and in which body."""
         return [
-            (node.value, body)
+            (value, body)
             for node, body, _ in self._program.nodes()
-            if isinstance(node, ast.Assign) and any(map(self._is_option, node.targets))
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            for part, value in blocks.unpacked(target, node.value)
+            if self._is_option(part)
         ]
 
-    def _is_option(self, target: ast.expr) -> bool:
+    def _is_option(self, target: ast.AST) -> bool:
         return (
             isinstance(target, ast.Attribute)
             and target.attr == _NAME
@@ -179,7 +189,7 @@ def _parsed(target: ast.expr, value: ast.expr) -> ast.expr:
     return target.elts[place] if place is not None and isinstance(target, ast.Tuple) else target
 
 
-def _is_of_torchrun(value: ast.expr) -> bool:
+def _is_of_torchrun(value: ast.AST) -> bool:
     text = ast.unparse(value)
     return "environ" in text and "LOCAL_RANK" in text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home, made_at
@@ -11,10 +11,12 @@ from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exa
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
+from amp_rules.source.index import ends_process
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
+_ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
 
 
@@ -58,9 +60,9 @@ class Placement:
         )
         statement = suite[last]
         inline = None
-        # What is asked for an attribute before is not None here.
-        is_optional = any(may_be_none(self.program, given) for given in item.assignments) and not any(
-            _asks_for_attribute(one, item.path) for one in suite[start + 1 : last + 1]
+        is_optional = any(
+            may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
+            for given in item.assignments
         )
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
@@ -210,11 +212,42 @@ def _loads(node: ast.AST, names: Collection[str]) -> bool:
     )
 
 
+def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> bool:
+    """Whether a variable is asked for an attribute behind an assignment, whatever happens: the script fails on None."""
+    place = next((index for index, statement in enumerate(suite) if holds(statement, given)), len(suite))
+    for statement in suite[place + 1 :]:
+        if _asks_for_attribute(statement, path):
+            return True
+        if path in blocks.writes(statement) or any(map(_may_end, blocks.walk_own(statement))):
+            return False
+        if isinstance(statement, ast.If) and path in blocks.reads(statement.test):
+            return False  # it may be asked for None
+    return False
+
+
+def _may_end(node: ast.AST) -> bool:
+    return isinstance(node, _ENDS) or (isinstance(node, ast.Expr) and ends_process(node.value))
+
+
 def _asks_for_attribute(statement: ast.stmt, path: str) -> bool:
     """``model.to(device)``: whether running the statement is sure to fail where the variable is None."""
-    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-    while isinstance(call, ast.Call | ast.Attribute):
-        if isinstance(call, ast.Attribute) and blocks.path_of(call.value) == path:
+    pending: list[ast.expr] = [statement.value] if isinstance(statement, ast.Expr | ast.Assign) else []
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.Attribute) and blocks.path_of(part.value) == path:
             return True
-        call = call.func if isinstance(call, ast.Call) else call.value
+        pending += _computed_first(part)
     return False
+
+
+def _computed_first(node: ast.expr) -> list[ast.expr]:
+    """The parts of an expression that are computed whatever the others give."""
+    if isinstance(node, ast.Call):
+        return [node.func, *node.args, *(item.value for item in node.keywords)]
+    if isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp):
+        return [node.generators[0].iter]
+    if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        return [node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [*node.elts] if isinstance(node, ast.Tuple | ast.List) else []

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.plain_files import PlainFiles
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.roles.absent import never_runs
-from amp_rules.roles.commands import writes_files
+from amp_rules.roles.commands import only_makes_folder, writes_files
 from amp_rules.roles.file_effects import opens_to_write
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
@@ -94,19 +95,11 @@ def _commands(own: OwnDdp) -> Iterator[_Found]:
         and _by_all(own, site)
         and not own.is_own_file(site.module, site.node)
         and writes_files(own.program, site.node, site.scope)
-        and not _only_makes_a_folder(site.node)
+        and not only_makes_folder(site.node)
     ]
     for site in found[:1]:
         text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
         yield site.module, site.node, text + more_places(len(found))
-
-
-def _only_makes_a_folder(call: ast.Call) -> bool:
-    """``mkdir -p``, which accepts a folder that is there."""
-    return any(
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().startswith("mkdir -p")
-        for node in walk(call)
-    )
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -117,7 +110,15 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
     if not own.program.calls_to(frozenset({SET_DEVICE})) or _saves_from_cpu(own):
         return
     loads = own.program.calls_to(WEIGHT_LOADERS)
-    found = [site for site in loads if _is_unplaced(site.node) and not _is_for_one(site, loads) and _by_all(own, site)]
+    plain = PlainFiles(own.program)
+    found = [
+        site
+        for site in loads
+        if _is_unplaced(site.node)
+        and not _is_for_one(site, loads)
+        and _by_all(own, site)
+        and not plain.holds_no_tensor(site)
+    ]
     for site in found[:1]:
         text = (
             f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "

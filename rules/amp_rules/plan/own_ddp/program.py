@@ -17,6 +17,7 @@ from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
 from amp_rules.plan.own_ddp.idle import is_within_idle
+from amp_rules.plan.own_ddp.parents import Parents
 from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
@@ -188,6 +189,8 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
             return found
+        if self._parents.run_alone(info.node):
+            return Reach.UNKNOWN  # of none that trains
         if info.node in self._workers:
             return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
         if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
@@ -204,6 +207,10 @@ class OwnDdp:
                 return found
             most = max(most, reached)
         return min(decided, most)
+
+    @cached_property
+    def _parents(self) -> Parents:
+        return Parents(self.program, self.joins)
 
     @cached_property
     def _workers(self) -> frozenset[ast.AST]:

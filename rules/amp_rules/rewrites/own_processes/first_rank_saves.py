@@ -44,9 +44,10 @@ from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
-from amp_rules.roles.file_effects import file_effects
+from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.steps import Site
+from amp_rules.roles.told_by_argument import is_ruled_out
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
@@ -74,6 +75,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             return True
         # Commands and downloads may be for each machine, and what keeps a log is no file to be saved.
         if isinstance(node, ast.Call) and (not own.saves(module, node) or own.is_own_file(module, node)):
+            return True
+        if is_ruled_out(own.program, module, node):
             return True
         # The ways to a place are many: this is asked last.
         return own.reach(module, node) is not Reach.EVERY
@@ -168,8 +171,21 @@ def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: as
 
 
 def _is_read_by_first(own: OwnDdp, reader: Site) -> bool:
-    """Whether the process that would write alone is the only one that reads, and nobody has to wait."""
-    return own.reach(reader.module, reader.node) is Reach.ONE and own.is_of_first_alone(reader.module, reader.node)
+    """Whether the process that would write alone is the only one that reads, and nobody has to wait.
+
+    Nor does one of each machine that only adds to the file: it reads nothing.
+    """
+    alone = own.reach(reader.module, reader.node)
+    if alone is not Reach.ONE and not (alone is Reach.EACH_NODE and _only_writes(reader.node)):
+        return False
+    return own.is_of_first_alone(reader.module, reader.node)
+
+
+def _only_writes(call: ast.AST) -> bool:
+    if not isinstance(call, ast.Call) or not opens_to_write(call):
+        return False
+    mode = mode_of(call)
+    return isinstance(mode, ast.Constant) and "+" not in str(mode.value)
 
 
 def _only_called(own: OwnDdp, body: ast.AST) -> str | None:

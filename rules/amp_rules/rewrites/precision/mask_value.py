@@ -18,7 +18,8 @@ the number stays what it was.
     scores = scores.masked_fill(mask == 0, max(-1e9, torch.finfo(scores.dtype).min))
 
 ## When it declines
-Where the number is not known, the file does not import torch, or a tensor without a name is filled in place.
+Where the number is not known, the file does not import torch, or a tensor without a name is filled in place. What a
+data set computes for its samples stays: no autocast is on there.
 
 ## Leaving it out
 No: torch raises where the number does not fit.
@@ -38,6 +39,7 @@ from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.overflowing_numbers import overflows
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.steps import Program, Site
+from amp_rules.source import blocks
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import call_with
@@ -52,9 +54,13 @@ _FILLING = frozenset({"masked_fill", "masked_fill_"})
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each number outside fp16's range that a half tensor may be given."""
     numbers = Numbers(context.program)
-    inside = {site.node for site in context.precision.nodes(context.program)}
+    sites = context.precision.nodes(context.program)
+    inside = {site.node for site in sites}
+    samples = _of_samples(context.program) - {site.body for site in sites}
     done = set()
     for call, receiver, site in _fills(context.program):
+        if site.body in samples:
+            continue
         found = numbers.of(site.node, site.scope) if isinstance(site.node, ast.expr) else frozenset()
         if not any(map(_is_too_large, found)):
             continue
@@ -69,6 +75,16 @@ def changes(context: Context) -> Iterator[Change]:
         tensor = _of_same_type(_scaled(overflow.tensor))
         if overflow.number.node not in done and tensor is not None and _is_plain(numbers, overflow.number):
             yield from _bounded(context, numbers, overflow.number, tensor)
+
+
+def _of_samples(program: Program) -> set[ast.AST]:
+    """The functions that give a data set's samples, with what they call: no autocast is on there."""
+    found: set[ast.AST] = set()
+    for info in program.flow.classes.values():
+        given = info.find_method("__getitem__")
+        if given is not None and info.find_method("__len__") is not None and not info.facts.is_module:
+            found |= {given.node} | program.called_from(blocks.walk_body(given.node))
+    return found
 
 
 def _fills(program: Program) -> Iterator[tuple[ast.Call, ast.expr | None, Site]]:

@@ -1,0 +1,78 @@
+"""What only the process runs that starts the others: it trains nothing, and waits for them."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import CallSite
+from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.workers import training_workers
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+
+_MAX_CALLERS = 6
+"""Callers of callers that are asked: ``main``, ``launch``, ``set_up_logs``, ``open_log``."""
+
+
+class Parents:
+    """Answers about one program.
+
+    Args:
+        program: the program.
+        joins: the calls that join its processes.
+    """
+
+    def __init__(self, program: Program, joins: list[Site]) -> None:
+        self._program = program
+        self._joins = joins
+
+    def run_alone(self, body: ast.AST) -> bool:
+        """Whether only the process that starts those which train gets to a function, on every way that is known."""
+        return bool(self._starting) and self._run_alone(body, frozenset())
+
+    @cached_property
+    def _workers(self) -> list[tuple[Site, ast.AST]]:
+        return [(site, info.node) for site, info in training_workers(self._program)]
+
+    @cached_property
+    def _below(self) -> set[ast.AST]:
+        """What the started processes run."""
+        workers = {node for _, node in self._workers}
+        return workers | self._program.called_from(part for node in workers for part in blocks.walk_body(node))
+
+    @cached_property
+    def _starting(self) -> set[ast.AST]:
+        """The functions that start all that trains; none where some process joins that was started otherwise."""
+        for site, node in self._workers:
+            info = self._program.function_of(node)
+            started = {other.node for other, worker in self._workers if worker is node}
+            # What is also called where there are no processes to start may be one that torchrun has started.
+            if info is None or not isinstance(site.node, ast.Call) or not self._only_starts(info, started):
+                return set()
+        if not all(site.body in self._below for site in self._joins):
+            return set()
+        return {site.body for site, _ in self._workers} - self._below
+
+    def _only_starts(self, info: FunctionFacts, started: set[ast.AST]) -> bool:
+        return all(caller.call in started for caller in self._program.flow.callers(info))
+
+    def _run_alone(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        if body in self._below or isinstance(body, ast.Module) or body in seen or len(seen) > _MAX_CALLERS:
+            return False
+        if body in self._starting:
+            return True
+        info = self._program.function_of(body)
+        callers = self._program.flow.callers(info) if info is not None else []
+        return bool(callers) and all(self._calls_alone(item, seen | {body}) for item in callers)
+
+    def _calls_alone(self, caller: CallSite, seen: frozenset[ast.AST]) -> bool:
+        module = caller.scope.module
+        body = blocks.body_of(module, caller.call)
+        if not isinstance(body, ast.Module):
+            return self._run_alone(body, seen)
+        # A started process runs the script's own file once more, but for what the guard keeps.
+        return module is self._program.entry and any(
+            isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, caller.call)
+        )
