@@ -7,7 +7,7 @@ draw their batches.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
@@ -21,6 +21,8 @@ from amp_rules.source.syntax import called_name, children
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
+
+_GROWING = frozenset({"append", "extend", "insert", "appendleft"})
 
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
@@ -47,10 +49,13 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             continue
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
         made = _of_batch(processes, loop)
+        meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
             is_average = path not in added_to(node)
             if path in left_out or _begins_each_round(loop, path, node):
+                continue
+            if meets(node):
                 continue
             counts = not _is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
             if not counts and not _is_made_of(getattr(node, "value", node), made - {path}):
@@ -98,19 +103,35 @@ def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[st
         for site in processes.program.backwards
         if site.body is loop.body and site.node in inside and (path := variable(site.loss)) is not None
     }
+    meets, of_all = _exchanges(processes, loop)
     statements = [node for node in loop.inner if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For))]
-    grown = [node for node in loop.inner if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    statements = [node for node in statements if isinstance(node, ast.For) or not meets(node)]
+    grown = [node for node in loop.inner if isinstance(node, ast.Call) and called_name(node) in _GROWING]
+    found -= of_all
     while True:
         before = len(found)
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
             if source is not None and (_is_made_of(source, found) or _takes_next(source)):
-                found |= blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)
+                found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
             if any(_is_made_of(argument, found) for argument in call.args):
                 found |= blocks.writes(call)
         if len(found) == before:
             return found
+
+
+def _exchanges(
+    processes: Distribution, loop: TrainingLoop | BatchLoop
+) -> tuple[Callable[[ast.AST], bool], frozenset[str]]:
+    """Whether a node runs an exchange of the script itself, and the variables that the loop gives to one."""
+    exchanges = processes.exchanges
+    if not exchanges:
+        return (lambda node: False), frozenset()
+    meets = processes.program.closure(lambda node: node in exchanges)
+    calls = [node for node in loop.inner if isinstance(node, ast.Call) and meets(node)]
+    given = [value for call in calls for value in (*call.args, *(item.value for item in call.keywords))]
+    return meets, frozenset(path for value in given for path in blocks.reads(value))
 
 
 def _takes_next(node: ast.expr) -> bool:
