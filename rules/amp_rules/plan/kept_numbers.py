@@ -36,6 +36,10 @@ _SUMMED = (
     "adds up the batches of one process, about 1/N of the data",
     "add up the batches of one process, about 1/N of the data",
 )
+_GATHERED = (
+    "holds the results of one process, about 1/N of the data",
+    "hold the results of one process, about 1/N of the data",
+)
 
 
 def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
@@ -65,6 +69,39 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             if shown is not None and not (counts and shown == "alone"):
                 texts = _MEAN if is_average else _AVERAGED if shown == "divided" else _SUMMED
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
+
+
+def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
+    """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
+    loops = [*_loops(processes)]
+    ways = WaysToShow(processes, scores=True) if loops else None
+    for loop in loops:
+        filled: dict[str, ast.Call] = {}
+        for item in of_the_share(processes, loop):
+            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in _GROWING:
+                path = variable(item.func.value)
+                if path is not None and (loop.body, path) not in named:
+                    filled[path] = item
+        if not filled or ways is None:
+            continue
+        made = _of_batch(processes, loop)
+        left_out = _used(loop) | times(processes.program, loop)
+        for path, node in filled.items():
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
+                continue
+            if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
+
+
+def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
+    """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
+    parents = loop.module.parents
+    return {
+        path
+        for node in loop.inner
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
+    }
 
 
 def _loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:

@@ -53,17 +53,27 @@ _Variables = dict[str, bool]
 
 
 class WaysToShow:
-    """Follows numbers of one process to where they are shown; what becomes a number of all is not followed."""
+    """Follows numbers of one process to where they are shown; what becomes a number of all is not followed.
 
-    def __init__(self, processes: Distribution) -> None:
+    With ``scores``, whatever functions make of them is followed as well: a score of guesses and labels.
+    """
+
+    def __init__(self, processes: Distribution, *, scores: bool = False) -> None:
         self.program = processes.program
+        self._scores = scores
+        self._followed: dict[tuple[ast.AST, str, bool], Shown | None] = {}
         reductions = [item for item in processes.agreed.reductions if not item.is_taken]
         self._averaged = {item.node for item in reductions if item.variable is None}
-        self._of_all = {
+        self._of_all: set[tuple[ast.AST, str]] = {
             (blocks.body_of(item.module, item.node), item.variable) for item in reductions if item.variable is not None
         }
         self._of_all |= {(item.place.body, item.path) for item in processes.sums.after}
-        self._averaged |= {item.node for item in processes.sums.here}
+        self._of_all |= {
+            (item.place.body, path)
+            for item in processes.sums.here
+            for part in walk(item.node)
+            if (path := variable(part)) is not None
+        }
         exchanges = processes.exchanges
         self._meets = self.program.closure(lambda item: item in exchanges) if exchanges else None
 
@@ -106,7 +116,9 @@ class WaysToShow:
         child: ast.AST = node
         in_text = False
         for parent in site.module.ancestors(node):
-            if child in self._averaged or isinstance(parent, (FunctionNode, ast.Compare, ast.Await)):
+            if child in self._averaged or isinstance(parent, (FunctionNode, ast.Await)):
+                return None
+            if isinstance(parent, ast.Compare) and not self._scores:
                 return None
             if isinstance(parent, ast.stmt):
                 self._take(site, parent, child, held, is_mean=is_mean)
@@ -131,9 +143,11 @@ class WaysToShow:
                         return "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
-                        return self._by_callees(parent, value, is_mean=is_mean, depth=depth)
-                if name not in _CARRYING:
-                    return None
+                        shown = self._by_callees(parent, value, is_mean=is_mean, depth=depth)
+                        if shown is not None or not self._scores:
+                            return shown
+                    if name == "len" or not (self._scores or name in _CARRYING):
+                        return None
                 is_mean |= name in _MEANS
             if isinstance(parent, ast.JoinedStr) or in_text:
                 return "divided" if is_mean else "alone"
@@ -160,11 +174,17 @@ class WaysToShow:
     def _by_callees(self, call: ast.Call, value: ast.AST, *, is_mean: bool, depth: int) -> Shown | None:
         """How functions of the project show what a call gives them: ``log_epoch(epoch, loss)``."""
         for info in self.program.flow.callees(call) if depth < _MAX_CALLS else ():
-            names = [name for name, item in info.bound(call) if item is value and name is not None]
-            scope = self.program.flow.scopes[info.node]
-            nodes = self.program.nodes_of(info.node)
-            site = Site(scope.module, scope, info.node, info.node)
-            if names and (shown := self._in(site, nodes, {names[0]: is_mean}, None, depth + 1)) is not None:
+            name = next((name for name, item in info.bound(call) if item is value), None)
+            if name is None:
+                continue
+            key = (info.node, name, is_mean)
+            if key not in self._followed:
+                self._followed[key] = None  # while it is followed, as where a function calls itself
+                scope = self.program.flow.scopes[info.node]
+                site = Site(scope.module, scope, info.node, info.node)
+                nodes = self.program.nodes_of(info.node)
+                self._followed[key] = self._in(site, nodes, {name: is_mean}, None, depth + 1)
+            if (shown := self._followed[key]) is not None:
                 return shown
         return None
 
@@ -178,7 +198,7 @@ class WaysToShow:
                 if part in self._averaged or part not in reached:
                     continue
                 read = {_read(item) for item in walk(part)} & set(held)
-                if not read or not _carries(part):
+                if not read or not (self._scores or _carries(part)):
                     continue
                 is_mean = any(held[path or ""] for path in read) or any(map(_makes_mean, walk(part)))
                 for caller in self.program.flow.callers(info) if info is not None else ():
