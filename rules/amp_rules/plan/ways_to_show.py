@@ -61,7 +61,7 @@ class WaysToShow:
     def __init__(self, processes: Distribution, *, scores: bool = False) -> None:
         self.program = processes.program
         self._scores = scores
-        self._followed: dict[tuple[ast.AST, str, bool], Shown | None] = {}
+        self._followed: dict[tuple[ast.AST, str, bool], Shown | Literal["back"] | None] = {}
         reductions = [item for item in processes.agreed.reductions if not item.is_taken]
         self._averaged = {item.node for item in reductions if item.variable is None}
         self._of_all: set[tuple[ast.AST, str]] = {
@@ -90,7 +90,14 @@ class WaysToShow:
     # ---- within a function -----------------------------------------------------------------------------------------
 
     def _in(
-        self, site: Site, nodes: Iterable[ast.AST], held: _Variables, given: ast.expr | None, depth: int
+        self,
+        site: Site,
+        nodes: Iterable[ast.AST],
+        held: _Variables,
+        given: ast.expr | None,
+        depth: int,
+        *,
+        callers: bool = True,
     ) -> Shown | None:
         """How some nodes show what variables hold, or what is given back by the call ``given``."""
         nodes = list(nodes)
@@ -108,7 +115,8 @@ class WaysToShow:
             if before == held:
                 break
         if not found and depth < _MAX_CALLS:
-            found |= self._in_methods(site, held, depth) | self._by_callers(site, nodes, held, depth)
+            found |= self._in_methods(site, held)
+            found |= self._by_callers(site, nodes, held, depth) if callers else set()
         return "divided" if "divided" in found else "alone" if found else None
 
     def _read(self, site: Site, node: ast.expr, held: _Variables, *, is_mean: bool, depth: int) -> Shown | None:
@@ -144,9 +152,9 @@ class WaysToShow:
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
                         shown = self._by_callees(parent, value, is_mean=is_mean, depth=depth)
-                        if shown is not None or not self._scores:
+                        if shown != "back" and (shown is not None or not self._scores):
                             return shown
-                    if name == "len" or not (self._scores or name in _CARRYING):
+                    elif name == "len" or not (self._scores or name in _CARRYING):
                         return None
                 is_mean |= name in _MEANS
             if isinstance(parent, ast.JoinedStr) or in_text:
@@ -171,8 +179,10 @@ class WaysToShow:
 
     # ---- in other functions ----------------------------------------------------------------------------------------
 
-    def _by_callees(self, call: ast.Call, value: ast.AST, *, is_mean: bool, depth: int) -> Shown | None:
-        """How functions of the project show what a call gives them: ``log_epoch(epoch, loss)``."""
+    def _by_callees(
+        self, call: ast.Call, value: ast.AST, *, is_mean: bool, depth: int
+    ) -> Shown | Literal["back"] | None:
+        """How functions of the project show what a call gives them, or whether they give it back: ``log_epoch(loss)``."""
         for info in self.program.flow.callees(call) if depth < _MAX_CALLS else ():
             name = next((name for name, item in info.bound(call) if item is value), None)
             if name is None:
@@ -183,9 +193,12 @@ class WaysToShow:
                 scope = self.program.flow.scopes[info.node]
                 site = Site(scope.module, scope, info.node, info.node)
                 nodes = self.program.nodes_of(info.node)
-                self._followed[key] = self._in(site, nodes, {name: is_mean}, None, depth + 1)
-            if (shown := self._followed[key]) is not None:
-                return shown
+                held = {name: is_mean}
+                shown = self._in(site, nodes, held, None, depth + 1, callers=False)
+                given_back = any(_read(item) in held for value in info.returns for item in walk(value))
+                self._followed[key] = shown or ("back" if given_back else None)
+            if (found := self._followed[key]) is not None:
+                return found
         return None
 
     def _by_callers(self, site: Site, nodes: Collection[ast.AST], held: _Variables, depth: int) -> set[Shown]:
@@ -224,7 +237,7 @@ class WaysToShow:
         shown = self._in(site, nodes, held, given, depth + 1)
         return set() if shown is None else {"divided" if is_mean else shown}
 
-    def _in_methods(self, site: Site, held: _Variables, depth: int) -> set[Shown]:
+    def _in_methods(self, site: Site, held: _Variables) -> set[Shown]:
         """How other methods show what a method keeps in attributes: ``self.losses[-1]``."""
         owner = site.module.parents.get(site.body)
         info = self.program.function_of(site.body)
