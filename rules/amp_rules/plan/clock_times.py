@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -17,7 +18,7 @@ def is_time(program: Program, site: Site, value: ast.AST) -> bool:
     return _reads_clock(program, site, value, _clock_variables(program, site))
 
 
-def times(program: Program, loop: TrainingLoop) -> frozenset[str]:
+def times(program: Program, loop: TrainingLoop | BatchLoop) -> frozenset[str]:
     """The variables that a loop adds times to, or appends them to."""
     clocks = _clock_variables(program, loop)
     found: set[str] = set()

@@ -274,7 +274,8 @@ _PAGES = {
         A number covers the data of one process only.
 
         ## What is noted
-        A count, a total or an average that is printed or logged. Before the migration it covered all data; now it
+        A count, a total or an average that is printed, logged, drawn or written to a file, here or by a function that
+        gets it; and a list of outputs of which a score is shown. Before the migration it covered all data; now it
         covers the batches of one process. One note, at the first place, names all numbers of a kind.
 
         ## Why

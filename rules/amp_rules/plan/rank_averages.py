@@ -11,6 +11,7 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
+from amp_rules.plan.ways_to_show import is_read
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
@@ -170,7 +171,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
     ``top1.update(hits[0], len(x))``. A time is given alone.
     """
     averaged = _averaged(processes)[0]
-    for loop in _all_loops(processes):
+    for loop in all_loops(processes):
         # What is emptied under a condition has held the numbers of several rounds until then.
         inside = set(loop.inner)
         made = {
@@ -199,12 +200,14 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 given.append((node, path, of))
                 classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
-            if _becomes_of_all(loop, path, averaged):
+            if _becomes_of_all(loop, path, averaged) or not (of or is_read(loop, path)):
                 continue
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
-            is_told = any(map(_is_number, parts)) or any(_gives_numbers(program, part, loop.scope) for part in parts)
+            is_told = any(_is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
+                _gives_numbers(program, part, loop.scope) for part in parts
+            )
             is_told = is_told or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
@@ -229,6 +232,13 @@ def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
     return False
 
 
+def _holds_number(processes: Distribution, node: ast.expr, loop: TrainingLoop | BatchLoop) -> bool:
+    """Whether a variable holds a number that a loop made of a tensor: ``cost = loss.item()``."""
+    inside = set(loop.inner)
+    made = [item for item in processes.definitions.of(node, loop.scope)] if isinstance(node, ast.Name) else []
+    return bool(made) and all(item.value in inside and _is_number(item.value) for item in made)
+
+
 def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
     """Whether all that a function asks a list for becomes a mean over the ranks."""
     parents = loop.module.parents
@@ -241,7 +251,7 @@ def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
     return bool(asked) and all(not averaged.isdisjoint(loop.module.ancestors(node)) for node in asked)
 
 
-def _all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+def all_loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
     """Yield the loops over shared loaders, and those that take their batches from one by hand."""
     yield from processes.loops
     told: set[ast.AST] = {loop.loop for loop in processes.loops}

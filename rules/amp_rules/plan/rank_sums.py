@@ -90,7 +90,7 @@ class RankSums:
 
     def _decide(self, place: Counted) -> set[str]:
         """Decide about the sums of one place; return those that are reduced there."""
-        trained = self._trained_on(place)
+        trained = self.trained_on(place)
         uses = {path: self._uses(place, path) for path in place.sums if path not in trained}
         movable = {path for path, item in uses.items() if item.movable}
         while kept := {path for path in movable if uses[path].partners <= movable}:
@@ -123,7 +123,7 @@ class RankSums:
                 if whole and not _is_mean(node.left) and not any(map(_divides, walk(node.left))):
                     self.here.append(SumHere(place, node.left))
 
-    def _trained_on(self, place: Counted) -> set[str]:
+    def trained_on(self, place: Counted) -> set[str]:
         """Variables that a backward pass of the same function starts from, and what they are made of."""
         found = {
             path for site in self.program.backwards if site.body is place.body for path in self._variables(site.loss)

@@ -1,0 +1,251 @@
+"""Numbers that a training loop makes of the batches of one process, and that are shown in whatever way.
+
+Sums, exponential averages and numbers that an array of the batch gave, in loops over shared loaders and in those that
+draw their batches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.clock_times import times
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.rank_averages import Told, all_loops, of_the_share
+from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
+from amp_rules.plan.ways_to_show import WaysToShow
+from amp_rules.roles.steps import Site
+from amp_rules.source import blocks
+from amp_rules.source.syntax import called_name, children
+
+_COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
+"""Attributes of a batch that are none of its numbers."""
+
+_GROWING = frozenset({"append", "extend", "insert", "appendleft"})
+
+_MEAN = (
+    "is a mean over the batches of one process: rank 0's share of the data",
+    "are means over the batches of one process: rank 0's share of the data",
+)
+_AVERAGED = (
+    "adds up the batches of one process: its average covers only rank 0's share of the data",
+    "add up the batches of one process: their averages cover only rank 0's share of the data",
+)
+_SUMMED = (
+    "adds up the batches of one process, about 1/N of the data",
+    "add up the batches of one process, about 1/N of the data",
+)
+_GATHERED = (
+    "holds the results of one process, about 1/N of the data",
+    "hold the results of one process, about 1/N of the data",
+)
+
+
+def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
+    """Yield what a loop adds up or averages of its batches and what is shown, but for what is ``named`` already."""
+    loops = [*_loops(processes)]
+    ways = WaysToShow(processes) if loops else None
+    for loop in loops:
+        kept = {path: item for item in of_the_share(processes, loop) for path in (*added_to(item), *_averages(item))}
+        kept = {path: item for path, item in kept.items() if (loop.body, path) not in named}
+        if not kept or ways is None:
+            continue
+        place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
+        made = _of_batch(processes, loop)
+        meets = _exchanges(processes, loop)[0]
+        left_out = processes.sums.trained_on(place) | times(processes.program, loop)
+        for path, node in kept.items():
+            is_average = path not in added_to(node)
+            if path in left_out or _begins_each_round(loop, path, node):
+                continue
+            if meets(node):
+                continue
+            counts = not _is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
+            if not counts and not _is_made_of(getattr(node, "value", node), made - {path}):
+                continue
+            shown = ways.of_loop(loop, loop.inner, path)
+            # A count that is shown alone is told, or understood, elsewhere.
+            if shown is not None and not (counts and shown == "alone"):
+                texts = _MEAN if is_average else _AVERAGED if shown == "divided" else _SUMMED
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
+
+
+def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
+    """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
+    loops = [*_loops(processes)]
+    ways = WaysToShow(processes, scores=True) if loops else None
+    for loop in loops:
+        filled: dict[str, ast.Call] = {}
+        for item in of_the_share(processes, loop):
+            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in _GROWING:
+                path = variable(item.func.value)
+                if path is not None and (loop.body, path) not in named:
+                    filled[path] = item
+        if not filled or ways is None:
+            continue
+        made = _of_batch(processes, loop)
+        left_out = _used(loop) | times(processes.program, loop)
+        for path, node in filled.items():
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
+                continue
+            if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
+
+
+def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
+    """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
+    parents = loop.module.parents
+    return {
+        path
+        for node in loop.inner
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
+    }
+
+
+def _loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+    """Yield the loops over shared loaders, and those that take or draw their batches themselves."""
+    told: set[ast.AST] = set()
+    for loop in all_loops(processes):
+        told.add(loop.loop)
+        yield loop
+    for drawn in processes.data.random.values():
+        around = next((item for item in blocks.enclosing(drawn.module, drawn.statement) if _is_loop(item)), None)
+        if isinstance(around, (ast.For, ast.While)) and around not in told:
+            told.add(around)
+            yield BatchLoop(drawn.module, drawn.scope, drawn.body, around, around)
+
+
+def _is_loop(node: ast.AST) -> bool:
+    return isinstance(node, blocks.LOOPS)
+
+
+# ---- what is made of a batch ---------------------------------------------------------------------------------------
+
+
+def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
+    """The variables that hold what a loop makes of its batch: the batch, the outputs, the loss, a score."""
+    found: set[str] = set()
+    if isinstance(loop.loop, (ast.For, ast.AsyncFor)):
+        found |= (
+            blocks.writes_target(loop.loop) - BatchLoop(loop.module, loop.scope, loop.body, loop.loop, loop.loop).head
+        )
+    inside = set(loop.inner)
+    for drawn in processes.data.random.values():
+        if drawn.statement in inside:
+            found |= blocks.writes(drawn.statement)
+    found |= {
+        path
+        for site in processes.program.backwards
+        if site.body is loop.body and site.node in inside and (path := variable(site.loss)) is not None
+    }
+    meets, of_all = _exchanges(processes, loop)
+    statements = [node for node in loop.inner if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For))]
+    statements = [node for node in statements if isinstance(node, ast.For) or not meets(node)]
+    grown = [node for node in loop.inner if isinstance(node, ast.Call) and called_name(node) in _GROWING]
+    found -= of_all
+    while True:
+        before = len(found)
+        for item in statements:
+            source = item.iter if isinstance(item, ast.For) else item.value
+            if source is not None and (_is_made_of(source, found) or _takes_next(source)):
+                found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
+        for call in grown:
+            if any(_is_made_of(argument, found) for argument in call.args):
+                found |= blocks.writes(call)
+        if len(found) == before:
+            return found
+
+
+def _exchanges(
+    processes: Distribution, loop: TrainingLoop | BatchLoop
+) -> tuple[Callable[[ast.AST], bool], frozenset[str]]:
+    """Whether a node runs an exchange of the script itself, and the variables that the loop gives to one."""
+    exchanges = processes.exchanges
+    if not exchanges:
+        return (lambda node: False), frozenset()
+    meets = processes.program.closure(lambda node: node in exchanges)
+    calls = [node for node in loop.inner if isinstance(node, ast.Call) and meets(node)]
+    given = [value for call in calls for value in (*call.args, *(item.value for item in call.keywords))]
+    return meets, frozenset(path for value in given for path in blocks.reads(value))
+
+
+def _takes_next(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+
+
+def _is_made_of(node: ast.AST, made: set[str]) -> bool:
+    """Whether an expression reads numbers of a batch, and not only its size."""
+    stack: list[ast.AST] = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, ast.Attribute) and current.attr in _COUNTS:
+            continue
+        if isinstance(current, ast.Call) and called_name(current) == "len":
+            continue
+        if isinstance(current, (ast.Name, ast.Attribute)) and isinstance(current.ctx, ast.Load):
+            if blocks.path_of(current) in made:
+                return True
+        stack += children(current)
+    return False
+
+
+# ---- what is kept of it --------------------------------------------------------------------------------------------
+
+
+def _averages(node: ast.AST) -> Iterator[str]:
+    """Yield the variable of an exponential average: ``mean = 0.9 * mean + 0.1 * loss.item()``."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
+        return
+    path = variable(node.targets[0])
+    values = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+    for value in values:
+        if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)) and path is not None:
+            sides = [path in map(variable, _parts(side)) for side in (value.left, value.right)]
+            bare = path in (variable(value.left), variable(value.right))
+            if sum(sides) == 1 and not bare:
+                yield path
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a product is made of."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if isinstance(current, (ast.BinOp, ast.UnaryOp)):
+            stack += children(current)
+
+
+def _begins_each_round(loop: TrainingLoop | BatchLoop, path: str, kept: ast.AST) -> bool:
+    """Whether a loop gives a variable another value in a round than what is kept of the rounds before.
+
+    Not for the first round, ``if mean is None: mean = loss.item()``, and not a constant under a condition.
+    """
+    inside = set(loop.inner)
+    for node in loop.inner:
+        if isinstance(node, (ast.For, ast.AsyncFor)) and path in blocks.writes_target(node):
+            return True
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node is kept or node.value is None:
+            continue
+        if path not in blocks.writes(node) or path in added_to(node) or path in _averages(node):
+            continue
+        if blocks.touches({path}, blocks.reads(node.value)):
+            continue
+        around = next((item for item in blocks.enclosing(loop.module, node) if isinstance(item, ast.If)), None)
+        if around is None or around not in inside:
+            return True
+        is_first = path in blocks.reads(around.test) or kept in set(blocks.walk_own(around))
+        if not isinstance(node.value, ast.Constant) and not is_first:
+            return True
+    return False
+
+
+def _counts_of_batch(loop: TrainingLoop | BatchLoop, node: ast.AST, made: set[str]) -> bool:
+    """Whether a number is counted up where the batch says so: ``if overlap > 0.7: hits += 1``."""
+    inside = set(loop.inner)
+    return any(
+        isinstance(item, ast.If) and item in inside and _is_made_of(item.test, made)
+        for item in blocks.enclosing(loop.module, node)
+    )
