@@ -182,7 +182,7 @@ class WaysToShow:
     def _by_callees(
         self, call: ast.Call, value: ast.AST, *, is_mean: bool, depth: int
     ) -> Shown | Literal["back"] | None:
-        """How functions of the project show what a call gives them, or whether they give it back: ``log_epoch(loss)``."""
+        """How functions show what a call gives them, ``log_epoch(loss)``, or whether they give it back."""
         for info in self.program.flow.callees(call) if depth < _MAX_CALLS else ():
             name = next((name for name, item in info.bound(call) if item is value), None)
             if name is None:
