@@ -36,6 +36,7 @@ NESTED = {
     ("before_a_root", "in a method"),
     ("function_that_nothing_calls", "in a method"),
     ("left_over_training_function", "in a method"),
+    ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),
     ("parts_of_a_chain", "in a method"),
     ("written_into_half", "in a function"),
