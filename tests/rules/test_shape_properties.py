@@ -26,7 +26,7 @@ OTHER_WORDS = {
     ("own_scaler_for_an_older_torch", "two files"),
     ("wrapper_of_apex_in_one_branch", "two files"),
 }
-# The linter looks for an epsilon in files that name one, or write it where it is used. A test of the rank on the machine
+# The linter looks for an epsilon in files that name one, or write it where it is used. A test of the rank on a machine
 # that has no such name gets one of the rank besides.
 NAMED = {("parts_of_a_chain", "renamed"), ("log_that_each_machine_adds_to", "renamed")}
 # Functions and classes that a function defines: the linter's analysis does not run them with what they are given, so
@@ -39,6 +39,7 @@ NESTED = {
     ("left_over_training_function", "in a method"),
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),
+    ("models_that_nothing_gives", "in a method"),
     ("parts_of_a_chain", "in a method"),
     ("written_into_half", "in a function"),
 }
