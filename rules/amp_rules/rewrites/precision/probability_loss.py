@@ -6,8 +6,7 @@ inputs are cast to FP32 and autocast is off inside.
 
 A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
 whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`. It is
-followed through calls, also where the model gives it back beside others. A sigmoid of what is computed of the outputs
-of prepared models, without a product of matrices, stays: these come back in FP32.
+followed through calls, also where the model gives it back beside others.
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
@@ -41,7 +40,6 @@ from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.torch_operations import function_named, layer_named
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.float32_outputs import Float32Outputs
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.steps import Program, Site
@@ -137,24 +135,8 @@ def _probabilities(context: Context, losses: list[Site]) -> list[Site]:
         behind = _Logged(program)
         behind.follow_into(logged)
         inside = {site.node for site in nodes_in(program, context.precision.runs, apart=context.precision.in_float32)}
-        outputs = Float32Outputs(program, context.precision, context.options)
-        found |= {
-            node: site
-            for node, site in behind.sigmoids.items()
-            if _is_class(site) or (node in inside and not _is_of_outputs(outputs, site))
-        }
+        found |= {node: site for node, site in behind.sigmoids.items() if node in inside or _is_class(site)}
     return sorted(found.values(), key=lambda site: (str(site.module.path), site.line))
-
-
-def _is_of_outputs(outputs: Float32Outputs, site: Site) -> bool:
-    """Whether a sigmoid is given FP32 as it is: what is computed of the outputs of prepared models."""
-    call = site.node
-    if not isinstance(call, ast.Call):
-        return False
-    taken = (
-        call.func.value if _is_method(site) and isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
-    )
-    return taken is not None and outputs.hold(taken, site.scope)
 
 
 _LOGARITHMS = frozenset({"log", "log2", "log10", "log1p", "logit"})
