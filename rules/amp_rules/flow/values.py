@@ -138,7 +138,6 @@ def dictionary_of(owner: Value) -> Value:
 
 
 _KINDS = {kind: number for number, kind in enumerate(get_args(Kind))}
-_FORMS = {form: number for number, form in enumerate(Form)}
 _numbers: dict[str, int] = {}
 
 

@@ -18,9 +18,8 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
-from amp_rules.plan.summed_terms import SummedTerms
+from amp_rules.plan.summed_terms import SummedTerms, is_of_batch
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
@@ -92,7 +91,7 @@ def _less_means(
             continue
         parent = scope.module.parents[node]
         if isinstance(parent, ast.Call) and node in parent.args and called_name(parent) != "mean":
-            if all(_is_of_batch(side, ranks) for side in (node.left, node.right)):
+            if all(is_of_batch(side, ranks) for side in (node.left, node.right)):
                 yield node, scope
 
 
@@ -101,10 +100,6 @@ def _is_mean_of_all(program: Program, node: ast.expr, scope: Scope) -> bool:
     if not (isinstance(node, ast.Call) and called_name(node) == "mean") or node.keywords:
         return False
     return len(node.args) == ("torch.mean" in program.callee_names(node, scope))
-
-
-def _is_of_batch(node: ast.expr, ranks: Ranks) -> bool:
-    return any(origin.kind is Kind.BATCH for origin in ranks.origins(node))
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -129,6 +129,8 @@ DRAFT = Rule("AMP391", "draft-check", "The tool's own check found a bug in its d
 SHARED_MODULE = Rule("AMP390", "shared-module", "Two scripts need a module rewritten differently.", "precision")
 
 
+NO_SECOND_SCALER = "nothing to do; a second scaler would scale the gradients twice"
+"""What to do where a script scales its loss already."""
 STEP_FIRST = "mend what the reason for precision names, then migrate again"
 """What to do for several processes where the training step is not understood."""
 

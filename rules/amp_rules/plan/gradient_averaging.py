@@ -67,10 +67,9 @@ def averaging_of_shards(program: Program, precision: Precision) -> Averaging:
 def runs_once_a_pass(program: Program) -> bool:
     """Whether each backward pass is of one forward pass, in a program that wraps its model itself.
 
-    PyTorch's wrapper is enough then. While it searches for unused parameters it is not with checkpoints in the model,
-    nor where a loss reads a parameter past the forward pass: it has taken that one for unused.
+    PyTorch's wrapper is enough then. While it searches for unused parameters it is not with checkpoints in the model.
     """
-    if any(True for _ in program.calls_to(_OTHER_PASSES)) or not program.backwards or reads_past_forward(program):
+    if program.calls_to(_OTHER_PASSES) or not program.backwards:
         return False
     precision = Precision(backwards=program.backwards, steps=program.steps, scales_itself=True)
     return all(
@@ -80,7 +79,10 @@ def runs_once_a_pass(program: Program) -> bool:
 
 
 def reads_past_forward(program: Program) -> bool:
-    """Whether something besides the model's own code asks a trained model for a part, a parameter or a computation."""
+    """Whether something besides the model's own code asks a trained model for a part, a parameter or a computation.
+
+    A wrapper that searches for unused parameters has taken a parameter that a loss reads there for unused.
+    """
     for node, scope in program.reads:
         if not isinstance(node, ast.Attribute) or node.attr in NO_FORWARD or node.attr in ("module", "forward"):
             continue
@@ -170,8 +172,9 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
     calls = part.calls
     if not _always_the_same_runs(program, part.backwards):
         return "a step has several backward passes"
-    overriding = home is not None and _override_each_other(program, calls)
-    overriding = overriding and home is not None and runs_once(program, home.module, home.statement)
+    overriding = (
+        home is not None and _override_each_other(program, calls) and runs_once(program, home.module, home.statement)
+    )
     if not calls or not (overriding or _one_runs(program, calls)):
         return "the model runs several times, or not as a plain call, in a step"
     for site in calls:

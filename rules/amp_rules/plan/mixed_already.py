@@ -121,7 +121,7 @@ def stepping_scalers(program: Program) -> Iterator[Declined]:
                 scope.module,
                 call,
                 f"the script has its own mixed precision (`{name}` scales the loss, goes backward and steps)",
-                "nothing to do; a second scaler would scale the gradients twice",
+                declining.NO_SECOND_SCALER,
                 already=True,
             )
 
@@ -179,7 +179,7 @@ def own_precision(program: Program) -> Iterator[Declined]:
             module,
             node,
             f"the script has its own mixed precision (`{name}`)",
-            "nothing to do; a second scaler would scale the gradients twice",
+            declining.NO_SECOND_SCALER,
             already=True,
         )
     yield from _of_framework(

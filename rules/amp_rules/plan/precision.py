@@ -219,11 +219,10 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             "if it does, the script has its own mixed precision: leave that out and call `loss.backward()`, then "
             "run again; else add the code to the project",
         )
-    for place, what in double_precision.places(program):
-        text, line = (
-            place.module.text(place.node),
-            f"{place.module.path.name}:{place.module.span(place.node).start.line}",
-        )
+    double = next(iter(double_precision.places(program)), None)
+    if double is not None:
+        place, what = double
+        text, line = place.module.text(place.node), f"{place.module.path.name}:{place.line}"
         return declining.decline(
             declining.UNKNOWN_LOSS,
             site.module,

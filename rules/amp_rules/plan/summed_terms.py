@@ -83,7 +83,7 @@ class SummedTerms:
         """Whether there is a number for each sample: made element by element, of what the batch of a process gave."""
         if not self._is_for_each(node, scope, _MAX_DEPTH):
             return False
-        return any(origin.kind is Kind.BATCH for origin in self._ranks.origins(node))
+        return is_of_batch(node, self._ranks)
 
     def _is_for_each(self, node: ast.expr, scope: Scope, depth: int) -> bool:
         if isinstance(node, (ast.BinOp, ast.UnaryOp)):
@@ -106,3 +106,8 @@ def _summed(call: ast.Call) -> ast.expr | None:
     if isinstance(call.func.value, ast.Name) and call.func.value.id == "torch":
         return call.args[0] if len(call.args) == 1 else None
     return None if call.args else call.func.value
+
+
+def is_of_batch(node: ast.expr, ranks: Ranks) -> bool:
+    """Whether an expression is made of what the batch of a process gave."""
+    return any(origin.kind is Kind.BATCH for origin in ranks.origins(node))

@@ -39,7 +39,7 @@ def reasons(program: Program, mixes_nothing: Spared) -> Iterator[Declined]:
             taken.module,
             taken.node,
             f"the script has its own mixed precision (`{own[2]}`); {text}",
-            "nothing to do; a second scaler would scale the gradients twice",
+            declining.NO_SECOND_SCALER,
             already=True,
         )
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.flow import Flow
 from amp_rules.flow.values import Value
@@ -70,13 +70,10 @@ def _is_another(flow: Flow, test: ast.expr, scope: Scope) -> bool:
         if not isinstance(current, ast.Name) or current in seen or len(seen) == _MAX_PLACES:
             return False
         seen.add(current)
-        given = list(_given(flow, current, inner)) if inner.owner(current.id).is_function else []
+        given = _known(_given(flow, current, inner)) if inner.owner(current.id).is_function else []
         if not given:
             return False
-        for value, outer in given:
-            if value is None:
-                return False
-            pending.append((value, outer))
+        pending += given
     return True
 
 
@@ -94,13 +91,10 @@ def _is_always_made(flow: Flow, node: ast.Name, scope: Scope) -> bool:
             if not made or any(value.kind != "class" for value in made):
                 return False
             continue
-        given = list(_given(flow, current, inner)) if isinstance(current, ast.Name) else []
+        given = _known(_given(flow, current, inner)) if isinstance(current, ast.Name) else []
         if not given:
             return False
-        for value, outer in given:
-            if value is None:
-                return False
-            pending.append((value, outer))
+        pending += given
     return True
 
 
@@ -131,14 +125,21 @@ def _is_always(flow: Flow, node: ast.expr, scope: Scope, *, none: bool) -> bool:
             continue
         if not isinstance(current, (ast.Name, ast.Attribute)):
             return False
-        given = list(_given(flow, current, inner) if isinstance(current, ast.Name) else _put(flow, current, inner))
+        given = _known(_given(flow, current, inner) if isinstance(current, ast.Name) else _put(flow, current, inner))
         if not given:
             return False
-        for value, outer in given:
-            if value is None:
-                return False
-            pending.append((value, outer))
+        pending += given
     return True
+
+
+def _known(given: Iterable[tuple[ast.expr | None, Scope]]) -> list[tuple[ast.expr, Scope]]:
+    """What a variable is given, where each is known; else nothing."""
+    found: list[tuple[ast.expr, Scope]] = []
+    for value, scope in given:
+        if value is None:
+            return []
+        found.append((value, scope))
+    return found
 
 
 def _given(flow: Flow, name: ast.Name, scope: Scope) -> Iterator[tuple[ast.expr | None, Scope]]:

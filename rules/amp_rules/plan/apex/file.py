@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from amp_rules.plan.apex.as_written import AsWritten
 from amp_rules.plan.apex.handed_on import HandedOn
 from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
@@ -47,10 +47,7 @@ class ApexFile:
     Attributes:
         wanted_elsewhere: names that other files of the project import or read as attributes.
         handed_on: where the program keeps ``amp`` in attributes; of files as they are on disk.
-        left_out: how a step of the program may leave parameters out, asked when it is needed; empty where nothing
-            suggests that it does.
-        runs_once_a_pass: whether each backward pass of the program is of one forward pass, asked when it is needed.
-        reads_past_forward: whether a loss may read a parameter past the model's forward pass, likewise.
+        as_written: how the program uses its models.
         local_ranks: what the program makes of ranks that it is told by options.
     """
 
@@ -58,9 +55,7 @@ class ApexFile:
     options: Options
     wanted_elsewhere: frozenset[str] = frozenset()
     handed_on: HandedOn = field(default_factory=HandedOn)
-    left_out: Callable[[], str] = str
-    runs_once_a_pass: Callable[[], bool] = bool
-    reads_past_forward: Callable[[], bool] = bool
+    as_written: AsWritten = field(default_factory=AsWritten)
     local_ranks: LocalRanks | None = None
 
     @cached_property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 from amp_rules import rewrites
+from amp_rules.plan.apex.as_written import AsWritten
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.guards import bound_by, guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
@@ -20,8 +20,6 @@ from amp_rules.plan.apex.scaled_gradients import require_averages
 from amp_rules.plan.apex.torch_choices import substitutes, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
-from amp_rules.plan.gradient_averaging import reads_past_forward, runs_once_a_pass
-from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
@@ -151,7 +149,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
         draft = Draft.of(module, elsewhere)
         try:
             for rewrite in rewrites.of_apex("beside torch"):
-                _finish(selection, draft, rewrite, HandedOn(), ranks)
+                _finish(selection, draft, rewrite, HandedOn(), ranks, AsWritten())
             is_whole = not any(is_removed(name) for name in _imported(draft.module)) and not _lost(draft)
         except NotUnderstood:
             is_whole = False
@@ -249,11 +247,10 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
         for module in program.flow.modules
         if module in users or (_mentions_old_names(module) and not is_part_of_apex(program, module))
     ]
-    ranks, left_out = LocalRanks(program), cache(lambda: why_left_out_as_written(program))
-    one_pass, past = cache(lambda: runs_once_a_pass(program)), cache(lambda: reads_past_forward(program))
+    ranks, as_written = LocalRanks(program), AsWritten(program)
     for rewrite in rewrites.of_apex(way):
         for draft in drafts:
-            _finish(selection, draft, rewrite, kept, ranks, left_out, one_pass, past)
+            _finish(selection, draft, rewrite, kept, ranks, as_written)
     if way == "idiom":
         for draft in drafts:
             _without_remarks(selection, draft)
@@ -266,13 +263,11 @@ def _finish(
     rewrite: Rewrite[ApexFile],
     kept: HandedOn,
     ranks: LocalRanks,
-    left_out: Callable[[], str] = str,
-    one_pass: Callable[[], bool] = bool,
-    past: Callable[[], bool] = bool,
+    as_written: AsWritten,
 ) -> None:
     """Runs one rewrite until it finds nothing more: what it takes away can uncover another place."""
     for _ in range(_MAX_ROUNDS):
-        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, left_out, one_pass, past, ranks)
+        file = ApexFile(draft.module, selection.options, draft.wanted_elsewhere, kept, as_written, ranks)
         try:
             changes = apart(selection.settled(rewrite.changes(file), draft=draft))
         except NotUnderstood as left:

@@ -24,5 +24,6 @@ def delays_exchange(file: ApexFile) -> bool:
         for item in call.keywords
     )
     if delays:
-        return not file.runs_once_a_pass()
-    return bool(file.references.calls(WRAPPER)) and bool(file.left_out()) and file.reads_past_forward()
+        return not file.as_written.is_one_pass
+    used = file.as_written
+    return bool(file.references.calls(WRAPPER) and used.left_out) and used.reads_past_forward

@@ -98,8 +98,8 @@ def _wrapper(file: ApexFile, node: ast.expr, parent: ast.AST) -> Iterator[Change
     if isinstance(parent, ast.ClassDef):
         raise file.not_understood(parent, "a class derives from Apex's DistributedDataParallel")
     message = "PyTorch's wrapper averages the gradients"
-    if file.left_out():
-        message += f", and searches for unused parameters, because {file.left_out()}"
+    if file.as_written.left_out:
+        message += f", and searches for unused parameters, because {file.as_written.left_out}"
     name = _name(file, node)
     if isinstance(parent, ast.Call) and parent.func is node:
         edits = [Replace(parent, _options(file, parent))]
@@ -133,7 +133,7 @@ def _options(file: ApexFile, call: ast.Call) -> ExpressionEdit:
             kept.append(item)
         elif item.arg not in _TUNING:
             raise file.not_understood(call, f"`{item.arg}=` is no option of Apex's DistributedDataParallel")
-    if file.left_out():
+    if file.as_written.left_out:
         unused = "True"
     code = ["broadcast_buffers=False", *([f"find_unused_parameters={unused}"] if unused else [])]
 

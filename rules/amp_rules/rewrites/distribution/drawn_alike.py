@@ -60,11 +60,17 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"`{module.text(call)}` draws the same on all processes"
             written = words.drawn_alike(module, call.func)
         yield Change.written(RULE, module, call, message, written)
-    for site in _unseeded(program):
+    unseeded, seeds = _unseeded(program), _seeds(program, context.processes)
+    of_workers = _of_workers(program) if unseeded or seeds else set()
+    for site in unseeded:
+        if site.body in of_workers:
+            continue
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` sets one seed on all processes"
         yield Change.written(RULE, site.module, site.node, message, words.same_seed(site.module, site.node))
-    for site in _seeds(program, context.processes):
+    for site in seeds:
+        if site.body in of_workers:
+            continue
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` is the main process's on all"
         yield Change.written(RULE, site.module, site.node, message, words.of_main_process(site.module, site.node))
@@ -73,12 +79,11 @@ def changes(context: Context) -> Iterator[Change]:
 def _unseeded(program: Program) -> list[Site]:
     """Calls that let the system seed the generators which all processes share."""
     found = []
-    of_workers = _of_workers(program)
     for site in program.calls_to(SEEDED_BY_SYSTEM):
         assert isinstance(site.node, ast.Call)
         # What a file does when it is imported comes before the start, at which all ranks get rank 0's random state.
         is_imported = isinstance(site.body, ast.Module) and site.module is not program.entry
-        if not has_seed(site.node) and not is_imported and site.body not in of_workers:
+        if not has_seed(site.node) and not is_imported:
             found.append(site)
     return found
 
@@ -86,12 +91,11 @@ def _unseeded(program: Program) -> list[Site]:
 def _seeds(program: Program, distribution: Distribution) -> list[Site]:
     """Seeds that are made of the clock or of the process."""
     found = []
-    of_workers = _of_workers(program)
     for site in program.calls_to(SEEDS | GENERATORS):
         assert isinstance(site.node, ast.Call)
         for given in [*site.node.args[:1], *(item.value for item in site.node.keywords)]:
             origins = distribution.agreed.ranks.origins(given)
-            if any(origin.kind in _OF_THE_PROCESS for origin in origins) and site.body not in of_workers:
+            if any(origin.kind in _OF_THE_PROCESS for origin in origins):
                 found.append(Site(site.module, site.scope, site.body, given))
     return found
 

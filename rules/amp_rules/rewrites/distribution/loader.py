@@ -49,7 +49,7 @@ from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.wanted import wants
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.steps import Backward, Program, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.frameworks import STEP_ENGINES
@@ -140,50 +140,41 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
     environment = unseeded_environment(program) if data.unfed else None
     loader = loader_that_may_feed(program, data) if data.unfed else None
     for site in data.unfed:
-        if site.node in data.random:
-            continue
-        if environment is not None:
-            yield declining.decline(
-                declining.HAND_BATCHES,
-                site.module,
-                site.node,
-                f"no DataLoader feeds `{site.module.text(site.loss)}`: each process would step an environment of its "
-                f"own (`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
-                "use `--no-ddp`; or give each rank its share of the environments by "
-                "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
-            )
-            continue
-        caller = _calls_back(program, site)
-        if caller is not None:
-            yield declining.decline(
-                declining.HAND_BATCHES,
-                site.module,
-                site.node,
-                f"the batches of `{site.module.text(site.loss)}` come through `{caller}`, whose loop is not followed: "
-                "it is not known which loader feeds it",
-                "give its `run` the loader as `amp.prepare_loader(...)`, wrap the model, and let one rank write "
-                "checkpoints and logs, by hand",
-            )
-            continue
-        if loader is not None:
-            yield declining.decline(
-                declining.HAND_BATCHES,
-                site.module,
-                site.node,
-                f"how the batches of `{site.module.text(site.loss)}` come from a DataLoader is not followed: it is not "
-                f"known whether the one of line {loader.line} of {loader.module.path.name} feeds it",
-                "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
-                "with all that several processes need",
-            )
-            continue
-        yield declining.decline(
-            declining.HAND_BATCHES,
-            site.module,
-            site.node,
-            f"no DataLoader feeds `{site.module.text(site.loss)}`: every process would train on the same batches",
-            "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
-            "`amp.world_size()`",
+        if site.node not in data.random:
+            message, recipe = _why_unfed(program, site, environment, loader)
+            yield declining.decline(declining.HAND_BATCHES, site.module, site.node, message, recipe)
+
+
+def _why_unfed(program: Program, site: Backward, environment: Site | None, loader: Site | None) -> tuple[str, str]:
+    """What is said of a pass without a loader, and what to do."""
+    loss = site.module.text(site.loss)
+    if environment is not None:
+        return (
+            f"no DataLoader feeds `{loss}`: each process would step an environment of its own "
+            f"(`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
+            "use `--no-ddp`; or give each rank its share of the environments by "
+            "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
         )
+    caller = _calls_back(program, site)
+    if caller is not None:
+        return (
+            f"the batches of `{loss}` come through `{caller}`, whose loop is not followed: it is not known which "
+            "loader feeds it",
+            "give its `run` the loader as `amp.prepare_loader(...)`, wrap the model, and let one rank write "
+            "checkpoints and logs, by hand",
+        )
+    if loader is not None:
+        return (
+            f"how the batches of `{loss}` come from a DataLoader is not followed: it is not known whether the one of "
+            f"line {loader.line} of {loader.module.path.name} feeds it",
+            "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
+            "with all that several processes need",
+        )
+    return (
+        f"no DataLoader feeds `{loss}`: every process would train on the same batches",
+        "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
+        "`amp.world_size()`",
+    )
 
 
 def _calls_back(program: Program, site: Site) -> str | None:
