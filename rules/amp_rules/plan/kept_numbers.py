@@ -18,11 +18,14 @@ from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.steps import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children
+from amp_rules.torch.containers import TALLIES
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
 
 _GROWING = frozenset({"append", "extend", "insert", "appendleft"})
+
+_TALLYING = frozenset({"add", "update"})
 
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
@@ -78,7 +81,7 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
     for loop in loops:
         filled: dict[str, ast.Call] = {}
         for item in of_the_share(processes, loop):
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in _GROWING:
+            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and _grows(processes, loop, item):
                 path = variable(item.func.value)
                 if path is not None and (loop.body, path) not in named:
                     filled[path] = item
@@ -93,6 +96,16 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
 
 
+def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
+    """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels.tolist())``."""
+    if called_name(call) in _GROWING:
+        return True
+    if called_name(call) not in _TALLYING or not isinstance(call.func, ast.Attribute):
+        return False
+    values = processes.program.flow.values(call.func.value, loop.scope)
+    return bool(values) and all(value.ref in TALLIES for value in values)
+
+
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
     parents = loop.module.parents
@@ -100,7 +113,7 @@ def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-        if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
+        if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
     }
 
 

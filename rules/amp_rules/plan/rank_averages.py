@@ -73,7 +73,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             means = _means_of(averaged, place, path, begun)
             shown = [
                 node
-                for node in reads
+                for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
