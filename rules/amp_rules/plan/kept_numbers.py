@@ -97,7 +97,7 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
 
 
 def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
-    """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels.tolist())``."""
+    """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels)``."""
     if called_name(call) in _GROWING:
         return True
     if called_name(call) not in _TALLYING or not isinstance(call.func, ast.Attribute):
