@@ -24,7 +24,7 @@ from amp_rules.plain_torch.precision import AT_LEAST_FLOAT32
 from amp_rules.plain_torch.regions import modes, sites_beside
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError

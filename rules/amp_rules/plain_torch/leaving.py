@@ -15,7 +15,7 @@ from amp_rules.flow.values import Value
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.plain_torch.half_values import HalfValues
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

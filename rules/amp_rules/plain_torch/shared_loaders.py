@@ -14,7 +14,7 @@ from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
 from amp_rules.roles.kinds import is_loader_value, is_stream
 from amp_rules.roles.loader_arguments import BY_PLACE
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable, names_of

@@ -21,7 +21,8 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.summed_terms import SummedTerms, is_of_batch
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, own_name, walk

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, Scope

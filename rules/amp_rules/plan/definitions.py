@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.torch.functions import GIVES_NUMBER

@@ -52,7 +52,7 @@ from amp_rules.plan.shards.embeddings import has_large, of_whole_tables, tables_
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.skipped import with_skipped
 from amp_rules.plan.vocabularies import chosen
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import without_idle_steps
 from amp_rules.source.digest import digest_of
 from amp_rules.source.files import Files

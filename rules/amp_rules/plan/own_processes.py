@@ -15,7 +15,8 @@ from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own, joins_run
 from amp_rules.plan.taken_gradients import not_averaged
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks

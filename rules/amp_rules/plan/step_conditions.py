@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from amp_rules.roles.steps import Program, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Step
 from amp_rules.source import blocks
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module

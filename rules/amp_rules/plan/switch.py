@@ -14,7 +14,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.arguments_in_reach import ArgumentsInReach, Parsed, Place
 from amp_rules.plan.options import OPT_LEVELS, Options
 from amp_rules.plan.own_options import Option, OwnOptions
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.option_lines import Neighbour, option_line

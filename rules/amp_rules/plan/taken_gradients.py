@@ -9,7 +9,8 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import Spared, first_use
 from amp_rules.plan.own_ddp.averaging import may_average
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch.gradients import GRADIENT, GRADIENT_FUNCTIONS
 from amp_rules.torch.mixed_precision import TORCH_AMP

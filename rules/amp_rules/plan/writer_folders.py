@@ -8,7 +8,8 @@ from functools import cached_property
 
 from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.torch.writers import FILE_WRITERS, FOLDERS_OF_WRITERS, SAVERS, WRITERS, WRITERS_OF_FOLDERS
 
 

@@ -15,7 +15,8 @@ from typing import Literal
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module

@@ -21,7 +21,7 @@ from amp_rules.plan.mixed_already import trains_with_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at

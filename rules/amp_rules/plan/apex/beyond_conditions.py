@@ -11,7 +11,8 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.prepared_always import Gap, earlier, gaps
 from amp_rules.plan.step_conditions import may_be_none
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Insert, Remove, Unwrap

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.references import References
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.torch import apex as api

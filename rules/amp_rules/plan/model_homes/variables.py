@@ -10,7 +10,7 @@ from typing import TypeGuard
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Cell, ClassInfo, Value
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

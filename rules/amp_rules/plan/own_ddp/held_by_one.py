@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 

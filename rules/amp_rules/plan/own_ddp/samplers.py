@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope

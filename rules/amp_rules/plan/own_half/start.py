@@ -8,7 +8,7 @@ from pathlib import Path
 
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.own_half.own import OwnHalf, Place
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope

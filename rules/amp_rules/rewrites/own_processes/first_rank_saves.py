@@ -46,7 +46,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.roles.told_by_argument import is_ruled_out
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword

@@ -47,7 +47,7 @@ from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import DEVICES, Mode
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

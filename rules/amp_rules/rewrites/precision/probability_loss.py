@@ -42,7 +42,8 @@ from amp_rules.lattice.torch_operations import function_named, layer_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
