@@ -31,6 +31,27 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.expression_evaluators import attribute_of, element, put, rebind, span_of
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.intervals import INTERVALS
+from amp_rules.lattice.operation_names import (
+    BOOLEANS,
+    CASTS,
+    DTYPES,
+    ELEMENTWISE,
+    FACTORIES,
+    INTEGERS,
+    LIKES,
+    MODULES,
+    NEWS,
+    NUMBERS,
+    OF_TWO,
+    PAIRS,
+    REDUCTIONS,
+    RENAMED,
+    SHARED_METHODS,
+    SPLITS,
+    TENSOR_METHODS,
+    VIEWS,
+)
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.half_precision import NO_KERNEL_ANYWHERE
@@ -133,10 +154,10 @@ def _method(
     plain = name[:-1] if inplace and name != "requires_grad_" else name
     if (
         (receiver.tensor or receiver.dtypes & TENSORS)
-        and plain in ops.TENSOR_METHODS
-        and (args or kwargs or plain not in ops.OF_TWO)
+        and plain in TENSOR_METHODS
+        and (args or kwargs or plain not in OF_TWO)
     ):
-        if plain not in ops.SHARED_METHODS:
+        if plain not in SHARED_METHODS:
             _is_one(receiver)
         if plain == "where" and len(args) == 2:
             return operation(frame, node, plain, (args[0], receiver, args[1]), kwargs, inplace)
@@ -231,7 +252,7 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
             results[0] = join(results[0], other)
         return results[0]
     if held.op == "layer":
-        op = ops.MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
+        op = MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
         if op is not None:
             given = (*args, frame.machine.parameter(node, held)) if op in _HOLD_A_TABLE else tuple(args)
             return operation(frame, node, op, given, _settings(held), False, held)
@@ -281,8 +302,8 @@ def operation(
     layer: Value | None = None,
 ) -> Value:
     """The result of an operation on tensors; rules are shown the ``layer`` that it is as its data."""
-    op = ops.RENAMED.get(name, name)
-    if kwargs and len(args) == 1 and op in ops.OF_TWO and "other" in kwargs:
+    op = RENAMED.get(name, name)
+    if kwargs and len(args) == 1 and op in OF_TWO and "other" in kwargs:
         args = (*args, kwargs["other"])
     made = Value(op, node, args)
     made.kwargs = kwargs
@@ -294,7 +315,7 @@ def operation(
         special(frame, made)
     else:
         ops.apply(made, frame.machine.table if frame.autocast else None)
-        if made.tensor == 1 and op not in ops.SHARED_METHODS:
+        if made.tensor == 1 and op not in SHARED_METHODS:
             made.tensor = 2
     if made.dtypes & LOW and op in NO_KERNEL_ANYWHERE and fate(op, frame.mode, frame.autocast) == "no kernel":
         # It raises for half tensors: where it gave something, that is float32.
@@ -351,7 +372,7 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
     if head in ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.Tensor", "torch.fft"):
         inplace = last.endswith("_") and not last.startswith("_")
         plain = last[:-1] if inplace else last
-        known = ops.RENAMED.get(plain, plain)
+        known = RENAMED.get(plain, plain)
         if known in _SPECIAL or known in _KNOWN:
             given = tuple(args)
             if kwargs and "input" in kwargs:
@@ -359,7 +380,7 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
             for item in given[:1]:
                 _is_one(item)
             made = operation(frame, node, plain, given, kwargs, inplace)
-            if made.dtypes & TENSORS and known not in ops.NUMBERS:
+            if made.dtypes & TENSORS and known not in NUMBERS:
                 made.tensor = 2
             if head == "torch.fft":
                 # Complex numbers, of which nothing else is known.
@@ -400,8 +421,8 @@ def _construct_torch(
     if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
         made = frame.machine.parameter(node, args[0] if args else None)
         made.kwargs = kwargs
-    elif name in ops.DTYPES:
-        made = Value("typed_tensor", node, tuple(args), ops.DTYPES[name], 2)
+    elif name in DTYPES:
+        made = Value("typed_tensor", node, tuple(args), DTYPES[name], 2)
         made.data = name
     elif name.startswith("torch.nn.") and last[:1].isupper():
         made = Value("layer", node, tuple(args))
@@ -462,7 +483,7 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return constant(max(numbers) if name == "max" else min(numbers), node)
     if name in ("max", "min") and len(args) > 1:
         made = Value(f"builtin_{name}", node, tuple(args), NUM if all(i.dtypes == NUM for i in args) else OTHER | NUM)
-        ops.INTERVALS[name + "imum"](made)
+        INTERVALS[name + "imum"](made)
         return made
     if name == "abs" and first is not None and first.tensor:
         return operation(frame, node, "abs", tuple(args), kwargs, False)
@@ -581,7 +602,7 @@ def _type_as(frame: Frame, made: Value) -> None:
 
 
 def _convert(frame: Frame, made: Value) -> None:
-    ops.cast(made, ops.CASTS[made.op])
+    ops.cast(made, CASTS[made.op])
 
 
 def _factory(frame: Frame, made: Value) -> None:
@@ -735,11 +756,11 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     "to": _to,
     "type": _to,
     "type_as": _type_as,
-    **{name: _convert for name in ops.CASTS},
-    **{name: _factory for name in ops.FACTORIES if not name[0].isupper()},
-    **{name: _like for name in ops.LIKES | ops.NEWS},
-    **{name: _split for name in ops.SPLITS},
-    **{name: _pair for name in ops.PAIRS},
+    **{name: _convert for name in CASTS},
+    **{name: _factory for name in FACTORIES if not name[0].isupper()},
+    **{name: _like for name in LIKES | NEWS},
+    **{name: _split for name in SPLITS},
+    **{name: _pair for name in PAIRS},
     "embedding": _embedding,
     "embedding_bag": _embedding,
     "einsum": _einsum,
@@ -749,7 +770,7 @@ _SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
     "numpy": _numpy,
     **{name: _recurrent for name in ("lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_tanh_cell")},
 }
-_KNOWN = ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS | ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS
+_KNOWN = VIEWS | ELEMENTWISE | REDUCTIONS | INTEGERS | BOOLEANS | NUMBERS
 
 
 # ---- the project's own -------------------------------------------------------------------------------------------

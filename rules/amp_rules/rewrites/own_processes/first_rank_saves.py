@@ -53,7 +53,7 @@ from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Wrap
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS, MOVES
@@ -248,7 +248,7 @@ def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
 def _has_no_file(call: ast.Call) -> bool:
     """Whether ``logging.basicConfig`` sets up no file."""
     given = keyword(call, "filename")
-    return given is None or (isinstance(given, ast.Constant) and given.value is None)
+    return given is None or is_none(given)
 
 
 def _leave_savers(own: OwnDdp) -> None:
