@@ -19,6 +19,7 @@ Layers, each importing only those above it:
 ``conditions``         what tests say of types
 ``expression_evaluators``
                        run expressions
+``result_evaluators``  what conversions, factories and parts give
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
 ``autocast_switches``  decorators and helpers that turn autocast on or off
