@@ -25,6 +25,7 @@ _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"}
 
 _GROWING = frozenset({"append", "extend", "insert", "appendleft"})
 
+_LIMITS = frozenset({"max", "min", "maximum", "minimum"})
 _TALLYING = frozenset({"add", "update"})
 
 _MEAN = (
@@ -34,6 +35,10 @@ _MEAN = (
 _AVERAGED = (
     "adds up the batches of one process: its average covers only rank 0's share of the data",
     "add up the batches of one process: their averages cover only rank 0's share of the data",
+)
+_EXTREME = (
+    "is an extreme of the batches of one process: rank 0's share of the data",
+    "are extremes of the batches of one process: rank 0's share of the data",
 )
 _SUMMED = (
     "adds up the batches of one process, about 1/N of the data",
@@ -50,7 +55,8 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
     loops = [*_loops(processes)]
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
-        kept = {path: item for item in of_the_share(processes, loop) for path in (*added_to(item), *_averages(item))}
+        share = [*of_the_share(processes, loop)]
+        kept = {path: item for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))}
         kept = {path: item for path, item in kept.items() if (loop.body, path) not in named}
         if not kept or ways is None:
             continue
@@ -59,7 +65,6 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
         meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
-            is_average = path not in added_to(node)
             if path in left_out or _begins_each_round(loop, path, node):
                 continue
             if meets(node):
@@ -70,7 +75,9 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
             if shown is not None and not (counts and shown == "alone"):
-                texts = _MEAN if is_average else _AVERAGED if shown == "divided" else _SUMMED
+                texts = _AVERAGED if shown == "divided" else _SUMMED
+                if path in (*_averages(node), *_extremes(node)):
+                    texts = _MEAN if path in _averages(node) else _EXTREME
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
 
 
@@ -221,6 +228,15 @@ def _averages(node: ast.AST) -> Iterator[str]:
                 yield path
 
 
+def _extremes(node: ast.AST) -> Iterator[str]:
+    """Yield the variable of the largest or smallest number so far: ``worst = max(worst, loss.item())``."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
+        return
+    path = variable(node.targets[0])
+    if called_name(node.value) in _LIMITS and path is not None and path in map(variable, node.value.args):
+        yield path
+
+
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what a product is made of."""
     stack = [node]
@@ -242,7 +258,7 @@ def _begins_each_round(loop: TrainingLoop | BatchLoop, path: str, kept: ast.AST)
             return True
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node is kept or node.value is None:
             continue
-        if path not in blocks.writes(node) or path in added_to(node) or path in _averages(node):
+        if path not in blocks.writes(node) or path in (*added_to(node), *_averages(node), *_extremes(node)):
             continue
         if blocks.touches({path}, blocks.reads(node.value)):
             continue
