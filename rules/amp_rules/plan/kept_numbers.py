@@ -44,7 +44,7 @@ _GATHERED = (
 
 def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
     """Yield what a loop adds up or averages of its batches and what is shown, but for what is ``named`` already."""
-    loops = [*_loops(processes)]
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
         kept = {path: item for item in of_the_share(processes, loop) for path in (*added_to(item), *_averages(item))}
@@ -52,7 +52,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
         if not kept or ways is None:
             continue
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
@@ -73,7 +73,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
 
 def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
     """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
-    loops = [*_loops(processes)]
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
         filled: dict[str, ast.Call] = {}
@@ -84,7 +84,7 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
                     filled[path] = item
         if not filled or ways is None:
             continue
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
         for path, node in filled.items():
             if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
@@ -104,7 +104,7 @@ def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
     }
 
 
-def _loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+def loops_of_batches(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
     """Yield the loops over shared loaders, and those that take or draw their batches themselves."""
     told: set[ast.AST] = set()
     for loop in all_loops(processes):
@@ -124,7 +124,7 @@ def _is_loop(node: ast.AST) -> bool:
 # ---- what is made of a batch ---------------------------------------------------------------------------------------
 
 
-def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
+def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that hold what a loop makes of its batch: the batch, the outputs, the loss, a score."""
     found: set[str] = set()
     if isinstance(loop.loop, (ast.For, ast.AsyncFor)):

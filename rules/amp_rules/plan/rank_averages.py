@@ -105,7 +105,7 @@ def _between_reports(processes: Distribution) -> Iterator[Told]:
         told: set[str] = set()
         for node in of_the_share(processes, loop):
             for path in added_to(node):
-                if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
+                if path not in begun or path in told or not comes_of_batch(processes, node, loop):
                     continue
                 if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
@@ -199,17 +199,17 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
             if path is not None and path not in made:
                 given.append((node, path, of))
-                classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
+                classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
             if _becomes_of_all(loop, path, averaged) or not (of or is_read(loop, path)):
                 continue
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
-            is_told = any(_is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
+            is_told = any(is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
                 _gives_numbers(program, part, loop.scope) for part in parts
             )
-            is_told = is_told or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
+            is_told = is_told or ((of or is_loss) and comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -228,7 +228,7 @@ def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
         for info in program.flow.callees(call) if isinstance(call, ast.Call) and program.runs_backward(call) else ():
             inner = program.flow.scopes[info.node]
             given = [item for value in info.returns for item in (value, *assigned(program, value, inner))]
-            if any(isinstance(item, ast.Dict) and any(map(_is_number, item.values)) for item in given):
+            if any(isinstance(item, ast.Dict) and any(map(is_number, item.values)) for item in given):
                 return True
     return False
 
@@ -237,7 +237,7 @@ def _holds_number(processes: Distribution, node: ast.expr, loop: TrainingLoop | 
     """Whether a variable holds a number that a loop made of a tensor: ``cost = loss.item()``."""
     inside = set(loop.inner)
     made = [item for item in processes.definitions.of(node, loop.scope)] if isinstance(node, ast.Name) else []
-    return bool(made) and all(item.value in inside and _is_number(item.value) for item in made)
+    return bool(made) and all(item.value in inside and is_number(item.value) for item in made)
 
 
 def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
@@ -437,7 +437,7 @@ _OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
 
 def _is_of_batch(node: ast.AST) -> bool:
     """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
-    return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+    return is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
 
 
 def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> bool:
@@ -445,7 +445,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
 
     The loss itself is one: ``total += loss``.
     """
-    if _comes_of_batch(processes, adding, place):
+    if comes_of_batch(processes, adding, place):
         return True
     losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
     inside = set(walk(place.node))
@@ -457,7 +457,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
     )
 
 
-def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
+def comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
     """Whether something is made of a tensor here, or by a function that gives it back: ``loss = self.step(x)``."""
     if _is_of_batch(node):
         return True
@@ -476,7 +476,7 @@ def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: 
             inner = Site(scope.module, scope, info.node, info.node)
             for back in info.returns:
                 part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
-                if _comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
+                if comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
                     return True
     return False
 
@@ -508,7 +508,7 @@ def _bare(node: ast.expr) -> ast.expr:
         node = inner.value
 
 
-def _is_number(node: ast.AST) -> bool:
+def is_number(node: ast.AST) -> bool:
     """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch."""
     calls = [part.func for part in walk(node) if isinstance(part, ast.Call)]
     return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls) or any(
