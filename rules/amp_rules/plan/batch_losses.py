@@ -15,6 +15,7 @@ from itertools import chain
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
+from amp_rules.plan.losses_of_inputs import trains_no_model
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
@@ -65,7 +66,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_MEAN}")
             break
     for node, scope in nodes:
-        if _sums_samples(program, node, scope):
+        if _sums_samples(program, node, scope) and not trains_no_model(program, node, scope):
             consequence = (
                 "may be a sum over the batch, and gradients are averaged over the processes: each step would be as "
                 "large as with the batch of one process"
@@ -75,7 +76,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
             return
     for call, scope in terms.of_samples():
-        if not _is_divided(program, call, scope):
+        if not _is_divided(program, call, scope) and not trains_no_model(program, call, scope):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_SUM}")
             return
 
@@ -112,10 +113,11 @@ def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.ex
     statements = [item for run in precision.losses for item in run.statements()]
     covered = {node for item in statements for node in blocks.walk_own(item)}
     called = program.called_from(covered)
-    # Matrices in a network are of other kinds.
+    # Matrices in a network, and in the functions that it alone calls, are of other kinds.
     networks = {body for body in called if program.is_model_code(body) and not _is_of_loss(program, body)}
+    called = program.called_from(covered, networks)
     for node, body, scope in program.nodes():
-        if not isinstance(node, ast.expr) or not (node in covered or body in called) or body in networks:
+        if not isinstance(node, ast.expr) or not (node in covered or body in called):
             continue
         if program.without_gradients(scope.module, node, body):
             continue

@@ -45,13 +45,15 @@ Need = Literal[
     "variance",
     "loss",
     "data",
+    "orthogonal",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
 decomposed, or what is divided by; ``square`` is of elements, and is summed; ``area`` is of boxes, whose overlap is
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
 ``variance`` is the difference between a convolution of squares and the square of a convolution; the mean of a ``loss``
-is what is trained on. ``data`` has met no model yet, and was exact without a region."""
+is what is trained on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards
+an orthogonal matrix: a matrix is multiplied by what its product with itself was made to."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -202,6 +204,8 @@ class _Products(Check):
             self._keep_whole(op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
+        elif any(_is_of_itself(item, given[1 - index]) for index, item in enumerate(tensors)):
+            self._note("orthogonal", op, frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
@@ -304,6 +308,15 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
                     seen.add(id(part))
                     following.append(part)
         level = following
+
+
+def _is_of_itself(value: Value, matrix: Value) -> bool:
+    """Whether a value is made of a matrix's product with itself: ``eye + (eye - a.t() @ a) / 2`` of ``a``."""
+    for item in _products_behind(value, _ARITHMETIC):
+        given = [part.through(_SHAPING) for part in operands(item) if part.tensor]
+        if len(given) == 2 and same(given[0], given[1]) and same(given[0], matrix):
+            return True
+    return False
 
 
 def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> Iterator[Value]:
