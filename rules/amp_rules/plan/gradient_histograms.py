@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.notes import OVERFLOWN_HISTOGRAM, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, literal
 from amp_rules.source.syntax import walk

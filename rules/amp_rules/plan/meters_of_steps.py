@@ -9,7 +9,8 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rank_averages import Told, all_loops, is_number, of_the_share
 from amp_rules.plan.training_loops import variable
 from amp_rules.plan.ways_to_show import WaysToShow
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 
 _KEEPING = frozenset({"append", "update"})
 
