@@ -205,8 +205,8 @@ class _Products(Check):
             self._keep_whole(op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
-        elif any(_is_of_itself(item, given[1 - index]) for index, item in enumerate(tensors)):
-            self._note("orthogonal", op, frame)
+        elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
+            self._need("orthogonal", [*squares, op], frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
@@ -311,13 +311,12 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
         level = following
 
 
-def _is_of_itself(value: Value, matrix: Value) -> bool:
-    """Whether a value is made of a matrix's product with itself: ``eye + (eye - a.t() @ a) / 2`` of ``a``."""
+def _products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]:
+    """Yield the products of one of some matrices with itself that a value is made of: ``(eye - a.t() @ a) / 2``."""
     for item in _products_behind(value, _ARITHMETIC):
         given = [part.through(_SHAPING) for part in operands(item) if part.tensor]
-        if len(given) == 2 and same(given[0], given[1]) and same(given[0], matrix):
-            return True
-    return False
+        if len(given) == 2 and same(given[0], given[1]) and any(same(given[0], matrix) for matrix in matrices):
+            yield item
 
 
 def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> Iterator[Value]:
