@@ -35,6 +35,7 @@ _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
 
 _DIAGONALS = frozenset({"diag", "diagonal"})
 _AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
+_REPEATS = frozenset({"repeat", "expand", "expand_as"})
 
 _COMPARES = "compares the samples of a batch: each process compares only those of its own batch"
 _MEAN = "is made of the mean of a batch: each process takes that of its own batch"
@@ -55,9 +56,10 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
     arrays = Arrays(program)
+    definitions = Definitions(program)
     terms = SummedTerms(program, ranks)
     for node, scope in nodes:
-        if _relates_samples(program, node, scope):
+        if _relates_samples(program, definitions, node, scope):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
                 continue
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
@@ -143,12 +145,12 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
     )
 
 
-def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
+def _relates_samples(program: Program, definitions: Definitions, node: ast.expr, scope: Scope) -> bool:
     """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return _is_product([node.left, node.right])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-        return {_widened(node.left), _widened(node.right)} == {0, 1}
+        return {_axis_given(definitions, node.left, scope), _axis_given(definitions, node.right, scope)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
     if _is_of_own_pairs(node):
@@ -223,6 +225,16 @@ def _widened(node: ast.expr) -> int | None:
         places = [place for place, axis in enumerate(axes) if is_none(axis)]
         return places[0] if places else None
     return None
+
+
+def _axis_given(definitions: Definitions, node: ast.expr, scope: Scope) -> int | None:
+    """The same, where a variable holds that, or where it is repeated along it: ``z.unsqueeze(1).repeat(1, n, 1)``."""
+    if isinstance(node, ast.Name):
+        given = definitions.of(node, scope)
+        node = given[0].value if len(given) == 1 and given[0].whole else node
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REPEATS:
+        node = node.func.value
+    return _widened(node)
 
 
 def _over_samples(call: ast.Call) -> bool:

@@ -120,6 +120,7 @@ class _Products(Check):
         "mm(",
         "mv(",
         "einsum(",
+        "linear(",
         "affine_grid(",
         "sum(",
         "mean(",
@@ -245,14 +246,14 @@ class _Products(Check):
         """``acos(cosine)``, ``sqrt(1 - cosine ** 2)``: near one, a small change of it is a large one of the angle."""
         given = op.args[0].through(_GUARDING - {"add"})
         if op.op != "sqrt":
-            self._need("cosine", _products_behind(given, _ARITHMETIC), frame)
+            self._need("cosine", _cosines_behind(given), frame)
             return
         parts = list(terms(given))
         if any(sign == 1.0 and item.number == 1.0 for sign, item in parts):
             for sign, item in parts:
                 cosine = squared(item) if sign == -1.0 else None
                 if cosine is not None:
-                    self._need("cosine", _products_behind(cosine, _ARITHMETIC), frame)
+                    self._need("cosine", _cosines_behind(cosine), frame)
 
     def _summed(self, square: Value, frame: Frame) -> None:
         """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""
@@ -309,6 +310,14 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
                     seen.add(id(part))
                     following.append(part)
         level = following
+
+
+def _cosines_behind(value: Value) -> Iterator[Value]:
+    """Yield the products that a cosine is made of; ``F.linear(features, weights)`` of rows and classes is one, too."""
+    yield from _products_behind(value, _ARITHMETIC)
+    for item in _made_by(value, frozenset({"linear"}), _ARITHMETIC):
+        if item.low and isinstance(item.node, ast.Call) and len(item.node.args) > 1:
+            yield item
 
 
 def _products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]:

@@ -160,7 +160,9 @@ def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[st
         before = len(found)
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
-            if source is not None and (_is_made_of(source, found) or _takes_next(source)):
+            if source is not None and (
+                _is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+            ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
             if any(_is_made_of(argument, found) for argument in call.args):
@@ -184,6 +186,14 @@ def _exchanges(
 
 def _takes_next(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+
+
+def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
+    """``model.latest_losses()``: what a method of the project gives of what the model kept of the batch."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.args or node.keywords:
+        return False
+    program = processes.program
+    return bool(program.flow.callees(node)) and bool(program.roles.modules(node.func.value, loop.scope))
 
 
 def _is_made_of(node: ast.AST, made: set[str]) -> bool:
