@@ -51,6 +51,9 @@ _PAGES = {
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
         `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
 
+        A script of which no matrix product and no convolution runs under autocast, because all of them need FP32: those
+        that `torch.autograd.grad` differentiates (AMP107), or that become distances (AMP116).
+
         ## Why
         Autocast lowers float32 and leaves float64 alone. At O1 nothing of such a model runs in half.
 

@@ -17,7 +17,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 
 _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
 """Libraries whose metrics put their numbers together over the processes themselves, and containers."""
@@ -186,17 +186,22 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
         for node in of_the_share(processes, loop):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            if not (isinstance(node, ast.Call) and node.args):
                 continue
-            if node.func.attr not in _KEEPING or program.roles.modules(node.func.value, loop.scope):
+            keeper = _keeper(node)
+            if keeper is None or program.roles.modules(keeper, loop.scope):
                 continue
-            values = program.flow.values(node.func.value, loop.scope)
+            values = program.flow.values(keeper, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}
-            if node.func.attr == "update":
+            if keeper is node.func:  # ``meter(loss.item())``
+                of = {ref for ref in of if isinstance(ref, ClassInfo) and _adds_when_called(program, ref)}
+                if not of:
+                    continue
+            elif own_name(node.func) == "update":
                 of |= {value.name for value in values if value.kind == "object" and not value.name.startswith(_OF_ALL)}
-            path = variable(node.func.value)
-            if of and isinstance(node.func.value, ast.Subscript):
-                path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
+            path = variable(keeper)
+            if of and isinstance(keeper, ast.Subscript):
+                path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
             if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
@@ -219,6 +224,21 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _keeper(call: ast.Call) -> ast.expr | None:
+    """What may keep the number that a call gives it: the owner of ``update``, or what is called itself."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
+        return call.func.value
+    return call.func if isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)) else None
+
+
+def _adds_when_called(program: Program, owner: ClassInfo) -> bool:
+    """Whether objects of a class add up what they are called with: ``def __call__(self, n): self.sum += n``."""
+    method = owner.find_method("__call__")
+    return method is not None and any(
+        path.startswith("self.") for node in program.nodes_of(method.node) for path in added_to(node)
+    )
 
 
 def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:

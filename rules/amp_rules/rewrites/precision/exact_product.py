@@ -13,6 +13,7 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
 - products whose mean is the loss;
 - products of data that has not passed through a model, such as the rays of a camera;
+- steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others.
 
 A chain of products with an inverse, `a @ b @ inverse @ c`, runs in FP32 as a whole. So do later products with its
@@ -65,6 +66,7 @@ _WHY: dict[Need, str] = {
     "variance": "a variance is a small difference of large means",
     "loss": "a mean of it, as a loss is, would be half",
     "data": "it is made of data alone, which no model has rounded",
+    "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 
 
