@@ -11,6 +11,7 @@ from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
+from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
@@ -62,6 +63,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
+    yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
     yield from _evaluations(own, shares)
