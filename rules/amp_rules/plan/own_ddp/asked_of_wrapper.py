@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.steps import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import OF_PRETRAINED
@@ -83,7 +84,7 @@ class _Attributes:
                     if isinstance(part.value, ast.Name) and part.value.id == "self":
                         names.add(part.attr)
                 elif isinstance(part, ast.Call) and last_name(part.func) in _REGISTERS and part.args:
-                    names |= {part.args[0].value} if isinstance(part.args[0], ast.Constant) else set()
+                    names.add(str(literal(part.args[0])))
             self._known[node] = frozenset(names)
         return self._known[node]
 
@@ -102,9 +103,7 @@ def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
         last = max((value for value in given if _gives_wrapper(own, site, value, wraps)), key=_line, default=None)
         if last is None:
             return False
-        return all(
-            blocks.exclude_each_other(site.module, last, value) for value in given if _line(value) > _line(last)
-        )
+        return all(blocks.exclude_each_other(site.module, last, value) for value in given if _line(value) > _line(last))
     if isinstance(held, ast.Attribute):
         runs = own.program.closure(lambda node: node is site.node)
         return not any(_runs_above(own, wrap, runs, 0) for wrap in wraps)
@@ -146,13 +145,18 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
+    if any(_asks_kind(test) for test, _ in own.branches(site.module, site.node)):
+        return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
         if isinstance(item, blocks.BODIES):
             return False
         if isinstance(item, ast.Try):
             return True
         if isinstance(item, (ast.If, ast.IfExp)):
-            asks = {part.id for part in walk(item.test) if isinstance(part, ast.Name)} & {"isinstance", "hasattr"}
-            if asks or any(isinstance(part, ast.Attribute) and part.attr == "module" for part in walk(item)):
+            if _asks_kind(item.test) or any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
                 return True
     return False
+
+
+def _asks_kind(test: ast.AST) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in ("isinstance", "hasattr", "type") for part in walk(test))

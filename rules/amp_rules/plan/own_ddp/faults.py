@@ -28,6 +28,7 @@ from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
+from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
@@ -63,6 +64,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
+    yield from trained_outside(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
