@@ -30,7 +30,9 @@ from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
+from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -54,6 +56,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         )
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from without_address(own)
     yield from fixed_sizes(own)
     yield from one_gpu(own)
     yield from one_device(own)
@@ -68,6 +71,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
+    yield from waits_by_a_look(own)
     yield from _evaluations(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)

@@ -202,8 +202,8 @@ def _is_set_by_rank(own: OwnDdp, branch: ast.If) -> bool:
         elif depth and isinstance(node, ast.Subscript):
             path = (blocks.path_of(node.value) or "").rpartition(".")[2]
             for stored, site in own.put_into.get(path, ()) if path else ():
-                targets = site.node.targets if isinstance(site.node, ast.Assign) else []
-                if any(isinstance(item, ast.Subscript) and _is_same_key(item, node) for item in targets):
+                keys = site.node.targets if isinstance(site.node, ast.Assign) else ()
+                if any(isinstance(item, ast.Subscript) and _is_same_key(item, node) for item in keys):
                     pending.append((stored, site.scope, depth - 1))
     return False
 
@@ -268,6 +268,12 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
                 f"`{module.text(given[0])}` is computed only under `{test}`: `{module.text(node)}` gives the other "
                 "processes a different learning rate"
             )
+    if isinstance(node, ast.For) and _goes_on_by(own, alone, names, node):
+        number = min(blocks.reads(node.iter) & names)
+        return (
+            f"`{number}` is set only under `{test}`: one process goes through `{module.text(node.iter)}` another "
+            "number of times, and waits where the others do not come"
+        )
     if isinstance(node, ast.If) and blocks.reads(node.test) & names:
         site = Site(module, alone.scope, alone.body, node)
         if _ends_training(own, site, node):
@@ -276,6 +282,13 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
                 "the others wait for it"
             )
     return None
+
+
+def _goes_on_by(own: OwnDdp, alone: _Alone, names: set[str], loop: ast.For) -> bool:
+    """Whether a loop that trains goes as often as a variable says; of one that is resumed from the state is told."""
+    if not blocks.reads(loop.iter) & names or not own.program.runs_backward(loop):
+        return False
+    return not any(isinstance(node, ast.Attribute) and node.attr == "load_state_dict" for node in walk(alone.branch))
 
 
 # ---- the end of the training ----------------------------------------------------------------------------------------
