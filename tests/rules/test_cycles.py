@@ -14,7 +14,7 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Value
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Report
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.project import Project
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

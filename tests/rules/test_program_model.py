@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from amp_rules.plan.options import Options
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Project

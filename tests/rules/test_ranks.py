@@ -8,7 +8,7 @@ import pytest
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.precision import plan
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.project import Project
 
 HEAD = """

@@ -55,7 +55,7 @@ def test_results_do_not_depend_on_the_hash_seed(seeds, tmp_path):
 FULL_CELL = """
 import sys
 from pathlib import Path
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.project import Project
 
 held = [object() for _ in range(int(sys.argv[2]))]  # what comes after lies elsewhere in memory

@@ -13,7 +13,7 @@ from amp_rules.ranks.functions import Functions
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import Loaders
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.project import Project
 from amp_rules.source.project_facts import ProjectFacts
 from amp_rules.source.text import source_from_bytes

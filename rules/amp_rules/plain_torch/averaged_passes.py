@@ -24,7 +24,7 @@ from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.plan.left_out import why_left_out
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Backward, Site
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 

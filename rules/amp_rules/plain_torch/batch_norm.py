@@ -9,7 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles import batch_norm
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS

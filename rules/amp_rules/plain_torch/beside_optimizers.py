@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode

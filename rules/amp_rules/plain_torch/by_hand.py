@@ -9,7 +9,7 @@ from amp_rules.plain_torch.uses import Use, import_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.report import Refusal
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.text.runtime_vocabulary import RUNTIME
 from amp_rules.torch import apex as api

@@ -12,7 +12,8 @@ from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.written_buffers import writes_of_batch
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 

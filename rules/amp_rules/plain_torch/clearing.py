@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 
 _LSTM = frozenset({"torch.nn.LSTM", "torch.nn.modules.rnn.LSTM"})
 """Under autocast on the CPU oneDNN's kernel is taken, which needs AVX-512. Others have one for every processor."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 
 
 def drops_outputs(program: Program) -> bool:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of

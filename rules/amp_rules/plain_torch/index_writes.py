@@ -17,14 +17,14 @@ from amp_rules.checks.types.dtype_mismatch_index_write import SOURCES, DtypeMism
 from amp_rules.lattice.abstract_values import FLOATS, NUM, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import FACTORIES, LIKES, NEWS
+from amp_rules.lattice.operation_names import FACTORIES, LIKES, NEWS
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plain_torch.precision import AT_LEAST_FLOAT32
 from amp_rules.plain_torch.regions import modes, sites_beside
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError

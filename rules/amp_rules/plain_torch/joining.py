@@ -11,7 +11,7 @@ from amp_rules.plain_torch.streams import Streams
 from amp_rules.plain_torch.training_start import may_repeat
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

@@ -6,7 +6,7 @@ import ast
 import re
 
 from amp_rules.roles.loader_arguments import BY_PLACE
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
 

@@ -9,7 +9,7 @@ from amp_rules.plain_torch.loader_arguments import is_plain, name_for
 from amp_rules.plain_torch.loops import loops_around
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use, source_of
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.step_runs import Frame, StepRun
 from amp_rules.roles.gradient_paths import GradientPaths
-from amp_rules.roles.steps import Backward, Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import COMPREHENSIONS, walk

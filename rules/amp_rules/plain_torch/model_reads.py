@@ -16,7 +16,7 @@ from amp_rules.plain_torch.unused_results import UnusedResults
 from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import is_super, walk
 from amp_rules.text.runtime_vocabulary import RUNTIME
 from amp_rules.torch.models import RETURNS_RECEIVER

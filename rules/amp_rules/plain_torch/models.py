@@ -7,7 +7,7 @@ import ast
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped_models import ON_THE_CPU, WrappedModels
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.text.actions import Remove
 from amp_rules.text.expression_edits import call_with, first_argument

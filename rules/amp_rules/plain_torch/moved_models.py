@@ -15,7 +15,8 @@ from amp_rules.plain_torch.gpu import may_use_gpu
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped import Moved
 from amp_rules.roles.batches import DataFlow
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal

@@ -10,7 +10,8 @@ from amp_rules.flow.values import CallSite, Value
 from amp_rules.plain_torch.loader_arguments import is_plain
 from amp_rules.plain_torch.shared_loaders import SharedLoaders
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -7,7 +7,8 @@ from collections import defaultdict
 from functools import cached_property
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.devices import DEVICE

@@ -11,7 +11,7 @@ from amp_rules.plain_torch.ranks import join
 from amp_rules.plain_torch.translation import Translate, Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.text.expression_edits import substitute
 
 _IN_FLOAT32 = '''def in_float32(function):

@@ -9,8 +9,8 @@ from amp_rules.lattice.mode import HALF_TYPES, Mode
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.roles.in_regions import nodes_in
+from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Site
 
 
 def sites_in_regions(translation: Translation) -> list[Site]:

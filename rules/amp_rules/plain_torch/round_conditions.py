@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode

@@ -14,7 +14,7 @@ from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.wrapped import Wrapped
 from amp_rules.plain_torch.wrapped_references import WrappedReferences
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.text.runtime_vocabulary import RUNTIME

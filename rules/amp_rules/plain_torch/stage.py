@@ -16,7 +16,7 @@ from amp_rules.plan.declining import Declined, Reasons
 from amp_rules.plan.drafts import Draft, drafted
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import FileChange, Note, Refusal, Report
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 
 

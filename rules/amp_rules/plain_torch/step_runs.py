@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 

@@ -6,7 +6,8 @@ import ast
 from functools import cached_property
 
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

@@ -19,7 +19,7 @@ from amp_rules.plan.declining import Reasons
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Refusal, Unit
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.uses import Use
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 
 
 @dataclass(frozen=True)

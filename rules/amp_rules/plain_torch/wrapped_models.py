@@ -16,7 +16,7 @@ from amp_rules.plain_torch.moved_models import MovedModels, is_variable
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped import Moved, Wrapped
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with, first_argument
 

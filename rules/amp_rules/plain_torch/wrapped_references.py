@@ -11,7 +11,7 @@ from typing import cast
 from amp_rules.flow.cells import CellKey, attribute_key
 from amp_rules.flow.records import constructor_fields
 from amp_rules.plain_torch.wrapped import Wrapped
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.text.runtime_vocabulary import RUNTIME

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.written_processes import is_for_several
 from amp_rules.torch.distributed import JOINS
 

@@ -16,7 +16,8 @@ from amp_rules.plan.own_mixed_steps import is_instead_of
 from amp_rules.plan.report import Note, Outcome, Report
 from amp_rules.roles.autocast_contexts import AutocastContexts
 from amp_rules.roles.loss_regions import Regions
-from amp_rules.roles.steps import Backward, Program, Site, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, Step
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.mixed_precision import LEVEL_VARIABLE

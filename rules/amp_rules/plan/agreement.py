@@ -17,7 +17,7 @@ from amp_rules.plan.remedies import Reduction, Remedies
 from amp_rules.plan.sinks import Need, Sink, Sinks
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 
 _MAX_ROUNDS = 10

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Literal
 
 from amp_rules.plan.definitions import Definitions
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.data import ARRAY_PACKAGES

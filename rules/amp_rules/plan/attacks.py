@@ -13,7 +13,8 @@ from amp_rules.plan import declining
 from amp_rules.plan.gradient_owners import GradientOwners
 from amp_rules.roles.gradient_accesses import GradientAccess
 from amp_rules.roles.loaders import Loaders
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 
 _MAX_CALLERS = 4

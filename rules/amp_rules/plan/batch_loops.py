@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amp_rules.plan.training_loops import added_to, counts_up
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, walk
 

@@ -11,7 +11,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, literal
 from amp_rules.source.syntax import last_name, values_given, walk

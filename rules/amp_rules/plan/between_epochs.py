@@ -10,7 +10,8 @@ import ast
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import (

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.checkpoints import KEY_METHODS, SAVES
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.replication import CLOCKS, ELAPSED

@@ -17,7 +17,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.switch import Switch
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.plan.wanted import wants
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Action

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 

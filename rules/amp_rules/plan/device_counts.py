@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk

@@ -36,7 +36,8 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

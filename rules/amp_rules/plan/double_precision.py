@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan.notes import IN_FULL_PRECISION, note
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.dtypes import FLOAT64_TYPES, SETS_DEFAULT_TYPE
 

@@ -10,7 +10,7 @@ from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.file_effects import opens_to_write
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from amp_rules.plan.context import Change
 from amp_rules.plan.report import Edit, FileChange, Note, Refusal, Report, in_order
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import without_idle_steps
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Project

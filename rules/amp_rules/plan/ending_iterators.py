@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from amp_rules.flow.values import Value
 from amp_rules.roles.kinds import is_loader_value, is_stream
 from amp_rules.roles.loader_arguments import given_to_loader
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.data import LOADERS_OF_TORCH

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from amp_rules.plan.own_ddp.averaging import may_wrap
 from amp_rules.plan.scale_free import degree_of
 from amp_rules.roles.gradient_accesses import GradientAccess
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -9,7 +9,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.group_guards import GroupGuards
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.torch.distributed import GETS_RANK
 
 

@@ -6,7 +6,8 @@ import ast
 
 from amp_rules.plan.file_guards import FileGuards
 from amp_rules.roles.file_effects import makes_folder, try_that_expects
-from amp_rules.roles.steps import Program, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

@@ -13,8 +13,9 @@ from amp_rules.plan.downloads import bodies_in_turns, nodes_of
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.skippable import Skippable
-from amp_rules.roles.steps import Program, Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

@@ -10,7 +10,8 @@ from amp_rules.roles.file_effects import FileEffect, mode_of
 from amp_rules.roles.file_paths import NOW, OWN, Paths, taken_as_it_is
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, share_piece
 from amp_rules.roles.made_folders import folder_made
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children, values_given, walk

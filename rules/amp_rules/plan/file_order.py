@@ -18,7 +18,8 @@ from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, walk

@@ -14,7 +14,8 @@ from amp_rules.roles.file_effects import FileEffect, given_paths
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of

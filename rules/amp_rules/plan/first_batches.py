@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 
 

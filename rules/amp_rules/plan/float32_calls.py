@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.resolver import names_of
 
 _OPERATORS: dict[type[ast.operator], str] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from amp_rules.plan.notes import IN_FULL_PRECISION, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -18,7 +18,8 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_stream
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import Loaders
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import LOADER_PARTS

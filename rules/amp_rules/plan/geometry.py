@@ -11,12 +11,12 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo
-from amp_rules.lattice.torch_operations import function_named
+from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_parts import with_parts
+from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 

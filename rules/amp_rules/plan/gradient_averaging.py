@@ -12,7 +12,8 @@ from amp_rules.plan.left_out import calls_as_written, why_left_out
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_reads import reaches
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_super, walk

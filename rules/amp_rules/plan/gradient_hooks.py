@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.scale_free import keeps_scale
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

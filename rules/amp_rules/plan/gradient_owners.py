@@ -10,7 +10,8 @@ from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_optimizer
-from amp_rules.roles.steps import Program, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Step
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

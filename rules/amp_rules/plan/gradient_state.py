@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_owners import GradientOwners
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 

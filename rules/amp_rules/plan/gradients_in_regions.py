@@ -10,8 +10,9 @@ import ast
 from collections.abc import Sequence
 
 from amp_rules.roles.in_regions import bodies_in, nodes_in
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program, Site
 
 _HELD_BY_A_BLOCK = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import FileIndex

@@ -12,7 +12,8 @@ import ast
 from typing import NamedTuple
 
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module

@@ -17,7 +17,8 @@ from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.region_inputs import RegionInputs
 from amp_rules.roles.in_regions import bodies_in
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span

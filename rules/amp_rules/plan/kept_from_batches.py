@@ -15,7 +15,8 @@ from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterable
 
 from amp_rules.plan.geometry import before_products
+from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program
 from amp_rules.source.index import keyword
 
 STARTS = frozenset({"amp_runtime.init"})

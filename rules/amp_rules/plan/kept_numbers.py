@@ -15,7 +15,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rank_averages import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import WaysToShow
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children
 

@@ -15,7 +15,8 @@ from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.skipped_layers import why_skipped
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal

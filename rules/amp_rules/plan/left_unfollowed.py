@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import imports_torch
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

@@ -16,7 +16,8 @@ from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.loaders import LoaderUse, is_loader
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan.loaders_by_flag import Apart, use_of
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk

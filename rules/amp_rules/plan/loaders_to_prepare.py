@@ -14,7 +14,8 @@ from amp_rules.plan.rebindings import Constructors, Rebinding
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module

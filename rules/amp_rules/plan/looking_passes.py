@@ -9,8 +9,9 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.notes import IN_FULL_PRECISION, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.gradient_accesses import gradient_accesses
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Backward, Program
 from amp_rules.source import blocks
 
 

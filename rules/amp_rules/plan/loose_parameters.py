@@ -10,7 +10,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 

@@ -15,7 +15,8 @@ from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
 from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError

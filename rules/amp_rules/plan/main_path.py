@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place_in_notebook, is_torch_import

@@ -13,7 +13,8 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.kinds import is_module, is_optimizer
-from amp_rules.roles.steps import Backward, Program
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, BY_NAME, MAKES_GETTERS, ONLY_LOOKS
 from amp_rules.torch.models import OF_MODULES_ALONE

@@ -13,7 +13,7 @@ from amp_rules.plan.library_uses import first_import, first_use
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.roles.gradient_accesses import gradient_accesses
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

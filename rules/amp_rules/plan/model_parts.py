@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_without_parameters
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk

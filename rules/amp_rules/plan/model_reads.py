@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

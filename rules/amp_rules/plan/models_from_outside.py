@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 
 
 def reasons(program: Program) -> Iterator[Declined]:

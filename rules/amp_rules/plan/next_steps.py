@@ -10,7 +10,8 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_owners import GradientOwners
 from amp_rules.plan.optimizer_names import hides_variable, in_comprehension, loop_head
 from amp_rules.plan.step_conditions import conditions
-from amp_rules.roles.steps import Program, Site, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, Step
 from amp_rules.source import blocks
 from amp_rules.text.vocabulary import Unscaled
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 

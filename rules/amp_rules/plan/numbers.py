@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from amp_rules.plan.definitions import Definitions
-from amp_rules.roles.steps import Program, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.dtypes import FLOAT32_TYPES
 from amp_rules.torch.functions import INFINITIES

@@ -8,7 +8,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.left_unfollowed import unfound_imports
 from amp_rules.plan.library_uses import first_import, first_use, imports_torch
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.torch.frameworks import OTHER_FRAMEWORKS
 
 

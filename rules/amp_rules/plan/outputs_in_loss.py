@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

@@ -19,7 +19,8 @@ from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlaces, made_by_product
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError

@@ -11,7 +11,8 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import Spared, uses
 from amp_rules.roles.autocast_contexts import may_cast
 from amp_rules.roles.loss_regions import Regions
-from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import leaves_before

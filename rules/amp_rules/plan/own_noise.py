@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.ranks.sources import has_seed
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.data import DATASETS

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.mixed_precision import is_off

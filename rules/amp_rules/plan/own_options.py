@@ -9,7 +9,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import MemberOf, Value
 from amp_rules.plan.arguments_in_reach import Parsed
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import whole_of

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
-from amp_rules.plan.declining import Declined
+from amp_rules.plan.declining import Declined, decline_at_first
 from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
@@ -15,7 +15,8 @@ from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.program import is_own, joins_run
 from amp_rules.plan.taken_gradients import not_averaged
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
@@ -204,4 +205,13 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
             "its own model"
         )
         return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
+    return None
+
+
+def own_distribution(program: Program) -> Declined | None:
+    """Why several processes are the script's own matter, where they are."""
+    try:
+        decline_at_first(reasons(program))
+    except Declined as own:
+        return own
     return None

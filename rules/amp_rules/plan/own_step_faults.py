@@ -16,7 +16,7 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.notes import OWN_STEP
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.text import SourceError
 

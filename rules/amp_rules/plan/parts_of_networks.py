@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import values_given
 from amp_rules.torch.models import PARTS_OF_NETWORKS, RETURNS_RECEIVER, TELLS_OF_MODEL, WITH_POOLER

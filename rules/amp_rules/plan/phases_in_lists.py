@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 

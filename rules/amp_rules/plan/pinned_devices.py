@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plan.distribution import visible_devices
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.functions import DEVICE_COUNTS

@@ -38,8 +38,9 @@ from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.loss_regions import Regions
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, Step, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
-from amp_rules.roles.steps import Backward, Program, Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 

@@ -11,7 +11,8 @@ from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.training_flags import Flag, flag_of
-from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import ends_process

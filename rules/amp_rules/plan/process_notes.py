@@ -18,7 +18,8 @@ from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_th
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 

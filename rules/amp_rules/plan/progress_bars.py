@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope, arguments_of
 
 

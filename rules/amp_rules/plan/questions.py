@@ -11,7 +11,8 @@ from amp_rules.plan.failing_files import follows_failed_training
 from amp_rules.plan.file_guards import is_guarded
 from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.roles.file_effects import try_that_expects
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.torch.questions import ASKS, INPUT_ERRORS
 
 

@@ -13,7 +13,8 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_read
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

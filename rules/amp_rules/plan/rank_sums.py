@@ -16,7 +16,7 @@ from typing import Literal
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, counted, handed_back, variable
 from amp_rules.plan.whole_lengths import WholeLengths
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import walk

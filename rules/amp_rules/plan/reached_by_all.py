@@ -7,7 +7,8 @@ from functools import cached_property
 
 from amp_rules.plan.file_guards import is_guarded
 from amp_rules.plan.sample_files import bodies_of_samples
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 
 
 class ReachedByAll:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_rules.roles.in_regions import bodies_in
+from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

@@ -8,7 +8,8 @@ from amp_rules.lattice.abstract_values import PASSING
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.in_regions import bodies_in
 from amp_rules.roles.kinds import is_chain
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

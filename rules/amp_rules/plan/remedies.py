@@ -11,7 +11,8 @@ from amp_rules.plan.definitions import Definition, Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.torch.data import RUN_FOR_SAMPLES
 
 _GIVEN = frozenset({"collate_fn", "worker_init_fn"})

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.sample_tables import SampleTable, is_written
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

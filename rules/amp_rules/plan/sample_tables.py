@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk

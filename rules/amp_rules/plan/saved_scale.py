@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, keys_of, stepped_optimizers, written_values
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import spelling, walk

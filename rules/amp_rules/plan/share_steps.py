@@ -21,7 +21,8 @@ from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import Loaders
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module

@@ -16,7 +16,8 @@ from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
@@ -25,8 +26,6 @@ from amp_rules.source.syntax import values_given
 from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
-
-_STEERING = frozenset({"step", "add_param_group", "load_state_dict"})
 
 
 class Need(Enum):

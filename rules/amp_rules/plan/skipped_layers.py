@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.outputs_in_loss import at
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

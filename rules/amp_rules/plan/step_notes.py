@@ -16,7 +16,8 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk

@@ -10,7 +10,8 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notes import IN_FULL_PRECISION, note
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Backward, Program
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from amp_rules.plan.definitions import Definitions
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
 

@@ -6,7 +6,8 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module

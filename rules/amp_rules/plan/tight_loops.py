@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterable
 
 from amp_rules.plan.geometry import operations_in
+from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

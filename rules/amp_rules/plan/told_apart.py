@@ -14,7 +14,8 @@ from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk

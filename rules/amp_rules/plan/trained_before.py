@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amp_rules.roles.steps import Backward, Program
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

@@ -10,7 +10,8 @@ from functools import cached_property
 from amp_rules.plan.training_flags import Flag, flag_in, flag_of
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 

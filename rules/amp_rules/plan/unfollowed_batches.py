@@ -7,7 +7,8 @@ import ast
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch.data import LOADERS_OF_TORCH
 

@@ -11,8 +11,9 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 

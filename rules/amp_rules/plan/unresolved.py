@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import made_at
 from amp_rules.roles.kinds import is_module, is_optimizer
-from amp_rules.roles.steps import Program, Site, Step, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

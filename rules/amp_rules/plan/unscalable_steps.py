@@ -9,7 +9,8 @@ from amp_rules.plan import declining, gradient_functions, method_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.unresolved import trail_end
-from amp_rules.roles.steps import Program, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Step
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword
 from amp_rules.source.syntax import own_name, walk

@@ -17,8 +17,10 @@ from amp_rules.plan.optimizer_names import OptimizerNames
 from amp_rules.plan.perturbations import Perturbations
 from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.plan.step_conditions import conditions_at
+from amp_rules.roles.bodies import told_owner
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
-from amp_rules.roles.steps import Program, Site, calling, told_owner
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -8,7 +8,7 @@ from typing import Literal, TypeGuard
 
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, added_to, variable
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk

@@ -9,7 +9,8 @@ from functools import cached_property
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module, is_optimizer
-from amp_rules.roles.steps import Program, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope

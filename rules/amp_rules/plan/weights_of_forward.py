@@ -15,7 +15,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_homes.home import made_at
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.weight_writes import WeightWrites
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import first_use
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.torch.models import OF_WRAPPED_WEIGHTS
 
 

@@ -16,7 +16,8 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.training_loops import added_to
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

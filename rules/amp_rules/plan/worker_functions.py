@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

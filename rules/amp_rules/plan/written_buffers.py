@@ -18,7 +18,7 @@ from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk

@@ -34,7 +34,7 @@ from amp_rules.ranks.statements import Statements
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref
 from amp_rules.ranks.world import Given, Setting, World
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import FunctionNode, Scope
 
 _MAX_ROUNDS = 5

@@ -11,7 +11,7 @@ from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import Memory
 from amp_rules.ranks.origins import Decisions, Kind, Origin, Origins
 from amp_rules.ranks.values import RankValue, Ref, join
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

@@ -11,8 +11,9 @@ from amp_rules.flow.values import CallSite
 from amp_rules.roles.dispatch import callers_on_the_way
 from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
+from amp_rules.roles.program import Program
 from amp_rules.roles.receivers import Receivers
-from amp_rules.roles.steps import Backward, Program, Site, calling
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.roles.told_by_argument import may_reach
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks

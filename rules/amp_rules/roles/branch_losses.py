@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

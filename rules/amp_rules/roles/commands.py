@@ -7,7 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -8,8 +8,9 @@ from functools import cached_property
 
 from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.prepared_models import PreparedModels
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
-from amp_rules.roles.steps import Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

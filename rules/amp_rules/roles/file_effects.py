@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from amp_rules.flow.values import Value
 from amp_rules.roles.commands import words_given, writes_files
 from amp_rules.roles.path_objects import is_path
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process, keyword

@@ -9,7 +9,7 @@ from itertools import product
 
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, meets
 from amp_rules.roles.path_parts import PARTS, SPLITS, above
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of

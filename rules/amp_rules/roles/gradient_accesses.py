@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 from amp_rules.flow.values import Value
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import children

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
-from amp_rules.roles.steps import Program, Site
 from amp_rules.source import blocks
 
 

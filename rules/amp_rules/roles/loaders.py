@@ -11,7 +11,8 @@ from functools import cached_property
 from amp_rules.flow.values import Form, Value
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loader_ways import AllWays, Nearest, Way
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.torch.wrappers import PROGRESS_BARS

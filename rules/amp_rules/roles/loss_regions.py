@@ -13,8 +13,9 @@ from amp_rules.roles.given_computations import Given
 from amp_rules.roles.gradient_paths import GradientPaths
 from amp_rules.roles.losses_of_terms import callers_with_terms
 from amp_rules.roles.prepared_models import PreparedModels
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.roles.statement_runs import StatementRun, outermost
-from amp_rules.roles.steps import Backward, Program, Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import leaves_function
 from amp_rules.source.modules import Module

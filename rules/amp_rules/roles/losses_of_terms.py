@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Backward, Program
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward
 from amp_rules.source import blocks
 
 

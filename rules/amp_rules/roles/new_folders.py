@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from amp_rules.roles.file_effects import makes_folder, try_that_expects
 from amp_rules.roles.path_objects import is_path
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import FOLDER_ERRORS, MAKES_FOLDERS

@@ -6,7 +6,7 @@ import ast
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, PREPARES, RETURNS_FIRST_ARGUMENT
 

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Program, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope

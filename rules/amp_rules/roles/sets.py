@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import children, walk
 from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.file_access import STORE_CHANGES, STORE_STATEMENTS

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import CallSite
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal

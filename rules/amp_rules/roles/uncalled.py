@@ -7,7 +7,7 @@ from collections import defaultdict
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
 from amp_rules.roles.workers import training_workers
 from amp_rules.source.modules import Module

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from amp_rules.roles.steps import Backward, Step
+from amp_rules.roles.sites import Backward, Step
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Decorate, ExpressionEdit, Insert, Replace, Wrap

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from amp_rules.roles.steps import Backward, Step
+from amp_rules.roles.sites import Backward, Step
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Action
 

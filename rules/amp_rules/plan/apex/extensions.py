@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import notes
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module

@@ -8,7 +8,7 @@ import sys
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.launchers import Starts
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import notes
 from amp_rules.plan.report import Note
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.syntax import own_name, walk
 
 _APEX = re.compile(r"(?<![a-z])apex(?![a-z])", re.IGNORECASE)

@@ -13,7 +13,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.scaled_loss import scaled_loss_of
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.roles.gradient_accesses import gradient_accesses
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import GRADIENT
 

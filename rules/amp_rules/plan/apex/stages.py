@@ -25,7 +25,7 @@ from amp_rules.plan.report import Edit
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.rewrites.loading import Rewrite
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name, imported, names_of

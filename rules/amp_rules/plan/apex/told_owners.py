@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan.apex.references import References
 from amp_rules.plan.apex.stages import uses_apex
-from amp_rules.roles.steps import Program, ToldOwners, told_owner
+from amp_rules.roles.bodies import ToldOwners, told_owner
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

@@ -20,7 +20,7 @@ from amp_rules.plan.draft_check.matching import Defect, Draft, Mismatch, matched
 from amp_rules.plan.draft_check.naming import certain_names, leaves
 from amp_rules.plan.draft_check.protocol import Protocol
 from amp_rules.plan.report import Unit
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk

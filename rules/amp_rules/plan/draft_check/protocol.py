@@ -12,7 +12,7 @@ from amp_rules.plan.draft_check.naming import leaves
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.scale_free import is_scale_free
 from amp_rules.roles.gradient_accesses import gradient_accesses
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import leaves as ends
 from amp_rules.source.scopes import FunctionNode

@@ -8,7 +8,8 @@ from typing import Literal
 from amp_rules.plan.evaluation.assignments import Unclear
 from amp_rules.plan.evaluation.meters import Meter, is_reset
 from amp_rules.plan.training_loops import variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch import evaluating
 

@@ -17,7 +17,8 @@ from amp_rules.plan.evaluation.making import root_of
 from amp_rules.plan.evaluation.meters import Meter, meter_of
 from amp_rules.plan.evaluation.rounds import Round
 from amp_rules.plan.training_loops import added_to, variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch import evaluating
 

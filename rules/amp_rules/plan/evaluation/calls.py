@@ -6,7 +6,7 @@ import ast
 
 from amp_rules.plan.evaluation.making import made_in, root_of
 from amp_rules.roles.file_effects import file_effects
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, Scope

@@ -14,7 +14,8 @@ from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import walk

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.evaluation.assignments import Unclear
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 
 _MAX_CALLERS = 6

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from amp_rules.plan.evaluation.assignments import loaded, names_in
 from amp_rules.plan.evaluation.making import made_in, root_of
 from amp_rules.plan.training_loops import added_to, variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch import evaluating
 from amp_rules.torch.replication import CLOCKS, PROCESS

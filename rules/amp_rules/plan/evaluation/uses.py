@@ -9,7 +9,8 @@ from amp_rules.plan.evaluation.assignments import Unclear
 from amp_rules.plan.evaluation.body import Findings
 from amp_rules.plan.evaluation.meters import Meter
 from amp_rules.plan.training_loops import variable
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 

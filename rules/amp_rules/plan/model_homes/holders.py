@@ -9,7 +9,8 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.evaluation.modes import is_evaluating
 from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 
 

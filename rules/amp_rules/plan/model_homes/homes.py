@@ -23,7 +23,7 @@ from amp_rules.plan.model_homes.wrapping import Wrapping, where_bound
 from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.trained_before import TrainedBefore
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk

@@ -9,7 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds
 from amp_rules.plan.step_conditions import may_be_none
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.scopes import Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.variables import PLACING, Variables, is_function
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk

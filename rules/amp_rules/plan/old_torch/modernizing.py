@@ -18,7 +18,7 @@ from amp_rules.plan.old_torch.old import OldProgram
 from amp_rules.plan.report import Edit, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.rewrites.loading import Rewrite
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.files import Files
 from amp_rules.source.modules import Module, parse
 from amp_rules.source.project import Project

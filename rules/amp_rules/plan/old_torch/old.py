@@ -13,7 +13,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.tensors import Tensors
 from amp_rules.plan.report import Refusal
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action

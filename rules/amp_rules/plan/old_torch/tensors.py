@@ -12,7 +12,7 @@ from functools import cached_property
 
 from amp_rules.plan.old_torch.definitions import Definition, Key, attribute_key, definitions
 from amp_rules.plan.old_torch.tensor_facts import NUMBER, UNKNOWN, Facts, join
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

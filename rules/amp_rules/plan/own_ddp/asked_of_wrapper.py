@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.idle import is_within_idle
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES

@@ -8,7 +8,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import values_given

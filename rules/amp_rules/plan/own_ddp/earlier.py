@@ -6,7 +6,8 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 

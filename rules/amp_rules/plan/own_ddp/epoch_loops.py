@@ -10,7 +10,7 @@ from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.waiting_calls import asks_for_rank, is_collective, is_counterpart
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name

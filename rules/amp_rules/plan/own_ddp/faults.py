@@ -36,7 +36,7 @@ from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module

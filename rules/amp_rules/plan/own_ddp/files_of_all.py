@@ -11,7 +11,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.commands import only_makes_folder, writes_files
 from amp_rules.roles.file_effects import opens_to_write
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module

@@ -10,7 +10,7 @@ from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.written_ranks import number, written
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN

@@ -9,7 +9,7 @@ from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module

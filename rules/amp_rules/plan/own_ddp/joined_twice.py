@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import LEAVES

@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module

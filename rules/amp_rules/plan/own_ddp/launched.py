@@ -9,7 +9,8 @@ from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment, takes
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.report import Launched
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

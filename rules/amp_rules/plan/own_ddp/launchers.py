@@ -8,7 +8,8 @@ from functools import cached_property
 
 from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.rank_values import variable_read
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import workers
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.torch.distributed import (

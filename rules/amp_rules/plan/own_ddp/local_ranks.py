@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.meters import is_meter, reduction_of
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.replication import CLOCKS

@@ -24,7 +24,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope

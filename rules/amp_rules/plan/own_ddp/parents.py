@@ -7,7 +7,8 @@ from functools import cached_property
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts

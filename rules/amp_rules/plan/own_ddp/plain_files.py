@@ -7,7 +7,8 @@ from functools import cached_property
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.file_paths import Paths, may_be_same
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 

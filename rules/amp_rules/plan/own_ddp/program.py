@@ -24,7 +24,8 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks

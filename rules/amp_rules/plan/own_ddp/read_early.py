@@ -9,7 +9,7 @@ from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import BARRIERS, EXCHANGES

@@ -22,7 +22,7 @@ from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.shards.embeddings import has_large
 from amp_rules.roles.absent import never_runs
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
 

@@ -9,7 +9,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.idioms import NAMED_SHARE

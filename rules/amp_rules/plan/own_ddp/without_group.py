@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.steps import Site, calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 
 _MAX_DEPTH = 8

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.roles.workers import workers
 from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module

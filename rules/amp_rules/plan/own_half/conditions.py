@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.apex.file import NotUnderstood
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.own_half.own import OwnHalf
 from amp_rules.plan.own_half.understood import leftovers
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode

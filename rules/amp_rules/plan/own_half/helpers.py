@@ -7,7 +7,7 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.plan.apex.references import References
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

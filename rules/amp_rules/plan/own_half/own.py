@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from amp_rules.plan.own_half.conditions import Flag
 from amp_rules.plan.own_half.expressions import Plain
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 
 

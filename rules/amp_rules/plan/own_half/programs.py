@@ -20,7 +20,7 @@ from amp_rules.plan.own_half.understood import understood
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Refusal, Report
 from amp_rules.plan.selection import Selection
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

@@ -12,7 +12,7 @@ from amp_rules.plan.own_half.helpers import Helpers, is_copied
 from amp_rules.plan.own_half.own import OwnHalf, Place
 from amp_rules.plan.own_half.own_scale import Scaled, divided_gradients, own_scales
 from amp_rules.plan.own_half.wrappers import find_uses, wrapped
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -10,7 +10,8 @@ from amp_rules.plan.quantizing.inputs import BATCH, NoInput, input_of
 from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plan.evaluation.calls import Calls
 from amp_rules.plan.quantizing.why_not import NotQuantized
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -19,7 +19,7 @@ from amp_rules.plan.quantizing.training_for_it import TrainingStart, training_st
 from amp_rules.plan.quantizing.why_not import Apart, NotQuantized, Remark
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.roles.batches import DataFlow
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import JOINS

@@ -6,7 +6,7 @@ import ast
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.syntax import walk
 
 BATCH = "batch"

@@ -7,7 +7,8 @@ import builtins
 from collections.abc import Iterator
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import leaves
 from amp_rules.source.scopes import FunctionNode, arguments_of

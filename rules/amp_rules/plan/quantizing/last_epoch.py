@@ -7,7 +7,8 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.plan.quantizing.places import Place
 from amp_rules.plan.quantizing.why_not import Remark
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -14,7 +14,8 @@ from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.why_not import Apart, NotQuantized
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.file_effects import file_effects
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

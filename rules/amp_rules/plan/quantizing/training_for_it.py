@@ -19,7 +19,8 @@ from amp_rules.plan.quantizing.uses import Uses, makes_optimizer
 from amp_rules.plan.quantizing.why_not import NotQuantized, Remark
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.roles.steps import Program, Site, calling
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

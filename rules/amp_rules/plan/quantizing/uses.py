@@ -10,7 +10,7 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import walk

@@ -17,7 +17,7 @@ from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.models import CHAINS
 

@@ -23,7 +23,8 @@ from amp_rules.plan.shards.states import States
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program, Site, closure_of
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, closure_of
 from amp_rules.source import blocks
 from amp_rules.torch.distributed import LOCAL_RANK_VARIABLES, RANK_VARIABLES
 from amp_rules.torch.optimizers import BY_ELEMENT

@@ -15,7 +15,7 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.shards.declined import MODELS, Asked
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.models import RETURNS_RECEIVER

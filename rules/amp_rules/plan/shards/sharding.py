@@ -16,7 +16,8 @@ from amp_rules.plan.shards.afterwards import Afterwards
 from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.plan.shards.places import Places
 from amp_rules.plan.shards.states import States
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 

@@ -10,7 +10,8 @@ from amp_rules.plan.checkpoint_keys import stepped_optimizers, written_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.shards.afterwards import Afterwards
 from amp_rules.plan.shards.declined import MODELS, Asked
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 
 _STATE, _LOAD = "state_dict", "load_state_dict"

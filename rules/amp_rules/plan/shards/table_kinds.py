@@ -11,7 +11,8 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.shards.tables import Tables
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope

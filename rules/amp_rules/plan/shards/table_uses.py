@@ -14,7 +14,8 @@ from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.shards.uses import KEEPS, TAKES_PARAMETERS, TELLS, is_only_kept, taken_by
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS, FACTS_OF_TENSORS

@@ -11,7 +11,8 @@ from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.report import Note
 from amp_rules.roles.kinds import is_module
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.torch.models import EMBEDDINGS
 
 _FROM_WEIGHTS = frozenset(f"{name}.from_pretrained" for name in EMBEDDINGS)

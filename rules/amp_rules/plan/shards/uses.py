@@ -10,7 +10,8 @@ from amp_rules.plan.shards.afterwards import Afterwards
 from amp_rules.plan.shards.declined import not_sharded
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.kinds import is_optimizer
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

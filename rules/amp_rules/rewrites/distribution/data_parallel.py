@@ -50,7 +50,8 @@ from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.words import Words
 from amp_rules.plan.wrapper_names import asks_for_devices
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

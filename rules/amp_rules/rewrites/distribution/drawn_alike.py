@@ -40,7 +40,8 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.sources import has_seed
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.torch.replication import GENERATORS, SEEDED_BY_SYSTEM, SEEDS
 

@@ -49,7 +49,8 @@ from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.wanted import wants
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
-from amp_rules.roles.steps import Backward, Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.frameworks import STEP_ENGINES

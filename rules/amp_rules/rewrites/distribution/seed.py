@@ -37,7 +37,8 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk

@@ -35,8 +35,9 @@ from amp_rules.plan import declining
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.program import Program
 from amp_rules.roles.sets import Sets
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import values_given
 

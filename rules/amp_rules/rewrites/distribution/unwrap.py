@@ -39,7 +39,8 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.saved_chains import chains
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.statement_order import comes_after
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk

@@ -42,7 +42,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.writers import RUNS, WRITERS

@@ -36,7 +36,7 @@ from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import keyword
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import substitute

@@ -52,7 +52,7 @@ from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module

@@ -43,7 +43,7 @@ from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
 from amp_rules.text.line_width import keyword_within

@@ -46,14 +46,14 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.roles.told_by_argument import is_ruled_out
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Wrap
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS, MOVES
@@ -248,7 +248,7 @@ def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
 def _has_no_file(call: ast.Call) -> bool:
     """Whether ``logging.basicConfig`` sets up no file."""
     given = keyword(call, "filename")
-    return given is None or (isinstance(given, ast.Constant) and given.value is None)
+    return given is None or is_none(given)
 
 
 def _leave_savers(own: OwnDdp) -> None:

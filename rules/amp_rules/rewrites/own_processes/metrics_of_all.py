@@ -48,7 +48,7 @@ from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module

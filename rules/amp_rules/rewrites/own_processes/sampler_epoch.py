@@ -40,7 +40,7 @@ from amp_rules.plan.own_ddp.epoch_loops import EpochLoop, epoch_loops, number_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import Sampler, never_told, samplers, told
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Insert, Replace

@@ -36,7 +36,8 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.text.actions import Replace

@@ -46,7 +46,8 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (

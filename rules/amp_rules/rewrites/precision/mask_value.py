@@ -38,7 +38,8 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.overflowing_numbers import overflows
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Replace

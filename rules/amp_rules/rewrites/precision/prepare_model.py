@@ -38,7 +38,7 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.vocabulary import ModelPlace

@@ -38,11 +38,12 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import function_named, layer_named
+from amp_rules.lattice.operation_names import function_named, layer_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
-from amp_rules.roles.steps import Program, Site
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module

@@ -39,7 +39,8 @@ from amp_rules.plan import looking_passes, steps_apart
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program, Step
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Step
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import free_name

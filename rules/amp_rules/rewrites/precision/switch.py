@@ -49,7 +49,7 @@ from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.start_place import start_place
 from amp_rules.plan.switch import NoSwitch, Switch, find
 from amp_rules.plan.wanted import wants
-from amp_rules.roles.steps import Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.text.actions import Action, Insert
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.steps import Program
+from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.threads import HANDING_OVER, POOLS, THREADS
 

@@ -1,0 +1,388 @@
+"""The bodies of a program that can run, their calls and names, and what running a node leads to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+
+from amp_rules.flow.flow import Flow
+from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.sites import Site
+from amp_rules.roles.value_roles import Roles
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.phases import phase
+from amp_rules.source.project import Project
+from amp_rules.source.reach import Reach
+from amp_rules.source.scopes import FunctionNode, Scope
+from amp_rules.source.syntax import is_super, walk
+from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
+
+ToldOwners = Mapping[tuple[object, ...], str]
+"""The optimizer, by its source, that a script says holds some parameters; the key is made by :func:`told_owner`."""
+
+
+def told_owner(module: Module, parameters: ast.AST) -> tuple[object, ...]:
+    """What stands for an expression in one function, whatever lines are put before it."""
+    body = blocks.body_of(module, parameters)
+    return module.path, getattr(body, "name", ""), ast.unparse(parameters)
+
+
+class Bodies:
+    """What of one entry script and its imports can run: its bodies, calls and names, whatever it trains.
+
+    Attributes:
+        project: the files.
+        flow: what each name may hold.
+        roles: what each value is for.
+        told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
+    """
+
+    def __init__(self, project: Project, flow: Flow | None = None, left_out: Collection[ast.AST] = ()) -> None:
+        """Follow the values of a project.
+
+        Args:
+            project: the files.
+            flow: what was followed already.
+            left_out: functions that do not belong to the program.
+        """
+        self.project = project
+        self.told_owners: ToldOwners = {}
+        self._left_out = left_out
+        with phase("following values"):
+            self.flow = Flow(project) if flow is None else flow
+        self.roles = Roles(self.flow)
+        self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
+        self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
+
+    @property
+    def entry(self) -> Module:
+        """The script that is run."""
+        return self.project.entry
+
+    @cached_property
+    def bodies(self) -> list[tuple[ast.AST, Scope]]:
+        """Bodies that the program can run, in the order of files and lines."""
+        order = {module: index for index, module in enumerate(self.flow.modules)}
+        return sorted(
+            (item for item in self.flow.bodies() if item[0] not in self._replaced and item[0] not in self._left_out),
+            key=lambda item: (
+                order[item[1].module],
+                getattr(item[0], "lineno", 0),
+                getattr(item[0], "col_offset", 0),
+            ),
+        )
+
+    @cached_property
+    def _replaced(self) -> set[ast.AST]:
+        """Methods that nothing calls because objects are of a subclass, whose method of that name is called instead."""
+        methods: dict[str, list[FunctionFacts]] = {}
+        for info in self.flow.functions.values():
+            if info.cls is not None and not info.name.startswith("__"):
+                methods.setdefault(info.name, []).append(info)
+        found: set[ast.AST] = set()
+        for several in methods.values():
+            called = {self.flow.class_of(info) for info in several if self.flow.callers(info)}
+            for info in several if called and len(several) > 1 else ():
+                owner = self.flow.class_of(info)
+                if owner is None or owner in called or owner in self._made_classes:
+                    continue
+                if any(other is not None and owner in other.mro()[1:] for other in called):
+                    found.add(info.node)
+        return found
+
+    @cached_property
+    def _made_classes(self) -> set[ClassInfo]:
+        """The classes that have objects of their own, not only those of subclasses."""
+        return {
+            value.ref
+            for cell in self.flow.cells.values()
+            for value in cell.values
+            if value.kind == "instance" and value.site is not None
+        }
+
+    @cached_property
+    def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
+        found: dict[ast.AST, list[ast.AST]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, ast.Module) and not scope.module.is_entry:
+                # Only the entry's guard runs.
+                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
+                found[body] = [node for item in parts for node in blocks.walk_own(item)]
+            else:
+                found[body] = list(blocks.walk_body(body))
+        return found
+
+    def nodes_of(self, body: ast.AST) -> list[ast.AST]:
+        """The nodes that run with a body."""
+        return self._nodes.get(body, [])
+
+    def runs(self, body: ast.AST) -> bool:
+        """Whether the program can run a body."""
+        return body in self._nodes
+
+    def nodes(self) -> Iterator[tuple[ast.AST, ast.AST, Scope]]:
+        """Yield every node that can run with its body and the scope of its names."""
+        for body, scope in self.bodies:
+            for node in self._nodes[body]:
+                yield node, body, scope
+
+    def calls(self) -> Iterator[tuple[ast.Call, ast.AST, Scope]]:
+        """Yield every call that can run, with its body and scope."""
+        return iter(self._calls)
+
+    @cached_property
+    def _calls(self) -> list[tuple[ast.Call, ast.AST, Scope]]:
+        return [(node, body, scope) for node, body, scope in self.nodes() if isinstance(node, ast.Call)]
+
+    @cached_property
+    def reads(self) -> list[tuple[ast.Name | ast.Attribute | ast.ImportFrom, Scope]]:
+        """What reads a name or an attribute, or imports from a module; in decorators of functions that run, too."""
+        found: list[tuple[ast.Name | ast.Attribute | ast.ImportFrom, Scope]] = []
+        for body, scope in self.bodies:
+            decorators = getattr(body, "decorator_list", ())
+            above = ((node, scope.parent or scope) for item in decorators for node in walk(item))
+            for node, where in chain(above, ((node, scope) for node in self._nodes[body])):
+                if isinstance(node, ast.ImportFrom) or (
+                    isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+                ):
+                    found.append((node, where))
+        return found
+
+    def names(self, node: ast.expr, scope: Scope) -> set[str]:
+        """Qualified names of the library objects that the expression can be."""
+        key = node, scope
+        known = self._names.get(key)
+        if known is None:
+            values = self.flow.values(node, scope)
+            known = self._names[key] = frozenset(value.ref for value in values if value.kind == "external")
+        return set(known)
+
+    def callee_names(self, call: ast.Call, scope: Scope) -> set[str]:
+        """Qualified names of the library functions that a call by name can run.
+
+        A class of the script's own that is used as ``DataParallel`` is goes by its name.
+        """
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
+            return set()
+        own = (value.ref.spreads_as for value in self.flow.values(call.func, scope) if value.kind == "class")
+        return self.names(call.func, scope).union(*own)
+
+    def calls_to(self, names: frozenset[str]) -> list[Site]:
+        """Calls of library functions or classes by their qualified names."""
+        places = {place for name in names & self._calls_by_name.keys() for place in self._calls_by_name[name]}
+        found = [self._calls[place] for place in sorted(places)]
+        return [Site(scope.module, scope, body, call) for call, body, scope in found]
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[int]]:
+        """The places among all calls of those that can run a library's function, by its name."""
+        found: dict[str, list[int]] = {}
+        for place, (call, _, scope) in enumerate(self._calls):
+            for name in self.callee_names(call, scope):
+                found.setdefault(name, []).append(place)
+        return found
+
+    def is_model_code(self, body: ast.AST) -> bool:
+        """Whether the body belongs to a class of models."""
+        info = self.function_of(body)
+        owner = self.flow.class_of(info) if info is not None else None
+        return owner is not None and is_module(Value("instance", owner))
+
+    def called_from(self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = ()) -> set[ast.AST]:
+        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth; not through ``apart``."""
+        found: set[ast.AST] = set()
+        pending = [node for node in nodes if isinstance(node, ast.Call)]
+        while pending:
+            for info in self.flow.callees(pending.pop()):
+                if info.node not in found and info.node not in apart:
+                    found.add(info.node)
+                    pending.extend(self._calls_in(info.node))
+        return found
+
+    def _calls_in(self, body: ast.AST) -> list[ast.Call]:
+        """The calls of a function's own body."""
+        known = self._calls_by_body.get(body)
+        if known is None:
+            known = [node for node in blocks.walk_body(body) if isinstance(node, ast.Call)]
+            self._calls_by_body[body] = known
+        return known
+
+    def is_of_optimizer(self, info: FunctionFacts) -> bool:
+        """Whether a function is a method of an optimizer of the project."""
+        owner = self.flow.class_of(info)
+        return owner is not None and is_optimizer(Value("instance", owner))
+
+    def function_of(self, body: ast.AST) -> FunctionFacts | None:
+        """The function whose body this is; None for a module's."""
+        return self.flow.functions.get(body)
+
+    def reach(self) -> Reach:
+        """The files and functions that the program rests on."""
+        functions: dict[Path, list[tuple[int, int]]] = {}
+        for body, scope in self.bodies:
+            if isinstance(body, FunctionNode):
+                functions.setdefault(scope.module.path, []).append((body.lineno, body.end_lineno or body.lineno))
+        return Reach(
+            tuple(sorted(module.path for module in self.project.modules)),
+            tuple(sorted(self.project.probes.items())),
+            {path: tuple(sorted(ranges)) for path, ranges in functions.items()},
+            tuple(sorted(self.project.listed.items())),
+            tuple(sorted({*self.project.configured.read, *self.project.settings})),
+        )
+
+    def given(self, call: ast.Call, arguments: Iterable[ast.expr]) -> set[Value]:
+        """What the arguments of a call can hold, the elements of containers included."""
+        located = self.locate(call)
+        if located is None:
+            return set()
+        pending = [value for argument in arguments for value in self.flow.values(argument, located[1])]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value not in seen:
+                seen.add(value)
+                if value.kind == "sequence":
+                    pending.extend(self.flow.elements({value}))
+        return seen
+
+    def locate(self, node: ast.AST) -> tuple[ast.AST, Scope] | None:
+        """The body that runs a node, and its scope; None when the program cannot reach it."""
+        module = self.module_of(node)
+        if module is None:
+            return None
+        body = blocks.body_of(module, node)
+        return (body, self.flow.scopes[body]) if body in self._nodes else None
+
+    @cached_property
+    def _module_of(self) -> dict[ast.AST, Module]:
+        return {}
+
+    def module_of(self, node: ast.AST) -> Module | None:
+        """The file that a node stands in."""
+        known = self._module_of.get(node)
+        if known is None:
+            known = next((module for module in self.flow.modules if node in module.parents), None)
+            if known is not None:
+                self._module_of[node] = known
+        return known
+
+    def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
+        """Models whose forward pass the call runs directly."""
+        if is_super(call) or self._makes_itself(call, scope):
+            return set()
+        found = self.roles.modules(call.func, scope)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
+            found = found | self.roles.modules(call.func.value, scope)
+        if (spread := self.callee(call, scope)) is not call.func:
+            found = found | self.roles.modules(spread, scope)
+        return found
+
+    def _makes_itself(self, call: ast.Call, scope: Scope) -> bool:
+        """``model = model(**settings)``, where the name held what makes models before it held one."""
+        statement = scope.module.parents.get(call) if isinstance(call.func, ast.Name) else None
+        if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            return False
+        target = statement.targets[0]
+        if not (isinstance(target, ast.Name) and isinstance(call.func, ast.Name) and target.id == call.func.id):
+            return False
+        return any(value.kind in ("function", "class") for value in self.flow.values(call.func, scope))
+
+    def callee(self, call: ast.Call, scope: Scope) -> ast.expr:
+        """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well."""
+        is_spread = call.args and self.callee_names(call, scope) & SPREAD_IN_ONE_CALL
+        return call.args[0] if is_spread else call.func
+
+    def is_without_gradients(self, call: ast.Call) -> bool:
+        """Whether the call runs under ``no_grad`` or ``inference_mode``."""
+        located = self.locate(call)
+        return located is not None and self.without_gradients(located[1].module, call, located[0])
+
+    def without_gradients(self, module: Module, node: ast.AST, body: ast.AST) -> bool:
+        """Whether a node runs under ``no_grad`` or ``inference_mode``."""
+        for parent in blocks.enclosing(module, node):
+            if isinstance(parent, ast.With):
+                heads = [ast.unparse(item.context_expr) for item in parent.items]
+                if any("no_grad" in head or "inference_mode" in head for head in heads):
+                    return True
+        info = self.function_of(body)
+        return info is not None and info.has_decorator("no_grad", "inference_mode")
+
+    def closure(self, direct: Callable[[ast.AST], bool], *, with_gradients: bool = False) -> Callable[[ast.AST], bool]:
+        """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
+        return _Closure(self, direct, with_gradients).has
+
+
+class _Closure:
+    """What runs something of a kind, over all calls within the program.
+
+    A body is decided once, together with all that it calls: functions that call each other are decided as one.
+    """
+
+    def __init__(self, bodies: Bodies, direct: Callable[[ast.AST], bool], with_gradients: bool) -> None:
+        self._bodies = bodies
+        self._direct = direct
+        self._with_gradients = with_gradients
+        self._decided: dict[ast.AST, bool] = {}
+        self._known: dict[ast.AST, bool] = {}
+
+    def has(self, node: ast.AST) -> bool:
+        """Whether running the node runs such a thing."""
+        known = self._known.get(node)
+        if known is None:
+            called = self._called([node])
+            known = self._known[node] = called is None or any(self._body_has(body) for body in called)
+        return known
+
+    def _called(self, parts: Iterable[ast.AST]) -> dict[ast.AST, None] | None:
+        """The bodies that the parts call; None where they hold such a thing themselves, or call what is known to."""
+        called: dict[ast.AST, None] = {}
+        for part in parts:
+            for current in blocks.walk_own(part):
+                is_call = isinstance(current, ast.Call)
+                if self._with_gradients and is_call and self._bodies.is_without_gradients(current):  # type: ignore[arg-type]
+                    continue
+                if self._direct(current):
+                    return None
+                for info in self._bodies.flow.callees(current) if isinstance(current, ast.Call) else ():
+                    if self._decided.get(info.node):
+                        return None
+                    called[info.node] = None
+        return called
+
+    def _body_has(self, body: ast.AST) -> bool:
+        if body not in self._decided:
+            self._decide(body)
+        return self._decided[body]
+
+    def _decide(self, start: ast.AST) -> None:
+        """Look at all that a body calls, then carry what was found back to the callers."""
+        callers: dict[ast.AST, list[ast.AST]] = {}
+        found: list[ast.AST] = []
+        looked_at: set[ast.AST] = {start}
+        pending = [start]
+        while pending:
+            body = pending.pop()
+            called = self._called(blocks.own_parts(body))
+            if called is None:
+                found.append(body)
+                continue
+            for callee in called:
+                if callee in self._decided:
+                    continue
+                callers.setdefault(callee, []).append(body)
+                if callee not in looked_at:
+                    looked_at.add(callee)
+                    pending.append(callee)
+        self._decided.update(dict.fromkeys(looked_at, False))
+        while found:
+            body = found.pop()
+            if not self._decided[body]:
+                self._decided[body] = True
+                found.extend(callers.get(body, ()))

@@ -1,0 +1,103 @@
+"""The models whose parameters optimizers are given."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.roles.bodies import Bodies
+from amp_rules.roles.kinds import is_module, is_optimizer
+from amp_rules.roles.own_optimizers import models_within
+from amp_rules.roles.owned_parameters import owners
+from amp_rules.roles.sites import Step
+from amp_rules.torch.functions import TENSOR_MAKERS
+
+
+class OptimizerModels(Bodies):
+    """Bodies that can run, and which models each optimizer among them is given."""
+
+    def models_of_step(self, step: Step) -> set[Value]:
+        """Models whose parameters reach the constructor of the optimizer that a step is of."""
+        made = [value.site for value in self.flow.values(step.optimizer, step.scope)]
+        return {model for site in made if isinstance(site, ast.Call) for model in self.models_of_optimizer(site)}
+
+    def models_of_optimizer(self, call: ast.Call) -> set[Value]:
+        """Models whose parameters reach this call, which makes an optimizer or adds a group to one.
+
+        Those of another optimizer that is given count too.
+        """
+        found: set[Value] = set()
+        seen: set[ast.AST] = set()
+        pending = [call]
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            arguments = [*current.args, *(item.value for item in current.keywords)]
+            found |= self._asked_for_tensors(current)
+            given = self.given(current, arguments)
+            located = self.locate(current)
+            if located is not None:
+                found |= models_within(self.flow, current, located[1], given)
+            for value in given:
+                if value.kind == "object" and is_optimizer(value) and isinstance(value.site, ast.Call):
+                    pending.append(value.site)  # ``LARS(optimizer)`` of a library
+                found |= self._owners(value)
+                if value.kind != "parameters":
+                    continue
+                if not is_optimizer(value.ref):
+                    found.add(self._whole(value.ref))
+                elif isinstance(value.ref.site, ast.Call):
+                    pending.append(value.ref.site)
+        return found
+
+    def _whole(self, value: Value) -> Value:
+        """The model that a method which is not known gives a part of, ``model.add_head()``; else the value itself.
+
+        What is called is none, for all that is known: ``model.clone()``.
+        """
+        owner = value.receiver if value.kind == "object" and value.is_result else None
+        if owner is None or not is_module(owner):
+            return value
+        is_called = any(
+            value in self.flow.values(call.func, scope)
+            or (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "forward"
+                and value in self.flow.values(call.func.value, scope)
+            )
+            for call, _, scope in self._calls
+        )
+        return value if is_called else owner
+
+    def _asked_for_tensors(self, call: ast.Call) -> set[Value]:
+        """Models of which a method that is not known gives what an optimizer is made of: ``model.get_weights()``.
+
+        An optimizer takes no single tensor there, as a method may make one to be trained beside a model.
+        """
+        given = (
+            call.args[0] if call.args else next((item.value for item in call.keywords if item.arg == "params"), None)
+        )
+        located = self.locate(call) if given is not None else None
+        if given is None or located is None:
+            return set()
+        return {value.receiver for value in self.flow.values(given, located[1]) if value.is_result and value.receiver}
+
+    def loose_parameters(self, call: ast.Call) -> set[Value]:
+        """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
+        given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
+        loose = {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
+        return {value for value in loose if not self._owners(value)}
+
+    def _owners(self, value: Value) -> set[Value]:
+        """The models that own a single parameter."""
+        known = self._known_owners.get(value)
+        if known is None:
+            known = self._known_owners[value] = owners(self.flow, self.nodes(), value)
+        return known
+
+    @cached_property
+    def _known_owners(self) -> dict[Value, set[Value]]:
+        return {}
