@@ -29,6 +29,7 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
+from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
@@ -75,6 +76,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _evaluations(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
+    yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
