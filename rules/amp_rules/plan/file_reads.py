@@ -120,7 +120,11 @@ class FileReads:
 
         Only what names that very file counts: nothing says that the call reads it.
         """
-        if not self._writes or call in self._changing or isinstance(site.module.parents[call], ast.Expr):
+        if not self._writes or call in self._changing:
+            return None
+        if self._program.callee_names(call, site.scope) & COMMANDS:
+            return self._path_in_command(site, call)
+        if isinstance(site.module.parents[call], ast.Expr):
             return None
         for given in values_given(call):
             if _named(given) is None:
@@ -128,6 +132,14 @@ class FileReads:
             for above, path in self.from_callers(site, given, HELPERS):
                 if any(_is_one(above, path, *write) for write in self._writes.get(_named(path) or "", ())):
                     return given if self._is_of_library(call, site.scope) else None
+        return None
+
+    def _path_in_command(self, site: Site, call: ast.Call) -> ast.expr | None:
+        """The path of such a file in the words of a command, which reads it: ``["orca", "node", path]``."""
+        for given in (part for word in values_given(call) for part in walk(word)):
+            if isinstance(given, (ast.Name, ast.Attribute)):
+                if any(_is_one(site, given, *write) for write in self._writes.get(_named(given) or "", ())):
+                    return given
         return None
 
     def _is_of_library(self, call: ast.Call, scope: Scope) -> bool:
