@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_OF_SEVERAL, NAMED_RANK, NAMED_SEVERAL
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -91,6 +91,8 @@ def in_several(test: ast.expr) -> bool | None:
         return True if True in parts else None if None in parts else False
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _compared(test.left, test.ops[0], test.comparators[0])
+    if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
+        return True if NAMED_OF_SEVERAL.search(last_name(test.args[1])) else None
     name = name_of_test(test)
     return True if NAMED_SEVERAL.search(name) and not counts_processes(name) else None
 
