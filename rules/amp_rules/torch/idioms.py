@@ -54,6 +54,11 @@ NAMED_SEVERAL = re.compile(
 )
 """What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
 
+NAMED_COUNT = re.compile(
+    r"^(get_)?world_?size$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
+)
+"""Numbers of processes or GPUs: ``if cfg.NUM_GPUS:`` asks for no rank, and holds where there are several."""
+
 NAMED_OF_SEVERAL = re.compile(r"^(DDP|Distributed(DataParallel|Sampler))$")
 """Classes of what there is where there are several processes: ``isinstance(model, DDP)``."""
 
