@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -266,6 +267,8 @@ class FileReads:
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
+        if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
+            pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
 
     def may_be_kept(self, read: Site, given: Site, path: ast.expr, effect: FileEffect) -> bool:
