@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -17,9 +18,9 @@ from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     COMMANDS,
@@ -45,6 +46,28 @@ _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
 _PATTERNS = frozenset({"glob.glob", "glob.iglob"})
 """Those that are given a pattern of the files, and no folder."""
+
+_EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def _endings_kept(reading: Site) -> tuple[str, ...]:
+    """The endings that a comprehension keeps: ``[name for name in listdir(path) if name.endswith(".pt")]``."""
+    loop = next(
+        (
+            part
+            for parent in reading.module.ancestors(reading.node)
+            if isinstance(parent, COMPREHENSIONS)
+            for part in parent.generators
+            if any(node is reading.node for node in walk(part.iter))
+        ),
+        None,
+    )
+    for test in loop.ifs if loop is not None else ():
+        if isinstance(test, ast.Call) and last_name(test.func) == "endswith" and len(test.args) == 1:
+            given = test.args[0].elts if isinstance(test.args[0], ast.Tuple) else [test.args[0]]
+            endings = [literal(item) for item in given]
+            return tuple(item for item in endings if isinstance(item, str)) if ... not in endings else ()
+    return ()
 
 
 class FileReads:
@@ -278,6 +301,10 @@ class FileReads:
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
+        if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
+            pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
+        if kept := _endings_kept(reading):
+            pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
 
     def may_be_kept(self, read: Site, given: Site, path: ast.expr, effect: FileEffect) -> bool:
