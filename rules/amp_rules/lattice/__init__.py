@@ -5,6 +5,8 @@ Layers, each importing only those above it:
 ``mode``               in which the code is judged
 ``abstract_values``    type set, interval, provenance, and the operation that made a value
 ``parameter_names``    what the names of parameters say
+``operation_names``    the names of torch's operations, types, layers and constructors, by kind
+``intervals``          the intervals of what operations give
 ``torch_operations``   what an operation of torch does to an abstract value in a mode
 ``variable_uses``      how a function uses its variables
 ``known_values``       what is kept of files that are met again
@@ -17,6 +19,7 @@ Layers, each importing only those above it:
 ``conditions``         what tests say of types
 ``expression_evaluators``
                        run expressions
+``result_evaluators``  what conversions, factories and parts give
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
 ``autocast_switches``  decorators and helpers that turn autocast on or off

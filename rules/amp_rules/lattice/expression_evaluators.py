@@ -28,6 +28,8 @@ from amp_rules.lattice.abstract_values import (
 )  # fmt: skip
 from amp_rules.lattice.conditions import asks_for_half, narrowed
 from amp_rules.lattice.frame import Evaluators, Frame, evaluate
+from amp_rules.lattice.intervals import fill_interval
+from amp_rules.lattice.operation_names import DTYPES, FACTORIES, MODULES, PAIRS, TENSOR_METHODS, VIEWS
 from amp_rules.lattice.parameter_names import possible_types
 from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
@@ -109,7 +111,7 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     else:
         made = frame.machine.unknown("name", node, name)
         for star in module.stars:
-            if star in _TORCH_STARS and (name in ops.TENSOR_METHODS or name in ops.MODULES or name in ops.FACTORIES):
+            if star in _TORCH_STARS and (name in TENSOR_METHODS or name in MODULES or name in FACTORIES):
                 made = Value("name", node)
                 made.sym = f"{star}.{name}"
                 return made
@@ -153,7 +155,7 @@ def attribute_of(frame: Frame, base: Value, node: ast.Attribute) -> Value:
         return _member(frame, base, attr, node)
     if base.op == "self":
         return frame.machine.attribute_of_self(frame, base, attr, node)
-    if attr == "indices" and base.op in ops.PAIRS | _EXTREMES:
+    if attr == "indices" and base.op in PAIRS | _EXTREMES:
         return Value("getitem", node, (base,), INT, 2, INTEGRAL)
     if attr in _SAME_DATA and base.tensor:
         made = Value("data" if attr == "data" else "transpose" if attr in ("T", "mT", "H") else "alias", node, (base,))
@@ -200,7 +202,7 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
         return constant(float("inf"), node)
     if dotted == "math.pi" or dotted == "numpy.pi":
         return constant(3.141592653589793, node)
-    if base.op in ("instance", "dtype") or base.sym in ops.DTYPES:
+    if base.op in ("instance", "dtype") or base.sym in DTYPES:
         return frame.machine.unknown("attr", node, attr)
     if attr.isupper() and not base.sym.startswith("torch"):
         found = frame.machine.imported_constant(frame.module, dotted)
@@ -266,7 +268,7 @@ def binary(frame: Frame, op: str, left: Value, right: Value, node: ast.AST) -> V
     if left.tensor == 0 and right.tensor == 0:
         kinds = left.dtypes | right.dtypes
         made = Value(op, node, (left, right), NUM if kinds & NUM or not kinds & TENSORS else OTHER)
-        ops.fill_interval(made)
+        fill_interval(made)
         frame.machine.show(made, frame)
         return made
     if op in ("and", "or", "xor", "lshift", "rshift"):
@@ -441,13 +443,13 @@ def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None
         for item in base.args[1:]:
             result = join(result, item)
         return result
-    if base.op in ops.PAIRS or (base.op in _EXTREMES and base.tensor and _over_a_dimension(base)):
+    if base.op in PAIRS or (base.op in _EXTREMES and base.tensor and _over_a_dimension(base)):
         if index is not None and index.is_const and index.const == 1:
             made = Value("getitem", node, (base,), INT, 2, INTEGRAL)
             return made
     if base.tensor:
         made = Value("getitem", node, (base,) if index is None else (base, index))
-        ops.apply(made, None) if base.op in ops.VIEWS else _element_of_tensor(made, base)
+        ops.apply(made, None) if base.op in VIEWS else _element_of_tensor(made, base)
         return made
     if base.dtypes == NUM:
         return Value("getitem", node, (base,), NUM)

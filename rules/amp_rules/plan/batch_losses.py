@@ -25,7 +25,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name, own_name, walk
+from amp_rules.source.syntax import called_name, is_none, own_name, walk
 from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
@@ -218,7 +218,7 @@ def _widened(node: ast.expr) -> int | None:
         return given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else None
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        places = [place for place, axis in enumerate(axes) if isinstance(axis, ast.Constant) and axis.value is None]
+        places = [place for place, axis in enumerate(axes) if is_none(axis)]
         return places[0] if places else None
     return None
 

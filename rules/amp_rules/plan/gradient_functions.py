@@ -14,7 +14,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.syntax import called_name, walk
+from amp_rules.source.syntax import called_name, is_none, walk
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, MADE_IN_ITS_SHAPE, NOT_HOMOGENEOUS, SHAPED_BY_ANOTHER
 
 
@@ -222,7 +222,7 @@ class _Backward:
                 parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 if any(self._is_graded(part) for part in parts) or any(isinstance(p, ast.Starred) for p in parts):
                     continue
-                made = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
+                made = [part for part in parts if not is_none(part)]
                 if made and not any("zeros" in (called_name(part) or "") for part in made):
                     return made[0]
         return None

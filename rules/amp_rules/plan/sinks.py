@@ -27,8 +27,6 @@ from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
-_STEERING = frozenset({"step", "add_param_group", "load_state_dict"})
-
 
 class Need(Enum):
     """What the ranks need the same value for."""

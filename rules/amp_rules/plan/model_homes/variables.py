@@ -15,7 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.models import OF_PRETRAINED, PUTS_PART, TELLS_OF_MODEL
 
 PLACING = frozenset(
@@ -410,7 +410,7 @@ def _is_no_model(value: ast.expr) -> bool:
 def _empties(statement: ast.stmt) -> bool:
     """``model = None``."""
     value = getattr(statement, "value", None)
-    return isinstance(value, ast.Constant) and value.value is None
+    return is_none(value)
 
 
 def _flat_paths(target: ast.expr) -> set[str]:

@@ -56,13 +56,15 @@ from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
-from amp_rules.text.actions import Insert, Wrap
+from amp_rules.source.syntax import is_none, last_name, walk
+from amp_rules.text.actions import Insert, Replace, Wrap
+from amp_rules.text.expression_edits import either
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS, MOVES
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
+_NO_HANDLER = "logging.NullHandler"
 _Row = tuple[Module, ast.stmt]
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
@@ -86,7 +88,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
-    _leave_logs(own)
+    yield from _logs(own, first_rank)
     _leave_savers(own)
     _leave_unknown(own)
     for module, node, text in loose_tests(own):
@@ -104,13 +106,11 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
     written = [row for row in saves if row not in kept]
     for module, first, last in adjacent(written):
-        test = first_rank.at(module, first)
+        test = first_rank.known_at(module, first)
         if test is None:
-            own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
-            continue
-        if first_rank.is_told_later(module, first, test):
             text = "every process writes this file here, where the rank is not known yet: write it below the group"
-            own.leave(RULE, module, first, text)
+            is_later = first_rank.at(module, first) is not None
+            own.leave(RULE, module, first, text if is_later else f"every process writes this file, and {NO_WORD}")
             continue
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
@@ -129,8 +129,7 @@ def _awaited(
     turns = Waits(own, order)
     found = {}
     for row in saves:
-        test = first_rank.at(*row)
-        if test is None or first_rank.is_told_later(*row, test):
+        if first_rank.known_at(*row) is None:
             continue
         calls = [(node, readers) for node in walk(row[1]) if (readers := _readers(own, order, node))]
         if all(turns.can_wait(call, readers) for call, readers in calls):
@@ -259,19 +258,29 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
     guards.calls.clear()
 
 
-def _leave_logs(own: OwnDdp) -> None:
-    """Note the file of a log that every process opens: the first of them, since a script sets its logs up at once."""
+def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
+    """Yield an edit for each file of a log that every process opens; of those that stay, the first is noted."""
+    is_noted = False
     for site in own.program.calls_to(LOG_KEEPERS & KEEPERS | NAMED_LOGS):
         call = site.node
         if site.module not in own.modules or not isinstance(call, ast.Call) or own.is_own_file(site.module, call):
             continue
-        if own.program.callee_names(call, site.scope) & NAMED_LOGS and _has_no_file(call):
+        is_named = bool(own.program.callee_names(call, site.scope) & NAMED_LOGS)
+        if is_named and _has_no_file(call):
             continue
-        if never_runs(own.program.flow, site.module, call):
+        if never_runs(own.program.flow, site.module, call) or is_ruled_out(own.program, site.module, call):
             continue
-        if own.reach(site.module, call) is Reach.EVERY or _runs_in_the_spawned(own, site):
+        is_spawned = _runs_in_the_spawned(own, site)
+        if own.reach(site.module, call) is not Reach.EVERY and not is_spawned:
+            continue
+        test = None if is_named or is_spawned else first_rank.known_at(site.module, call)
+        other = own.word(site.module, _NO_HANDLER)
+        if test is not None and other is not None:
+            message = f"`{site.module.text(call)}` opens a log on the first process alone"
+            yield Change(RULE, site.module, call, message, [Replace(call, either(test.text, f"{other}()"))])
+        elif not is_noted:
+            is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
-            return
 
 
 def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
@@ -287,7 +296,7 @@ def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
 def _has_no_file(call: ast.Call) -> bool:
     """Whether ``logging.basicConfig`` sets up no file."""
     given = keyword(call, "filename")
-    return given is None or (isinstance(given, ast.Constant) and given.value is None)
+    return given is None or is_none(given)
 
 
 def _leave_savers(own: OwnDdp) -> None:
