@@ -5,7 +5,8 @@ A logging client that every process makes is made by the first one, and is None 
 stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
 `mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
 `wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
-The test is the script's own for the first rank where it has one.
+The test is the script's own for the first rank where it has one; above the process group it asks the environment that
+a launcher sets, where the processes join by it.
 
 ## Why
 Several clients in one folder make curves that jump back and forth, and N processes make N runs.

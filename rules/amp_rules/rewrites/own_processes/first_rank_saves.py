@@ -5,7 +5,9 @@ Statements that save a checkpoint, an image or an array, and those that remove, 
 the first rank where every process reached them. The test is the script's own where it has one, as in
 `if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`. The time in a name makes no
 file of one process: all come there at about the same time. Where all processes read the file later, at a place to
-which they all come once, they wait above it: `torch.distributed.barrier()`.
+which they all come once, they wait above it: `torch.distributed.barrier()`. The handler of a log's file is a
+`logging.NullHandler()` on the other processes. Above the process group the test asks the environment that a launcher
+sets, where the processes join by it.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -21,7 +23,8 @@ Several processes that write one file at the same time leave a broken one.
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where the file
 is read again in a loop, or by only some processes: no barrier can stand there (AMP288). All statements of a file
-from its opening on are left then. Files that stay open, and those of logs, are left, and named (AMP288).
+from its opening on are left then. Files that stay open, and those that `logging.basicConfig` opens, are left, and named
+(AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
