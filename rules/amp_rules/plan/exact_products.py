@@ -57,8 +57,8 @@ decomposed, or what is divided by; ``square`` is of elements, and is summed; ``a
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
 ``variance`` is the difference between a convolution of squares and the square of a convolution; the ``logarithm`` of a
 product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
-on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal matrix:
-a matrix is multiplied by what its product with itself was made to."""
+on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
+matrix: a matrix is multiplied by what its product with itself was made to."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
