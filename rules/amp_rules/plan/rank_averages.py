@@ -74,7 +74,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             means = _means_of(averaged, place, path, begun)
             shown = [
                 node
-                for node in reads
+                for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
@@ -101,7 +101,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
 def _between_reports(processes: Distribution) -> Iterator[Told]:
     """Yield sums that a loop shows and begins anew every so many rounds: ``if step % 100 == 0: ...; total = 0.0``."""
     for loop in processes.loops:
-        begun = {path for item in _begun_at_times(loop) for path in blocks.writes(item)} - loop.counters
+        begun = set(_begun_at_times(loop)) - loop.counters
         told: set[str] = set()
         for node in of_the_share(processes, loop):
             for path in added_to(node):
@@ -126,17 +126,21 @@ def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
     )
 
 
-def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
-    """Yield the statements under a condition in a loop that give variables nothing: ``total = 0.0``, ``costs = []``."""
+def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[str]:
+    """Yield what a loop gives nothing under a condition: ``total = 0.0``, ``costs = []``, ``total, n = 0.0, 0``."""
     for item in loop.inner:
         if not isinstance(item, ast.If):
             continue
         for node in blocks.walk_own(item):
-            if isinstance(node, ast.Assign) and (
-                (isinstance(node.value, ast.Constant) and node.value.value == 0)
-                or (isinstance(node.value, ast.List) and not node.value.elts)
-            ):
-                yield node
+            if not isinstance(node, ast.Assign):
+                continue
+            for target, value in (pair for part in node.targets for pair in blocks.unpacked(part, node.value)):
+                if (isinstance(value, ast.Constant) and value.value == 0) or (
+                    isinstance(value, ast.List) and not value.elts
+                ):
+                    path = variable(target)
+                    if path is not None:
+                        yield path
 
 
 def _begun_again(place: Counted, path: str) -> int | None:
