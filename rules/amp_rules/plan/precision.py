@@ -340,7 +340,7 @@ def homes(program: Program) -> list[Home]:
     for step, items in of_steps.items():
         reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
     if not found and not missing:
-        tensors = [item for step in program.steps if (item := _of_tensors(program, step)) is not None]
+        tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
         trail = "" if tensors else model_trail(program) or optimizer_trail(program)
         reasons.extend(tensors[:1] or [_unknown_model(program, "", trail)])
     elif found:
