@@ -199,7 +199,9 @@ class Libraries:
             return self._containers.elements({receiver})
         # Chains of methods on what methods gave (tensors, mostly) end in one value, or they would never stop growing.
         if of is MemberOf.RESULT:
-            return {Value("object", "", is_result=True)}
+            # What is given parameters may be the optimizer of their model: ``config.training.optimizer.make(...)``.
+            is_given = any(value.kind == "parameters" for value in given.first)
+            return {Value("object", "", given.node if is_given else None, is_result=True)}
         # Whose method it was is of interest for models: an optimizer may be given what it gave.
         owner = receiver if is_module(receiver) else None
         key = target, given.node, owner

@@ -52,7 +52,7 @@ _GATHERED = (
 
 def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
     """Yield what a loop adds up or averages of its batches and what is shown, but for what is ``named`` already."""
-    loops = [*_loops(processes)]
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
         share = [*of_the_share(processes, loop)]
@@ -61,7 +61,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
         if not kept or ways is None:
             continue
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
@@ -82,25 +82,35 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
 
 
 def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
-    """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
-    loops = [*_loops(processes)]
+    """Yield lists and arrays that a loop fills with outputs, labels or losses, where a score of them is shown."""
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
-        filled: dict[str, ast.Call] = {}
+        filled: dict[str, ast.Call | ast.Assign] = {}
         for item in of_the_share(processes, loop):
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and _grows(processes, loop, item):
-                path = variable(item.func.value)
-                if path is not None and (loop.body, path) not in named:
-                    filled[path] = item
+            keeper = _filled(processes, loop, item)
+            path = variable(keeper) if keeper is not None else None
+            if isinstance(item, (ast.Call, ast.Assign)) and path is not None and (loop.body, path) not in named:
+                filled[path] = item
         if not filled or ways is None:
             continue
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
         for path, node in filled.items():
-            if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
+            values = node.args if isinstance(node, ast.Call) else [node.value]
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in values):
                 continue
             if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
+
+
+def _filled(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.AST) -> ast.expr | None:
+    """What a node adds to, or the array of which it sets an item: ``losses[step] = loss.item()``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _grows(processes, loop, node):
+        return node.func.value
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    is_item = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Name, ast.BinOp))
+    return target.value if is_item and isinstance(target, ast.Subscript) else None
 
 
 def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
@@ -121,10 +131,11 @@ def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
+        if not isinstance(getattr(parents[node], "ctx", None), ast.Store)
     }
 
 
-def _loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+def loops_of_batches(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
     """Yield the loops over shared loaders, and those that take or draw their batches themselves."""
     told: set[ast.AST] = set()
     for loop in all_loops(processes):
@@ -144,7 +155,7 @@ def _is_loop(node: ast.AST) -> bool:
 # ---- what is made of a batch ---------------------------------------------------------------------------------------
 
 
-def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
+def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that hold what a loop makes of its batch: the batch, the outputs, the loss, a score."""
     found: set[str] = set()
     if isinstance(loop.loop, (ast.For, ast.AsyncFor)):
@@ -169,7 +180,9 @@ def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[st
         before = len(found)
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
-            if source is not None and (_is_made_of(source, found) or _takes_next(source)):
+            if source is not None and (
+                _is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+            ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
             if any(_is_made_of(argument, found) for argument in call.args):
@@ -193,6 +206,14 @@ def _exchanges(
 
 def _takes_next(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+
+
+def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
+    """``model.latest_losses()``: what a method of the project gives of what the model kept of the batch."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.args or node.keywords:
+        return False
+    program = processes.program
+    return bool(program.flow.callees(node)) and bool(program.roles.modules(node.func.value, loop.scope))
 
 
 def _is_made_of(node: ast.AST, made: set[str]) -> bool:

@@ -305,7 +305,7 @@ def _given_from(program: Program, site: Site, paths: set[str], depth: int) -> It
 
 def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:
     """Drop regions in which everything runs in FP32 anyway."""
-    covered = {statement for run in full_precision for statement in run.statements()}
+    covered = {node for run in full_precision for statement in run.statements() for node in blocks.walk_own(statement)}
     found = []
     for run in runs:
         statements = run.statements()
