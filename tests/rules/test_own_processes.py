@@ -14,7 +14,7 @@ CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
 # Of these the distribution has words in torch.
 WRITTEN = ("AMP202", "AMP204", "AMP205", "AMP206", "AMP210", "AMP220")
 
-READ_AGAIN = '    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
+READ_AGAIN = '        model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
 
 LACKING = """\
 import torch
@@ -180,7 +180,7 @@ def test_a_file_of_each_process_is_written_by_each(tmp_path):
     assert codes(report) == FOUND - {"AMP234"}
 
 
-def test_a_file_that_is_read_again_is_left_with_a_note(tmp_path):
+def test_a_file_that_is_read_again_in_the_loop_is_left_with_a_note(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read)
     assert codes(report) == FOUND - {"AMP234"}
@@ -214,6 +214,14 @@ def test_a_file_of_an_evaluation_that_one_process_runs_gets_no_test_of_its_own(t
     files[ENTRY] = files[ENTRY].replace(b"            if rank == 0:\n                test", b"            test")
     _, found = migrated(tmp_path / "other", files, Options(ddp=True))
     assert "get_rank" in found["drawing.py"].decode()
+
+
+def test_all_wait_for_a_file_that_is_read_below_the_loop(tmp_path):
+    read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN[4:]}')
+    report, text = completed(tmp_path, read)
+    assert codes(report) == FOUND
+    assert '        if rank == 0:\n            torch.save(model.module.state_dict(), "model.pt")\n' in text
+    assert f"    dist.barrier()\n{READ_AGAIN[4:]}" in text
 
 
 HELPER = """\

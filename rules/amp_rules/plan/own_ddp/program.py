@@ -22,6 +22,7 @@ from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.statement_order import comes_after
 from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.program import Program
@@ -343,6 +344,7 @@ class OwnDdp:
     def told_by_rank(self, module: Module, node: ast.AST) -> bool:
         """Whether the function at a place gives something that is read there another value on other ranks."""
         body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
         read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
         # ``with open(path, "w") as file:`` gives its file to itself.
         opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
@@ -351,6 +353,7 @@ class OwnDdp:
             isinstance(item, ast.If)
             and self._parts_processes(module, item.test)
             and blocks.writes(item) & read
+            and comes_after(module, statement, item)
             and not self.holds_on_all(module, item)
             for item in blocks.walk_body(body)
         )
