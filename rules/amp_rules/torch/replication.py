@@ -10,6 +10,14 @@ DRAWS = (
 )  # fmt: skip
 """Beginnings of the names of functions that draw from the generators of the process."""
 
+NOISE = frozenset(
+    {
+        "torch.rand", "torch.randn", "torch.rand_like", "torch.randn_like", "torch.randint", "torch.randint_like",
+        "torch.normal", "torch.bernoulli",
+    }
+)  # fmt: skip
+"""Of these, those that draw a tensor, as noise or times of diffusion, by torch's generators."""
+
 SIZED_DRAWS = frozenset(
     {
         "torch.rand", "torch.randn", "numpy.random.rand", "numpy.random.randn", "numpy.random.random",

@@ -20,6 +20,7 @@ from amp_rules.torch.file_access import (
     TEMPORARY,
 )
 from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_HOLE, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
 Kind = Literal["write", "remove", "folder", "log"]
@@ -41,6 +42,7 @@ class Access(NamedTuple):
 
 
 _SCRIPTED = ("torch.jit.script", "torch.jit.trace")
+_MOVES = ("cuda", "to")
 _PATHS = ("f", "path", "file", "filename", "save_directory", "fname", "fp", "log_dir", "logdir", "dir", "name")
 
 
@@ -179,10 +181,18 @@ def _parts(module: ModuleFacts, path: ast.expr) -> list[Origin]:
             # Of ``file.name`` the file tells.
             held = origins(place.module, item.value) if isinstance(item, ast.Attribute) else []
             for origin in [*origins(place.module, item), *(part for part in held if _is_of_process(part))]:
-                if id(origin.node) not in seen and len(found) < _MAX_PARTS:
+                if id(origin.node) not in seen and len(found) < _MAX_PARTS and not _is_on_gpu(origin):
                     seen.add(id(origin.node))
                     found.append(origin)
     return found
+
+
+def _is_on_gpu(place: Origin) -> bool:
+    """Whether an expression puts something on the GPU of its process: a number that it gives tells nothing of that."""
+    if not isinstance(place.node, ast.Call):
+        return False
+    is_moved = isinstance(place.node.func, ast.Attribute) and place.node.func.attr in _MOVES
+    return is_moved or place.module.dotted(place.node.func) in DISTRIBUTED_DATA_PARALLEL
 
 
 def _is_of_process(place: Origin) -> bool:

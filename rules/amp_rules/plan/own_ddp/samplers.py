@@ -166,14 +166,19 @@ def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
 def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
     """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
     changed = blocks.writes(loop.node)
-    nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if isinstance(node, (ast.Name, ast.Attribute))]
+    nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if _is_variable(node)]
     for node, scope in [*nodes, *_attributes_of_object(own, loop)]:
         path = blocks.path_of(node)
-        if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):
+        if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):  # type: ignore[attr-defined]
             continue
         if not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
             continue
+        assert isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
         values = own.program.flow.values(node, scope)
+        if isinstance(node, ast.Subscript):
+            path = own.source(scope.module, node)
+            if not values & sampler.loaders:
+                continue
         if any(value.site is sampler.node for value in values):
             origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
@@ -181,6 +186,13 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
         elif values & sampler.loaders:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
+
+
+def _is_variable(node: ast.AST) -> bool:
+    """Whether a node reads a variable, or an element that is known by its name: ``loaders["train"]``."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and isinstance(node.value, (ast.Name, ast.Attribute))
+    return isinstance(node, (ast.Name, ast.Attribute))
 
 
 def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None, reads: list[_Read]) -> list[_Read]:
@@ -193,7 +205,7 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
     found = []
     for item in reads:
         same = {other.path for other in reads if other.is_loader is item.is_loader}
-        known = held == item.path if item.is_loader else item.path in given
+        known = held == item.path.replace('"', "'") if item.is_loader else item.path in given
         made = [value.site for value in sampler.loaders] if item.is_loader else [sampler.node]
         if known or (len(same) == 1 and not any(_is_shared(own, n) for n in made)):
             found.append(item)
@@ -201,6 +213,8 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
 
 
 def _path(node: ast.AST | None) -> str | None:
+    if isinstance(node, ast.Subscript) and _is_variable(node):
+        return ast.unparse(node)
     return blocks.path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
 
 

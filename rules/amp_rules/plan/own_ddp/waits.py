@@ -13,6 +13,7 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.torch.file_access import COMMANDS
 
 _BARRIER = "torch.distributed.barrier"
 _INITIALISED = "torch.distributed.is_initialized"
@@ -32,11 +33,18 @@ class Waits:
 
     def can_wait(self, call: ast.AST, readers: Iterable[Site]) -> bool:
         """Whether all processes can wait for what a call writes, before each of the reads."""
+        readers = list(readers)
+        if any(self._is_command(site) for site in readers):
+            return False  # it may still read when the file is changed or taken away again
         nodes = {site.node for site in readers}
         places = self._places(call, nodes)
         if call in self._order.unwaited or nodes != {read.node for read, _, _ in self._order.places[call]} & nodes:
             return False
         return bool(places) and all(self._all_come(module, place) for module, place in places)
+
+    def _is_command(self, site: Site) -> bool:
+        call = site.node
+        return isinstance(call, ast.Call) and bool(self._own.program.callee_names(call, site.scope) & COMMANDS)
 
     def barriers(self, calls: Collection[tuple[ast.AST, list[Site]]]) -> list[tuple[Module, ast.stmt]]:
         """Statements before which all processes wait for what the calls write, once where one wait is enough."""

@@ -1,0 +1,81 @@
+"""Noise that every process draws alike for its own samples: all are seeded with one number, and nothing parts them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.path_objects import assigned
+from amp_rules.roles.sites import Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+from amp_rules.torch.replication import NOISE, SEEDS
+
+_SEEDS = frozenset(name for name in SEEDS if name.startswith("torch."))
+_MAX_CALLERS = 3
+"""Functions and names between a number and what is seeded with it: ``seed``, ``set_seed``, ``main``."""
+
+
+def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first such draw of the training."""
+    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
+    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
+    if not reached or any(_differs(own, site, site.node, _MAX_CALLERS) for site in seeds):
+        return
+    draws = own.program.calls_to(NOISE)
+    loops = _loops(own) if draws else []
+    bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
+    for site in draws:
+        within = site.body in bodies or any(loop in blocks.enclosing(site.module, site.node) for loop in loops)
+        if not within or site.module not in own.modules or _has_generator(site.node):
+            continue
+        if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
+            continue
+        if own.program.without_gradients(site.module, site.node, site.body):
+            continue
+        text = (
+            f"every process is seeded alike at line {reached[0].line}"
+            f"{'' if reached[0].module is site.module else f' of `{reached[0].module.path.name}`'}, so that "
+            f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
+        )
+        yield site.module, site.node, f"{text} once the model is wrapped"
+        return
+
+
+def _loops(own: OwnDdp) -> list[ast.For]:
+    """The innermost loops that train: around them an evaluation may draw too."""
+    found = [
+        node
+        for node, _, scope in own.program.nodes()
+        if isinstance(node, ast.For) and scope.module in own.modules and own.program.runs_backward(node)
+    ]
+    return [loop for loop in found if not any(other in found for part in loop.body for other in walk(part))]
+
+
+def _has_generator(call: ast.AST) -> bool:
+    return isinstance(call, ast.Call) and any(item.arg == "generator" for item in call.keywords)
+
+
+def _differs(own: OwnDdp, site: Site, node: ast.AST, depth: int) -> bool:
+    """Whether something may have another value in another process: the rank goes into it, or nothing is known."""
+    if names_rank(node):
+        return True
+    if not depth:
+        return False
+    info = own.program.function_of(site.body)
+    for part in walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
+            continue
+        if any(_differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
+            return True
+        if info is None or not isinstance(part, ast.Name) or part.id not in info.parameters:
+            continue
+        for caller in own.program.flow.callers(info):
+            given = info.argument_or_default(caller.call, part.id)
+            if given is not None and _differs(own, calling(caller), given, depth - 1):
+                return True
+    return False
