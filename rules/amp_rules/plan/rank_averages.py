@@ -202,6 +202,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
             path = variable(keeper)
             if of and isinstance(keeper, ast.Subscript):
                 path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
+            elif path is None and is_number(node.args[0]):
+                path = blocks.path_of(keeper)  # ``log[phase][epoch]["loss"].append(loss.item())``
             if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
