@@ -162,7 +162,7 @@ def plan(
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
     found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
     regions = _without_idle(regions, found.full_precision)
-    found.runs = within_cells(program, regions if over_losses else without_saving(program, regions))
+    found.runs = within_cells(program, without_saving(program, regions))
     found.refusing = refusing(program, found.runs, found.full_precision)
     return found
 
