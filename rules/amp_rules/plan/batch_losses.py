@@ -27,7 +27,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, is_none, own_name, walk
-from amp_rules.torch.losses import OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
@@ -164,7 +164,8 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
         return True
     if names & {"torch.einsum"}:
         return _pairs_rows(node)
-    if names & {"torch.nn.functional.cosine_similarity", "torch.cosine_similarity"}:
+    modules = {value.name for value in program.flow.values(node.func, scope) if value.kind == "object"}
+    if (names | modules) & COSINES:
         return {_widened(argument) for argument in node.args[:2]} == {0, 1}
     if names & {"torch.cdist"}:
         return all(isinstance(argument, ast.Name) for argument in node.args[:2])
@@ -244,10 +245,16 @@ def _over_samples(call: ast.Call) -> bool:
 
 def _sums_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
     """``F.mse_loss(x, y, reduction="sum")``, or a loss that was made with that."""
-    if not isinstance(node, ast.Call):
-        return False
+    if not isinstance(node, ast.Call) or _makes_module(program, node, scope):
+        return False  # making a loss computes none
     made = [value.site for value in program.flow.values(node.func, scope) if isinstance(value.site, ast.Call)]
     return any(map(_is_summed, [node, *made])) and not _is_divided(program, node, scope)
+
+
+def _makes_module(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """``nn.CrossEntropyLoss(reduction="sum")``, beside what calls it."""
+    names = program.callee_names(call, scope)
+    return any(name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper() for name in names)
 
 
 def _is_one_of_several(program: Program, node: ast.expr, scope: Scope) -> bool:

@@ -26,6 +26,7 @@ from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
@@ -44,6 +45,8 @@ Need = Literal[
     "area",
     "theta",
     "variance",
+    "logarithm",
+    "spectrum",
     "loss",
     "data",
     "orthogonal",
@@ -52,9 +55,10 @@ Need = Literal[
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
 decomposed, or what is divided by; ``square`` is of elements, and is summed; ``area`` is of boxes, whose overlap is
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
-``variance`` is the difference between a convolution of squares and the square of a convolution; the mean of a ``loss``
-is what is trained on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards
-an orthogonal matrix: a matrix is multiplied by what its product with itself was made to."""
+``variance`` is the difference between a convolution of squares and the square of a convolution; the ``logarithm`` of a
+product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
+on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
+matrix: a matrix is multiplied by what its product with itself was made to."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -76,6 +80,14 @@ _CHOOSING = _ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "resu
 """Operations between a product and the loss that keep its type."""
 _GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
 """What people do with a divisor before they divide by it."""
+_SPECTRA = frozenset({"stft", "rfft", "fft"})
+_LOGARITHMS = frozenset({"log", "log2", "log10"})
+_LIMITING = _SHAPING | frozenset({"clamp", "clamp_min", "maximum", "max", "where", "getitem", "result", "mul", "div"})
+"""What people do with a spectrum before its logarithm: they keep it from zero, and scale it."""
+_POWERS = _SHAPING | frozenset(
+    "abs pow square sqrt add clamp clamp_min sum view_as_real real imag getitem result magnitude slice join".split()
+)
+"""What makes magnitudes and powers of a spectrum's complex numbers."""
 _SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
 _SCORES = _SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp"})
 _NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
@@ -126,9 +138,10 @@ class _Products(Check):
         "mean(",
         "backward(",
         re.compile(r"\bconv[123]d\("),
+        re.compile(r"\blog(2|10)?\("),
     )
     operations = (
-        *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
+        *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX | _LOGARITHMS),
         *(
             "sin",
             "cos",
@@ -164,6 +177,8 @@ class _Products(Check):
         elif op.op in _SOFTMAX:
             places = [self._place(item, frame) for item in _products_behind(op.args[0], _SCORES)]
             self.scores.update(filter(None, places))
+        elif op.op in _LOGARITHMS:
+            self._logarithm(op, frame)
         elif op.op in ("sin", "cos"):
             self._need("angle", _products_behind(op.args[0], _ARITHMETIC), frame)
         elif op.op in ("acos", "asin", "sqrt"):
@@ -189,6 +204,13 @@ class _Products(Check):
         elif op.op == "backward":
             self._need("loss", _products_behind(op.args[0], _CHOOSING), frame)
 
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """Look at a logarithm that a function gives back, which a helper of it may have taken unseen."""
+        for returned in frame.returned:
+            value = returned.through(_SHAPING | {"result"})
+            if value.op in _LOGARITHMS and value.args and frame.mode.autocast:
+                self._logarithm(value, frame)
+
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
             return  # autocast leaves float64 as it is
@@ -204,6 +226,8 @@ class _Products(Check):
         kept = [item for item in self._in_this_run(tensors, frame) if id(item) in self._whole]
         if kept or any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
             self._keep_whole(op, frame)
+        elif any(any(_made_by(item, _SPECTRA, _POWERS)) for item in exact):
+            self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
         elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
@@ -255,6 +279,12 @@ class _Products(Check):
         means = [item for item in _made_by(taken, _CONVOLUTIONS, _MULTIPLYING) if item.low]
         if means and mean.low:
             self._need("variance", [mean, *means], frame)
+
+    def _logarithm(self, op: Value, frame: Frame) -> None:
+        """``log(clamp(filters @ spectrum))``: below 6e-5 fp16 loses digits, and 1 / x of small x overflows backward."""
+        for sign, item in terms(op.args[0].through(_SHAPING)):
+            if sign > 0:
+                self._need("logarithm", _products_behind(item, _LIMITING), frame)
 
     def _cosine(self, op: Value, frame: Frame) -> None:
         """``acos(cosine)``, ``sqrt(1 - cosine ** 2)``: near one, a small change of it is a large one of the angle."""

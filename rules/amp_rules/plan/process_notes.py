@@ -17,6 +17,7 @@ from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
 from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
 from amp_rules.plan.report import Note
+from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -55,7 +56,8 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     named: set[tuple[ast.AST, str]] = set()
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
-    for told in [*found, *kept_numbers(processes, known), *gathered(processes, known)]:
+    found += [*kept_numbers(processes, known), *gathered(processes, known)]
+    for told in [*found, *shown_of_batches(processes, found)]:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)

@@ -74,7 +74,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             means = _means_of(averaged, place, path, begun)
             shown = [
                 node
-                for node in reads
+                for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
@@ -101,11 +101,11 @@ def averages(processes: Distribution) -> Iterator[Told]:
 def _between_reports(processes: Distribution) -> Iterator[Told]:
     """Yield sums that a loop shows and begins anew every so many rounds: ``if step % 100 == 0: ...; total = 0.0``."""
     for loop in processes.loops:
-        begun = {path for item in _begun_at_times(loop) for path in blocks.writes(item)} - loop.counters
+        begun = set(_begun_at_times(loop)) - loop.counters
         told: set[str] = set()
         for node in of_the_share(processes, loop):
             for path in added_to(node):
-                if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
+                if path not in begun or path in told or not comes_of_batch(processes, node, loop):
                     continue
                 if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
@@ -126,17 +126,21 @@ def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
     )
 
 
-def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
-    """Yield the statements under a condition in a loop that give variables nothing: ``total = 0.0``, ``costs = []``."""
+def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[str]:
+    """Yield what a loop gives nothing under a condition: ``total = 0.0``, ``costs = []``, ``total, n = 0.0, 0``."""
     for item in loop.inner:
         if not isinstance(item, ast.If):
             continue
         for node in blocks.walk_own(item):
-            if isinstance(node, ast.Assign) and (
-                (isinstance(node.value, ast.Constant) and node.value.value == 0)
-                or (isinstance(node.value, ast.List) and not node.value.elts)
-            ):
-                yield node
+            if not isinstance(node, ast.Assign):
+                continue
+            for target, value in (pair for part in node.targets for pair in blocks.unpacked(part, node.value)):
+                if (isinstance(value, ast.Constant) and value.value == 0) or (
+                    isinstance(value, ast.List) and not value.elts
+                ):
+                    path = variable(target)
+                    if path is not None:
+                        yield path
 
 
 def _begun_again(place: Counted, path: str) -> int | None:
@@ -206,7 +210,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 path = blocks.path_of(keeper)  # ``log[phase][epoch]["loss"].append(loss.item())``
             if path is not None and path not in made:
                 given.append((node, path, of))
-                classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
+                classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
             if _becomes_of_all(loop, path, averaged) or not (of or is_read(loop, path)):
                 continue
@@ -216,7 +220,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
             is_told = any(is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
                 _gives_numbers(program, part, loop.scope) for part in parts
             )
-            is_told = is_told or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
+            is_told = is_told or ((of or is_loss) and comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -467,7 +471,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
 
     The loss itself is one: ``total += loss``.
     """
-    if _comes_of_batch(processes, adding, place):
+    if comes_of_batch(processes, adding, place):
         return True
     losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
     inside = set(walk(place.node))
@@ -479,7 +483,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
     )
 
 
-def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
+def comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
     """Whether something is made of a tensor here, or by a function that gives it back: ``loss = self.step(x)``."""
     if _is_of_batch(node):
         return True
@@ -498,7 +502,7 @@ def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: 
             inner = Site(scope.module, scope, info.node, info.node)
             for back in info.returns:
                 part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
-                if _comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
+                if comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
                     return True
     return False
 

@@ -145,7 +145,7 @@ class RankSums:
 
     def _uses(self, place: Counted, path: str) -> _Uses:
         found = _Uses()
-        for item in place.following():
+        for item in _seeing(place, path):
             for node in _reads(item, path):
                 use, where = self._use(place, node)
                 if use == "all" and (path not in place.steps or _divides(where)):
@@ -154,10 +154,8 @@ class RankSums:
                     found.partners |= self._variables(where) & set(place.sums) - {path}
                 else:
                     found.movable = False
-            if _ends(item, path):
-                if isinstance(item, ast.AugAssign):
-                    self._note_division(place, item, found)
-                break
+            if isinstance(item, ast.AugAssign) and _ends(item, path):
+                self._note_division(place, item, found)
         return found
 
     def _note_division(self, place: Counted, item: ast.AugAssign, found: _Uses) -> None:
@@ -239,12 +237,10 @@ class RankSums:
     def wants(self, place: Counted, path: str) -> set[str]:
         """What all reads of a sum after its loop want of it: see :data:`_Use`."""
         found: set[str] = set()
-        for item in place.following():
+        for item in _seeing(place, path):
             found |= {self._use(place, node)[0] for node in _reads(item, path)}
-            if _ends(item, path):
-                if isinstance(item, ast.AugAssign):
-                    found.add(self._of_divisor(item.value, place))
-                break
+            if isinstance(item, ast.AugAssign) and _ends(item, path):
+                found.add(self._of_divisor(item.value, place))
         return found
 
     def is_of_rank(self, quotient: ast.expr, place: Counted) -> bool:
@@ -256,9 +252,8 @@ class RankSums:
 
         Beside one of ``shares``, which are made those of a rank, it may be.
         """
-        items = [] if reduced else [*place.following()]
-        end = next((index for index, item in enumerate(items) if _ends(item, path)), len(items) - 1)
-        for item in [*items[: end + 1], *getattr(place.node, "body", [])]:
+        items = [] if reduced else _seeing(place, path)
+        for item in [*items, *getattr(place.node, "body", [])]:
             for node in _reads(item, path):
                 use, where = self._use(place, node)
                 if use == "all" and not isinstance(where, ast.BinOp) and shares.isdisjoint(walk(where)):
@@ -378,6 +373,16 @@ def _is_item(node: ast.AST, item: ast.stmt) -> bool:
         isinstance(child, ast.Subscript) and child.value is node and isinstance(child.slice, ast.Constant)
         for child in walk(item)
     )
+
+
+def _seeing(place: Counted, path: str) -> list[ast.stmt]:
+    """The statements that may read a sum: up to the one that makes it something else, that included."""
+    found: list[ast.stmt] = []
+    for item in place.following():
+        found.append(item)
+        if _ends(item, path):
+            return found
+    return [*found, *place.after_loops(path)]
 
 
 def _ends(item: ast.stmt, path: str) -> bool:
