@@ -251,8 +251,22 @@ class _Products(Check):
         products = [item for sign, item in parts if item.low and item.op in MATRIX_PRODUCTS and _is_doubled(sign, item)]
         if any(_is_sum_of_squares(item) for _, item in parts):
             self._need("distance", products, frame)
+        else:
+            self._need("distance", [item for item in products if self._stands_beside_squares(item, frame)], frame)
         if op.op == "sub":
             self._variance(op, frame)
+
+    def _stands_beside_squares(self, product: Value, frame: Frame) -> bool:
+        """Whether a function multiplies an operand by itself, too: the squares are the diagonal of that."""
+        given = [item.through(_SHAPING) for item in operands(product) if item.tensor]
+        squares = [
+            [item.through(_SHAPING) for item in operands(other) if item.tensor]
+            for other, where in self._run.values()
+            if where is frame and other is not product
+        ]
+        return any(
+            len(pair) == 2 and same(pair[0], pair[1]) and any(same(pair[0], item) for item in given) for pair in squares
+        )
 
     def _variance(self, op: Value, frame: Frame) -> None:
         """``conv(a * b) - conv(a) * conv(b)``: what is left of a local mean of products, as SSIM compares images by."""

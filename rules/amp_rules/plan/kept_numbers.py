@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import Told, all_loops, of_the_share
+from amp_rules.plan.rank_averages import Told, all_loops, is_shown, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
@@ -100,7 +100,9 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
             values = node.args if isinstance(node, ast.Call) else [node.value]
             if path in left_out or not any(_is_made_of(value, made - {path}) for value in values):
                 continue
-            if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
+            if _begins_each_round(loop, path, node):
+                continue
+            if (ways.of_loop(loop, [], path) or ways.of_loop(loop, loop.inner, path)) is not None:
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
 
 
@@ -124,14 +126,14 @@ def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Ca
 
 
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
-    """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
+    """The variables that a loop reads otherwise than to fill or to show them: memories that the training uses."""
     parents = loop.module.parents
     return {
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
-        if not isinstance(getattr(parents[node], "ctx", None), ast.Store)
+        if not isinstance(getattr(parents[node], "ctx", None), ast.Store) and not is_shown(loop, node)
     }
 
 

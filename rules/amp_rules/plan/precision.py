@@ -29,6 +29,7 @@ from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
+from amp_rules.plan.saving_apart import without_saving
 from amp_rules.plan.tight_loops import into_loops
 from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
@@ -160,7 +161,8 @@ def plan(
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
     found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
-    found.runs = within_cells(program, _without_idle(regions, found.full_precision))
+    regions = _without_idle(regions, found.full_precision)
+    found.runs = within_cells(program, without_saving(program, regions))
     found.refusing = refusing(program, found.runs, found.full_precision)
     return found
 

@@ -208,6 +208,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
             elif path is None and isinstance(keeper, ast.Subscript):
                 path = variable(keeper.value)  # ``costs[name]``: one of the lists of a dictionary
+                if path is None and is_number(node.args[0]):
+                    path = blocks.path_of(keeper)  # ``log[phase][epoch]["loss"]``
             if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
