@@ -21,8 +21,11 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     metrics = shares.metrics
     if metrics.looked_after:
         return
-    for loop in metrics.training_loops:
-        if metrics.may_be_of_all(loop.body):
+    loops = [loop for loop in metrics.training_loops if not metrics.may_be_of_all(loop.body)]
+    # Numbers that could be reduced, and are not, have a note of their own.
+    noted = {item.site.body for item in metrics.found()} if loops else set()
+    for loop in loops:
+        if loop.body in noted:
             continue
         added = {path: node for node in walk(loop.loop) for path in _sums(node) if _is_of_batch(shares, node)}
         for path, *_ in meters_of(own.program, loop):
@@ -32,8 +35,12 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             quoted = [f"`{name}`" for name in names]
             listed = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
             verb, its = ("add up", "their") if len(names) > 1 else ("adds up", "its")
-            text = f"{listed} {verb} the batches of one process: {its} averages that are shown cover only that share"
-            yield loop.module, added[names[0]], f"{text} of the data"
+            text = f"AMP233: {listed} {verb} the batches of one process"
+            yield (
+                loop.module,
+                added[names[0]],
+                f"{text}: {its} averages that are shown cover only that share of the data",
+            )
 
 
 def _sums(node: ast.AST) -> Iterator[str]:
