@@ -188,6 +188,34 @@ def test_a_file_that_is_read_again_in_the_loop_is_left_with_a_note(tmp_path):
     assert note.code == "AMP288" and note.text.endswith("left to one process, the others would have to wait for it")
 
 
+DRAWING = """\
+import torch
+
+
+def draw(values, path):
+    torch.save(values, path)
+
+
+def test(model, path):
+    draw(model(torch.randn(2, 4)), path)
+
+
+if __name__ == "__main__":
+    test(torch.nn.Linear(4, 1), "alone.pt")
+"""
+
+
+def test_a_file_of_an_evaluation_that_one_process_runs_gets_no_test_of_its_own(tmp_path):
+    called = "            if rank == 0:\n                test(model.module, 'values.pt')\n"
+    text = LACKING.replace('        writer.add_scalar("loss"', f'{called}        writer.add_scalar("loss"')
+    files = {ENTRY: ("from drawing import test\n" + text).encode(), "drawing.py": DRAWING.encode()}
+    _, found = migrated(tmp_path / "project", files, Options(ddp=True))
+    assert "get_rank" not in found["drawing.py"].decode()
+    files[ENTRY] = files[ENTRY].replace(b"            if rank == 0:\n                test", b"            test")
+    _, found = migrated(tmp_path / "other", files, Options(ddp=True))
+    assert "get_rank" in found["drawing.py"].decode()
+
+
 def test_all_wait_for_a_file_that_is_read_below_the_loop(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN[4:]}')
     report, text = completed(tmp_path, read)

@@ -17,6 +17,7 @@ Layers, each importing only those above it:
 ``observer``           who is shown operations; a lint rule is one
 ``paths``              states that observers keep along the ways through a function, told apart by the tests on them
 ``conditions``         what tests say of types
+``binding``            elements of what holds several values, and what gets a name
 ``expression_evaluators``
                        run expressions
 ``result_evaluators``  what conversions, factories and parts give

@@ -26,7 +26,8 @@ from amp_rules.lattice.abstract_values import (
     overwritten,
     promote,
 )  # fmt: skip
-from amp_rules.lattice.expression_evaluators import attribute_of, element, put, rebind
+from amp_rules.lattice.binding import element, put, rebind
+from amp_rules.lattice.expression_evaluators import attribute_of
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.intervals import INTERVALS

@@ -153,7 +153,10 @@ def _div(value: Value) -> None:
     if b.number:
         ends = (a.lo / b.number, a.hi / b.number)
         value.lo, value.hi = min(ends), max(ends)
-    elif b.lo >= 0:
+    elif b.lo > 0:
+        value.lo = a.lo / (b.hi if a.lo >= 0 else b.lo) if a.lo != -INF else -INF
+        value.hi = a.hi / (b.lo if a.hi >= 0 else b.hi) if a.hi != INF else INF
+    elif b.lo == 0:
         if a.lo >= 0:
             value.lo = 0.0
         if a.hi <= 0:

@@ -23,7 +23,7 @@ from amp_rules.lattice.abstract_values import (
     ZERO_DIM,
     Value,
 )  # fmt: skip
-from amp_rules.lattice.expression_evaluators import span_of
+from amp_rules.lattice.binding import span_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.operation_names import (
     CASTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -19,7 +20,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     COMMANDS,
@@ -47,6 +48,28 @@ _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
 _PATTERNS = frozenset({"glob.glob", "glob.iglob"})
 """Those that are given a pattern of the files, and no folder."""
+
+_EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def _endings_kept(reading: Site) -> tuple[str, ...]:
+    """The endings that a comprehension keeps: ``[name for name in listdir(path) if name.endswith(".pt")]``."""
+    loop = next(
+        (
+            part
+            for parent in reading.module.ancestors(reading.node)
+            if isinstance(parent, COMPREHENSIONS)
+            for part in parent.generators
+            if any(node is reading.node for node in walk(part.iter))
+        ),
+        None,
+    )
+    for test in loop.ifs if loop is not None else ():
+        if isinstance(test, ast.Call) and last_name(test.func) == "endswith" and len(test.args) == 1:
+            given = test.args[0].elts if isinstance(test.args[0], ast.Tuple) else [test.args[0]]
+            endings = [literal(item) for item in given]
+            return tuple(item for item in endings if isinstance(item, str)) if ... not in endings else ()
+    return ()
 
 
 class FileReads:
@@ -122,7 +145,11 @@ class FileReads:
 
         Only what names that very file counts: nothing says that the call reads it.
         """
-        if not self._writes or call in self._changing or isinstance(site.module.parents[call], ast.Expr):
+        if not self._writes or call in self._changing:
+            return None
+        if self._program.callee_names(call, site.scope) & COMMANDS:
+            return self._path_in_command(site, call)
+        if isinstance(site.module.parents[call], ast.Expr):
             return None
         for given in values_given(call):
             if _named(given) is None:
@@ -130,6 +157,14 @@ class FileReads:
             for above, path in self.from_callers(site, given, HELPERS):
                 if any(_is_one(above, path, *write) for write in self._writes.get(_named(path) or "", ())):
                     return given if self._is_of_library(call, site.scope) else None
+        return None
+
+    def _path_in_command(self, site: Site, call: ast.Call) -> ast.expr | None:
+        """The path of such a file in the words of a command, which reads it: ``["orca", "node", path]``."""
+        for given in (part for word in values_given(call) for part in walk(word)):
+            if isinstance(given, (ast.Name, ast.Attribute)):
+                if any(_is_one(site, given, *write) for write in self._writes.get(_named(given) or "", ())):
+                    return given
         return None
 
     def _is_of_library(self, call: ast.Call, scope: Scope) -> bool:
@@ -272,6 +307,10 @@ class FileReads:
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
+        if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
+            pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
+        if kept := _endings_kept(reading):
+            pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
 
     def _reads_text(self, reading: Site) -> bool:

@@ -51,6 +51,9 @@ _PAGES = {
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
         `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
 
+        A script of which no matrix product and no convolution runs under autocast, because all of them need FP32: those
+        that `torch.autograd.grad` differentiates (AMP107), or that become distances (AMP116).
+
         ## Why
         Autocast lowers float32 and leaves float64 alone. At O1 nothing of such a model runs in half.
 
@@ -277,7 +280,9 @@ _PAGES = {
         ## What is noted
         A count, a total or an average that is printed, logged, drawn or written to a file, here or by a function that
         gets it; and a list of outputs of which a score is shown. Before the migration it covered all data; now it
-        covers the batches of one process. One note, at the first place, names all numbers of a kind.
+        covers the batches of one process. Where a loop shows nothing of that kind, but the loss of its last batch, that
+        is noted: of N batches it is the one of the process that shows it. One note, at the first place, names all
+        numbers of a kind.
 
         ## Why
         Training does not change. But to read the number, or to compare it with an earlier run, you have to know what it

@@ -200,9 +200,8 @@ class OwnDdp:
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
             return Reach.ONE
-        callers = self.program.flow.callers(info)
         most = Reach.UNKNOWN
-        for item in callers:
+        for item in self._running_callers(info):
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
@@ -218,14 +217,23 @@ class OwnDdp:
     def _workers(self) -> frozenset[ast.AST]:
         return frozenset(info.node for _, info in training_workers(self.program))
 
-    def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
-        """Whether other files alone call a function: its own does where it is a script itself, which is not run."""
-        callers = self.program.flow.callers(info)
-        return (
-            module is not self.program.entry
-            and bool(callers)
-            and all(item.scope.module is not module for item in callers)
-        )
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether other files alone call a function, through functions of its own: its file is no script that runs."""
+        callers = self._running_callers(info)
+        if module is self.program.entry or not callers or info.node in seen:
+            return False
+        inner = [self.program.function_of(calling(item).body) for item in callers if item.scope.module is module]
+        below = seen | {info.node}
+        return all(around is not None and self._is_called_elsewhere(module, around, below) for around in inner)
+
+    def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
+        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
+        return [
+            item
+            for item in self.program.flow.callers(info)
+            if item.scope.module is self.program.entry
+            or not any(_is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
+        ]
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""

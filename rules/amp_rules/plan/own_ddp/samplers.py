@@ -128,6 +128,11 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
             values = own.program.flow.values(call.func.value, scope)
             if not values or any(value.site is sampler.node or value.kind == "attribute" for value in values):
                 return True
+            # A loader of a class of the project's own need not show what its attribute holds.
+            held = call.func.value
+            if isinstance(held, ast.Attribute) and held.attr == "sampler":
+                if own.program.flow.values(held.value, scope) & sampler.loaders:
+                    return True
     return False
 
 
