@@ -89,7 +89,7 @@ def _any_lowers(program: Program, models: Iterable[Value], kept: frozenset[ast.A
             parts = program.flow.elements({value})
             if not parts or _any_lowers(program, parts, kept, seen | {value}):
                 return True
-        elif not is_layer_without_products(name):
+        elif not isinstance(name, str) or not is_layer_without_products(name):  # of a hub, it is a tuple
             return True
     return False
 
