@@ -342,13 +342,13 @@ _PAGES = {
         gradients nothing averages (AMP914), gradients that `torch.autograd.grad` gives and the script puts into the
         parameters, an evaluation on one process only that sees its share of the data, a value that one process computes
         or loads from a checkpoint and the others then use, a loop that only one process leaves, or a step that it
-        leaves out by its own loss. Others are a collective operation that one process runs alone (AMP910), a file that
-        all read while one may still write it (AMP911), data that all download (AMP912) or split in their own way, a
-        command that changes files, `torch.load` without `map_location`, a learning rate that follows a process's own
-        share of the data, a schedule as long as the batches of the whole data, a number of processes or a GPU that the
-        script writes out, models that all processes put on the current GPU while nothing chooses it, weights that each
-        process draws itself, a test for the first process above the process group, and the local rank given where the
-        rank among all belongs.
+        leaves out by its own loss. A sum of its own batches that one process shows is named, too. Others are a
+        collective operation that one process runs alone (AMP910), a file that all read while one may still write it
+        (AMP911), data that all download (AMP912) or split in their own way, a command that changes files, `torch.load`
+        without `map_location`, a learning rate that follows a process's own share of the data, a schedule as long as
+        the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
+        processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
+        the first process above the process group, and the local rank given where the rank among all belongs.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

@@ -20,8 +20,8 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
-from amp_rules.torch.data import DATA_PARTS, LISTING, LOADER_PARTS, SPLITS
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.data import DATA_PARTS, LISTING, LISTS_TO_TENSORS, LOADER_PARTS, SPLITS
 
 Count = Literal["samples", "steps", "unknown"]
 """What a number counts: samples of the whole dataset, batches of it, or something else that comes of its length."""
@@ -319,6 +319,7 @@ class WholeLengths:
                 continue
             seen.add(site.node)
             found.append(site)
+            pending.extend(self._converted(site.node, site.scope))
             for value in self.program.flow.values(site.node, site.scope):
                 pending.extend(self._measured(value, kept))
                 if value.name.rpartition(".")[2] in DATA_PARTS:
@@ -329,6 +330,27 @@ class WholeLengths:
                         if chosen is None or index == chosen
                     )
         return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node))), kept
+
+    def _converted(self, node: ast.expr, scope: Scope) -> Iterable[Site]:
+        """What a dataset's part is made of one by one: ``features`` of ``torch.tensor([f.ids for f in features])``.
+
+        Then the examples that a function of the project has gone through to make them.
+        """
+        key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        for value, where in [(node, scope)] if key is None else self.assigned.get(key, ()):
+            if not isinstance(value, ast.Call) or not value.args:
+                continue
+            first = value.args[0]
+            if self.program.callee_names(value, where) & LISTS_TO_TENSORS:
+                if isinstance(first, ast.ListComp) and len(first.generators) == 1 and not first.generators[0].ifs:
+                    yield Site(where.module, where, where.node, first.generators[0].iter)
+                continue
+            for info in self.program.flow.callees(value):
+                yield from (
+                    Site(where.module, where, where.node, given)
+                    for name, given in info.bound(value)
+                    if isinstance(given, ast.Name) and name is not None and _goes_through(info.node, name)
+                )
 
     def _measured(self, value: Value, kept: set[CellKey]) -> Iterable[Site]:
         """What the ``__len__`` of a dataset of the project measures: ``self.files`` of ``return len(self.files)``."""
@@ -518,6 +540,26 @@ def _length_attributes(value: Value) -> set[str]:
     """Attributes that the ``__len__`` of an object of the project gives back: ``size`` of ``return self.size``."""
     info = value.ref.find_method("__len__") if value.kind == "instance" else None
     return {node.attr for node in info.returns if isinstance(node, ast.Attribute)} if info is not None else set()
+
+
+def _goes_through(function: ast.AST, name: str) -> bool:
+    """Whether a function makes something of each item of a parameter: ``for index, item in enumerate(examples)``."""
+    return any(
+        isinstance(node, ast.For)
+        and isinstance(node.target, (ast.Name, ast.Tuple))
+        and any(isinstance(part, ast.Name) and part.id == name for part in [node.iter, *_wrapped(node.iter)])
+        and any(isinstance(part, ast.Call) and last_name(part.func) == "append" for part in walk(node))
+        for node in blocks.walk_body(function)
+    )
+
+
+def _wrapped(node: ast.expr) -> list[ast.expr]:
+    """What ``enumerate(tqdm(x))`` goes through."""
+    found: list[ast.expr] = []
+    while isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+        found.append(node)
+    return found
 
 
 def _together(parts: Iterable[Reach | None]) -> Reach | None:

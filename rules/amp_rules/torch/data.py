@@ -17,6 +17,11 @@ DATASETS = frozenset(
 )
 """Classes whose objects load a sample by its index."""
 
+LISTS_TO_TENSORS = frozenset(
+    {"torch.tensor", "torch.as_tensor", "torch.LongTensor", "torch.FloatTensor", "numpy.array"}
+)
+"""What makes a tensor of a list, with an item for each of it."""
+
 LISTING = frozenset({"os.listdir", "glob.glob"})
 """Functions that list files, of which a dataset has a sample each."""
 

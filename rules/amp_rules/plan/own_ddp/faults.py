@@ -27,6 +27,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
@@ -76,6 +77,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from exchanged_by_one(own)
     yield from waits_by_a_look(own)
     yield from _evaluations(own, shares)
+    yield from shown_of_one(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from uneven_shares(own)

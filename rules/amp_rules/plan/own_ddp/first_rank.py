@@ -10,6 +10,7 @@ from functools import cached_property
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -243,8 +244,24 @@ def _numbers(node: ast.expr) -> set[object]:
 
 
 def _of(test: ast.expr, text: str) -> Test:
-    if isinstance(test, ast.Compare):
-        opposite: dict[type[ast.cmpop], ast.cmpop] = {ast.Eq: ast.NotEq(), ast.In: ast.NotIn()}
-        turned = ast.Compare(test.left, [opposite[type(test.ops[0])]], test.comparators)
-        return Test(text, ast.unparse(turned))
-    return Test(text, f"not ({text})" if isinstance(test, ast.BoolOp) else f"not {text}")
+    return Test(text, ast.unparse(_opposite(test)))
+
+
+_OPPOSITES: dict[type[ast.cmpop], ast.cmpop] = {ast.Eq: ast.NotEq(), ast.In: ast.NotIn()}
+
+
+def _opposite(test: ast.expr) -> ast.expr:
+    """``rank != -1 and get_rank() != 0`` of ``rank == -1 or get_rank() == 0``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        return ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]], test.comparators)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        parts: list[ast.expr] = []
+        for item in test.values:
+            # Of ``not several or (several and rank == 0)`` the second part asks for the rank alone.
+            known = {ast.unparse(part) for part in parts}
+            inner = [part for part in conjuncts(item) if ast.unparse(part) not in known]
+            parts.append(_opposite(inner[0] if len(inner) == 1 else item))
+        return ast.BoolOp(ast.And(), parts)
+    return ast.UnaryOp(ast.Not(), test)

@@ -120,6 +120,12 @@ class Metrics:
         """The loops over such loaders that every process runs."""
         return self._loops_over(self._uses())
 
+    @cached_property
+    def training_loops(self) -> list[TrainingLoop]:
+        """The loops that train, over what may be such a loader, that every process runs."""
+        uses = [use for use in self._own.data.uses if use.values & self._shared]
+        return [loop for loop in self._loops_over(uses) if self._own.program.runs_backward(loop.loop)]
+
     def _loops_over(self, uses: Iterable[LoaderUse]) -> list[TrainingLoop]:
         found: dict[ast.AST, TrainingLoop] = {}
         for use in uses:

@@ -14,6 +14,8 @@ never come to its end. `len(train_loader)` is that of a rank's share already.
 ## After
     total_steps = epochs * amp.share_of(len(train_set) // batch_size, train_loader)
 
+What the features of a data set are made of one by one counts as its samples: `len(examples) / batch_size`.
+
 A number that keeps the last batch out where it is not full, as `if i == len(train_set) // batch_size: break` does, is
 made of the samples that one process draws: `len(train_loader.sampler) // batch_size`.
 

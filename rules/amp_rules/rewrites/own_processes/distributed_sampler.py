@@ -83,7 +83,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for use in own.data.uses:
         for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
             site = _made(own, value)
-            if site is None or site.node in done or _is_replaced(use, site):
+            if site is None or site.node in done or _is_replaced(own, use, site):
                 continue
             done.add(site.node)
             reason = _against(own, site, value in evaluated, use.values)
@@ -112,7 +112,7 @@ def _made(own: OwnDdp, value: Value) -> Site | None:
     return Site(located[1].module, located[1], located[0], call)
 
 
-def _is_replaced(use: LoaderUse, site: Site) -> bool:
+def _is_replaced(own: OwnDdp, use: LoaderUse, site: Site) -> bool:
     """Whether a variable is given another loader right above the loop over it: in each epoch one with a sampler."""
     path = blocks.path_of(use.loader) if isinstance(use.loader, (ast.Name, ast.Attribute)) else None
     # What stands further out than the loop around it is for the first round of that.
@@ -121,7 +121,11 @@ def _is_replaced(use: LoaderUse, site: Site) -> bool:
     for suite, index in blocks.suites_around(use.module, use.statement):
         for item in reversed(suite[:index]):
             if isinstance(item, ast.Assign) and path in map(blocks.path_of, item.targets):
-                return all(node is not site.node for node in walk(item))
+                # What it is given may be made by a function of the project.
+                given = own.program.flow.values(item.value, use.scope)
+                return all(node is not site.node for node in walk(item)) and all(
+                    value.site is not site.node for value in given
+                )
             if blocks.touches({path}, blocks.writes(item)):
                 return False
     return False

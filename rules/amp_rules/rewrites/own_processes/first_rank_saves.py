@@ -50,7 +50,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.waits import Waits
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
-from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
+from amp_rules.roles.file_effects import file_effects, given_paths, mode_of, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.sites import Site
 from amp_rules.roles.told_by_argument import is_ruled_out
@@ -107,6 +107,13 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     read = {row: found for row, found in read.items() if row not in awaited}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
+    named = [row for row in saves if row not in kept and _is_named_to_callers(own, *row)]
+    for module, statement in named[:1]:
+        text = (
+            f"every process writes this file, and its name is given back to what may read it{more_places(len(named))}"
+        )
+        own.leave(RULE, module, statement, text)
+    kept |= _with_neighbours(saves, named)
     written = [row for row in saves if row not in kept]
     for module, first, last in adjacent(written):
         test = first_rank.known_at(module, first)
@@ -164,6 +171,28 @@ def _moved_by(own: OwnDdp, module: Module, statement: ast.stmt) -> Iterator[tupl
             path = blocks.path_of(node.args[0])  # type: ignore[attr-defined]
             if path is not None:
                 yield module, statement, path
+
+
+def _is_named_to_callers(own: OwnDdp, module: Module, statement: ast.stmt) -> bool:
+    """Whether a function gives back, by a variable, which file it writes: what reads it then would have to wait."""
+    paths = {
+        path
+        for node in walk(statement)
+        if isinstance(node, ast.Call) and own.saves(module, node)
+        for item in given_paths(node, 2)
+        if isinstance(item, ast.Name) and (path := blocks.path_of(item)) is not None
+    }
+    info = own.program.function_of(blocks.body_of(module, statement))
+    callers = own.program.flow.callers(info) if info is not None else []
+    if not paths or all(isinstance(item.scope.module.parents[item.call], ast.Expr) for item in callers):
+        return False
+    returns = (node for node in blocks.walk_body(blocks.body_of(module, statement)) if isinstance(node, ast.Return))
+    return any(
+        blocks.path_of(part) in paths
+        for node in returns
+        if node.value is not None
+        for part in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])
+    )
 
 
 def _is_moved(row: tuple[Module, ast.stmt], moved: list[tuple[Module, ast.stmt, str]]) -> bool:

@@ -40,6 +40,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
@@ -63,6 +64,8 @@ def changes(context: Context) -> Iterator[Change]:
         like = _type_of_another(program, site.node, site)
         if like is None or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(site)):
             continue
+        if _counts_to_its_maximum(site, like):
+            continue  # lengths, which are whole numbers already
         module = site.module
         wide = context.vocabulary.at_least_float32(module, f"{ast.unparse(like)}.dtype")
         given = next((item.value for item in site.node.keywords if item.arg == "dtype"), None)
@@ -71,6 +74,30 @@ def changes(context: Context) -> Iterator[Change]:
         yield Change(RULE, module, site.node, message, [action], needs_import=True)
     yield from _converted(context)
     yield from _set_weights(context)
+
+
+def _counts_to_its_maximum(site: Site, like: ast.expr) -> bool:
+    """Whether positions end at the largest of the tensor whose type they get: ``torch.arange(n.max(), dtype=n.dtype)``.
+
+    The end may be a variable: ``if longest is None: longest = n.max()``.
+    """
+    assert isinstance(site.node, ast.Call)
+    ends = [*site.node.args]
+    names = {path for item in ends if (path := blocks.path_of(item)) is not None}
+    for node in blocks.walk_body(site.body):
+        if isinstance(node, ast.Assign) and not names.isdisjoint(filter(None, map(blocks.path_of, node.targets))):
+            ends.append(node.value)
+    return any(
+        isinstance(part, ast.Call)
+        and last_name(part.func) in ("max", "amax")
+        and ast.unparse(like) in (ast.unparse(item) for item in [*_receiver(part), *part.args])
+        for end in ends
+        for part in walk(end)
+    )
+
+
+def _receiver(call: ast.Call) -> list[ast.expr]:
+    return [call.func.value] if isinstance(call.func, ast.Attribute) else []
 
 
 def _type_of_another(program: Program, call: ast.Call, site: Site) -> ast.expr | None:
