@@ -42,6 +42,7 @@ from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
@@ -98,6 +99,13 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
     written = [row for row in saves if row not in kept]
+    helpers = {
+        body: calls
+        for body, calls in by_calls(own, written).items()
+        if all(first_rank.at(*row) is not None for row in calls)
+    }
+    written = [row for row in written if blocks.body_of(*row) not in helpers]
+    written += [row for calls in helpers.values() for row in calls]
     for module, first, last in adjacent(written):
         test = first_rank.at(module, first)
         if test is None:
