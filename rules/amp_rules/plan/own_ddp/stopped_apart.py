@@ -105,7 +105,7 @@ def _asks_for_loss(test: ast.expr, loss: set[str]) -> bool:
 
 
 def _asks_for_batch(test: ast.expr, loop: ast.stmt) -> bool:
-    """Whether a test is about what a batch holds, and not how large it is: ``not batch["is_valid"]``, ``mask.any()``."""
+    """Whether a test is about what a batch holds, not how large it is: ``not batch["is_valid"]``, ``mask.any()``."""
     given = blocks.writes_target(loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
     asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
     if isinstance(asked, ast.Compare) and len(asked.ops) == 1:
