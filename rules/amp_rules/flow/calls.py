@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from amp_rules.flow.arguments import Arguments
 from amp_rules.flow.call_graph import CallGraph
 from amp_rules.flow.cells import Mark
 from amp_rules.flow.configurations import Configurations
 from amp_rules.flow.containers import Containers, is_container
 from amp_rules.flow.libraries import Libraries
 from amp_rules.flow.partials import Partials
-from amp_rules.flow.parts import Evaluation, Invocation, Keywords, Overlay
+from amp_rules.flow.parts import Evaluation, Invocation, Overlay
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.records import Records, fields_of, named_tuple
 from amp_rules.flow.registries import Registries
@@ -48,6 +49,7 @@ class CallEvaluator:
         evaluation: Evaluation,
     ) -> None:
         self._store = store
+        self._arguments = Arguments(store, containers)
         self._reached = reached
         self._graph = graph
         self._containers = containers
@@ -278,69 +280,13 @@ class CallEvaluator:
         """Give a function its arguments, a method any of its objects besides; what it returns."""
         self._reached.reach(info)
         self._graph.add(given.node, given.scope, info)
-        bound = self._bind(info, given, receivers, is_method)
+        bound = self._arguments.bind(info, given, receivers, is_method)
         for name, values in bound.items():
             self._store.write((info.node, name), values)
         yields = self._store.read((info.node, Mark.YIELD))
         if info.yields:
             return {self._containers.made(Form.PLAIN, info.node, yields)}
         return self._returns.of(info, bound)
-
-    def _bind(
-        self, info: FunctionFacts, given: Invocation, receivers: set[Value], is_method: bool
-    ) -> dict[str, set[Value]]:
-        """What each parameter gets from a call; what ``*args`` and ``**kwargs`` gather is stored at once."""
-        bound: dict[str, set[Value]] = {}
-        parameters = info.by_place
-        takes_receiver = not info.is_static and (
-            is_method or info.is_class_method or any(receiver.kind == "instance" for receiver in receivers)
-        )
-        if takes_receiver and parameters and receivers:
-            bound[parameters[0]] = set(receivers)
-            parameters = parameters[1:]
-        position = 0
-        for argument, values in zip(given.node.args, given.arguments, strict=False):
-            if isinstance(argument, ast.Starred):
-                spread = self._containers.elements(values)
-                for parameter in parameters[position:]:
-                    bound.setdefault(parameter, set()).update(spread)
-                position = len(parameters)
-            elif position < len(parameters):
-                bound.setdefault(parameters[position], set()).update(values)
-                position += 1
-            elif info.node.args.vararg is not None:
-                self._gather_positional(info, info.node.args.vararg, values)
-        rest = [*parameters[position:], *(item.arg for item in info.node.args.kwonlyargs)]
-        self._bind_keywords(info, given.keywords, rest, bound)
-        return bound
-
-    def _bind_keywords(
-        self, info: FunctionFacts, keywords: Keywords, rest: list[str], bound: dict[str, set[Value]]
-    ) -> None:
-        names = info.parameters
-        for keyword, values in keywords.items():
-            if keyword is None:
-                for name in rest:
-                    bound.setdefault(name, set()).update(self._containers.element(values, name))
-            if keyword in names:
-                bound.setdefault(keyword, set()).update(values)
-            else:
-                self._gather_keyword(info, keyword, values)
-
-    def _gather_keyword(self, info: FunctionFacts, keyword: str | None, values: set[Value]) -> None:
-        """What ``**kwargs`` of the function holds besides; all items of a mapping where there is no keyword."""
-        rest = info.node.args.kwarg
-        if rest is None:
-            return
-        holder = Value("sequence", Form.PLAIN, rest)
-        if keyword is None:
-            self._containers.copy_items(holder, values)
-        else:
-            self._store.write_element(holder, keyword, values)
-        self._store.write((info.node, rest.arg), {holder})
-
-    def _gather_positional(self, info: FunctionFacts, rest: ast.arg, values: set[Value]) -> None:
-        self._store.write((info.node, rest.arg), {self._containers.made(Form.PLAIN, rest, values)})
 
 
 def _receivers(target: Value) -> set[Value]:

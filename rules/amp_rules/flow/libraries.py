@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from amp_rules.flow.cells import Mark
-from amp_rules.flow.command_line import declare_option
+from amp_rules.flow.command_line import declare_commands, declare_option
 from amp_rules.flow.containers import Containers, is_container
 from amp_rules.flow.parts import Evaluation, Invocation
 from amp_rules.flow.reflection import Reflection
@@ -180,6 +180,8 @@ class Libraries:
             return self._reflection.apply_to_dictionary(receiver, name, given)
         if name == "add_argument":
             declare_option(given.node, self._store)
+        if name == "set_defaults":
+            declare_commands(given.keywords, self._store)
         if name in RETURNS_RECEIVER:
             # What an attribute of a trainer gives is the attribute, of which no more is known, and not the trainer.
             is_of_other = of is MemberOf.RESULT and receiver.kind == "instance" and not is_module(receiver)

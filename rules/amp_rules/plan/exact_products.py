@@ -49,6 +49,7 @@ Need = Literal[
     "spectrum",
     "loss",
     "data",
+    "orthogonal",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
@@ -56,7 +57,8 @@ decomposed, or what is divided by; ``square`` is of elements, and is summed; ``a
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
 ``variance`` is the difference between a convolution of squares and the square of a convolution; the ``logarithm`` of a
 product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
-on. ``data`` has met no model yet, and was exact without a region."""
+on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
+matrix: a matrix is multiplied by what its product with itself was made to."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -130,6 +132,7 @@ class _Products(Check):
         "mm(",
         "mv(",
         "einsum(",
+        "linear(",
         "affine_grid(",
         "sum(",
         "mean(",
@@ -227,6 +230,8 @@ class _Products(Check):
             self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
+        elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
+            self._need("orthogonal", [*squares, op], frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
@@ -271,14 +276,14 @@ class _Products(Check):
         """``acos(cosine)``, ``sqrt(1 - cosine ** 2)``: near one, a small change of it is a large one of the angle."""
         given = op.args[0].through(_GUARDING - {"add"})
         if op.op != "sqrt":
-            self._need("cosine", _products_behind(given, _ARITHMETIC), frame)
+            self._need("cosine", _cosines_behind(given), frame)
             return
         parts = list(terms(given))
         if any(sign == 1.0 and item.number == 1.0 for sign, item in parts):
             for sign, item in parts:
                 cosine = squared(item) if sign == -1.0 else None
                 if cosine is not None:
-                    self._need("cosine", _products_behind(cosine, _ARITHMETIC), frame)
+                    self._need("cosine", _cosines_behind(cosine), frame)
 
     def _summed(self, square: Value, frame: Frame) -> None:
         """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""
@@ -335,6 +340,22 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
                     seen.add(id(part))
                     following.append(part)
         level = following
+
+
+def _cosines_behind(value: Value) -> Iterator[Value]:
+    """Yield the products that a cosine is made of; ``F.linear(features, weights)`` of rows and classes is one, too."""
+    yield from _products_behind(value, _ARITHMETIC)
+    for item in _made_by(value, frozenset({"linear"}), _ARITHMETIC):
+        if item.low and isinstance(item.node, ast.Call) and len(item.node.args) > 1:
+            yield item
+
+
+def _products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]:
+    """Yield the products of one of some matrices with itself that a value is made of: ``(eye - a.t() @ a) / 2``."""
+    for item in _products_behind(value, _ARITHMETIC):
+        given = [part.through(_SHAPING) for part in operands(item) if part.tensor]
+        if len(given) == 2 and same(given[0], given[1]) and any(same(given[0], matrix) for matrix in matrices):
+            yield item
 
 
 def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> Iterator[Value]:

@@ -18,11 +18,15 @@ from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children
+from amp_rules.torch.containers import TALLIES
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
 
 _GROWING = frozenset({"append", "extend", "insert", "appendleft"})
+
+_LIMITS = frozenset({"max", "min", "maximum", "minimum"})
+_TALLYING = frozenset({"add", "update"})
 
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
@@ -31,6 +35,10 @@ _MEAN = (
 _AVERAGED = (
     "adds up the batches of one process: its average covers only rank 0's share of the data",
     "add up the batches of one process: their averages cover only rank 0's share of the data",
+)
+_EXTREME = (
+    "is an extreme of the batches of one process: rank 0's share of the data",
+    "are extremes of the batches of one process: rank 0's share of the data",
 )
 _SUMMED = (
     "adds up the batches of one process, about 1/N of the data",
@@ -44,19 +52,19 @@ _GATHERED = (
 
 def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
     """Yield what a loop adds up or averages of its batches and what is shown, but for what is ``named`` already."""
-    loops = [*_loops(processes)]
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
-        kept = {path: item for item in of_the_share(processes, loop) for path in (*added_to(item), *_averages(item))}
+        share = [*of_the_share(processes, loop)]
+        kept = {path: item for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))}
         kept = {path: item for path, item in kept.items() if (loop.body, path) not in named}
         if not kept or ways is None:
             continue
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
-            is_average = path not in added_to(node)
             if path in left_out or _begins_each_round(loop, path, node):
                 continue
             if meets(node):
@@ -67,30 +75,52 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
             if shown is not None and not (counts and shown == "alone"):
-                texts = _MEAN if is_average else _AVERAGED if shown == "divided" else _SUMMED
+                texts = _AVERAGED if shown == "divided" else _SUMMED
+                if path in (*_averages(node), *_extremes(node)):
+                    texts = _MEAN if path in _averages(node) else _EXTREME
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
 
 
 def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
-    """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
-    loops = [*_loops(processes)]
+    """Yield lists and arrays that a loop fills with outputs, labels or losses, where a score of them is shown."""
+    loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
-        filled: dict[str, ast.Call] = {}
+        filled: dict[str, ast.Call | ast.Assign] = {}
         for item in of_the_share(processes, loop):
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in _GROWING:
-                path = variable(item.func.value)
-                if path is not None and (loop.body, path) not in named:
-                    filled[path] = item
+            keeper = _filled(processes, loop, item)
+            path = variable(keeper) if keeper is not None else None
+            if isinstance(item, (ast.Call, ast.Assign)) and path is not None and (loop.body, path) not in named:
+                filled[path] = item
         if not filled or ways is None:
             continue
-        made = _of_batch(processes, loop)
+        made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
         for path, node in filled.items():
-            if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
+            values = node.args if isinstance(node, ast.Call) else [node.value]
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in values):
                 continue
             if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
+
+
+def _filled(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.AST) -> ast.expr | None:
+    """What a node adds to, or the array of which it sets an item: ``losses[step] = loss.item()``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _grows(processes, loop, node):
+        return node.func.value
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    is_item = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Name, ast.BinOp))
+    return target.value if is_item and isinstance(target, ast.Subscript) else None
+
+
+def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
+    """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels)``."""
+    if called_name(call) in _GROWING:
+        return True
+    if called_name(call) not in _TALLYING or not isinstance(call.func, ast.Attribute):
+        return False
+    values = processes.program.flow.values(call.func.value, loop.scope)
+    return bool(values) and all(value.ref in TALLIES for value in values)
 
 
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
@@ -100,11 +130,12 @@ def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-        if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
+        if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
+        if not isinstance(getattr(parents[node], "ctx", None), ast.Store)
     }
 
 
-def _loops(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
+def loops_of_batches(processes: Distribution) -> Iterator[TrainingLoop | BatchLoop]:
     """Yield the loops over shared loaders, and those that take or draw their batches themselves."""
     told: set[ast.AST] = set()
     for loop in all_loops(processes):
@@ -124,7 +155,7 @@ def _is_loop(node: ast.AST) -> bool:
 # ---- what is made of a batch ---------------------------------------------------------------------------------------
 
 
-def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
+def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that hold what a loop makes of its batch: the batch, the outputs, the loss, a score."""
     found: set[str] = set()
     if isinstance(loop.loop, (ast.For, ast.AsyncFor)):
@@ -149,7 +180,9 @@ def _of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[st
         before = len(found)
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
-            if source is not None and (_is_made_of(source, found) or _takes_next(source)):
+            if source is not None and (
+                _is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+            ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
             if any(_is_made_of(argument, found) for argument in call.args):
@@ -173,6 +206,14 @@ def _exchanges(
 
 def _takes_next(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+
+
+def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
+    """``model.latest_losses()``: what a method of the project gives of what the model kept of the batch."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.args or node.keywords:
+        return False
+    program = processes.program
+    return bool(program.flow.callees(node)) and bool(program.roles.modules(node.func.value, loop.scope))
 
 
 def _is_made_of(node: ast.AST, made: set[str]) -> bool:
@@ -208,6 +249,15 @@ def _averages(node: ast.AST) -> Iterator[str]:
                 yield path
 
 
+def _extremes(node: ast.AST) -> Iterator[str]:
+    """Yield the variable of the largest or smallest number so far: ``worst = max(worst, loss.item())``."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
+        return
+    path = variable(node.targets[0])
+    if called_name(node.value) in _LIMITS and path is not None and path in map(variable, node.value.args):
+        yield path
+
+
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what a product is made of."""
     stack = [node]
@@ -229,7 +279,7 @@ def _begins_each_round(loop: TrainingLoop | BatchLoop, path: str, kept: ast.AST)
             return True
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node is kept or node.value is None:
             continue
-        if path not in blocks.writes(node) or path in added_to(node) or path in _averages(node):
+        if path not in blocks.writes(node) or path in (*added_to(node), *_averages(node), *_extremes(node)):
             continue
         if blocks.touches({path}, blocks.reads(node.value)):
             continue

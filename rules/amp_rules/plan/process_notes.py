@@ -14,8 +14,10 @@ from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
+from amp_rules.plan.meters_of_steps import meters_of_steps
 from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
 from amp_rules.plan.report import Note
+from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -52,9 +54,10 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found = [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]
     kinds: dict[str, list[Told]] = {}
     named: set[tuple[ast.AST, str]] = set()
-    found += [*averages(processes), *meters(program, processes)]
+    found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
-    for told in [*found, *kept_numbers(processes, known), *gathered(processes, known)]:
+    found += [*kept_numbers(processes, known), *gathered(processes, known)]
+    for told in [*found, *shown_of_batches(processes, found)]:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)

@@ -17,7 +17,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 
 _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
 """Libraries whose metrics put their numbers together over the processes themselves, and containers."""
@@ -74,7 +74,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             means = _means_of(averaged, place, path, begun)
             shown = [
                 node
-                for node in reads
+                for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
@@ -101,11 +101,11 @@ def averages(processes: Distribution) -> Iterator[Told]:
 def _between_reports(processes: Distribution) -> Iterator[Told]:
     """Yield sums that a loop shows and begins anew every so many rounds: ``if step % 100 == 0: ...; total = 0.0``."""
     for loop in processes.loops:
-        begun = {path for item in _begun_at_times(loop) for path in blocks.writes(item)} - loop.counters
+        begun = set(_begun_at_times(loop)) - loop.counters
         told: set[str] = set()
         for node in of_the_share(processes, loop):
             for path in added_to(node):
-                if path not in begun or path in told or not _comes_of_batch(processes, node, loop):
+                if path not in begun or path in told or not comes_of_batch(processes, node, loop):
                     continue
                 if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
@@ -126,17 +126,21 @@ def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
     )
 
 
-def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
-    """Yield the statements under a condition in a loop that give variables nothing: ``total = 0.0``, ``costs = []``."""
+def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[str]:
+    """Yield what a loop gives nothing under a condition: ``total = 0.0``, ``costs = []``, ``total, n = 0.0, 0``."""
     for item in loop.inner:
         if not isinstance(item, ast.If):
             continue
         for node in blocks.walk_own(item):
-            if isinstance(node, ast.Assign) and (
-                (isinstance(node.value, ast.Constant) and node.value.value == 0)
-                or (isinstance(node.value, ast.List) and not node.value.elts)
-            ):
-                yield node
+            if not isinstance(node, ast.Assign):
+                continue
+            for target, value in (pair for part in node.targets for pair in blocks.unpacked(part, node.value)):
+                if (isinstance(value, ast.Constant) and value.value == 0) or (
+                    isinstance(value, ast.List) and not value.elts
+                ):
+                    path = variable(target)
+                    if path is not None:
+                        yield path
 
 
 def _begun_again(place: Counted, path: str) -> int | None:
@@ -186,30 +190,35 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
         for node in of_the_share(processes, loop):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            if not (isinstance(node, ast.Call) and node.args):
                 continue
-            if node.func.attr not in _KEEPING or program.roles.modules(node.func.value, loop.scope):
+            keeper = _keeper(node)
+            if keeper is None or program.roles.modules(keeper, loop.scope):
                 continue
-            values = program.flow.values(node.func.value, loop.scope)
+            values = program.flow.values(keeper, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}
-            if node.func.attr == "update":
+            if keeper is node.func:  # ``meter(loss.item())``
+                of = {ref for ref in of if isinstance(ref, ClassInfo) and _adds_when_called(program, ref)}
+                if not of:
+                    continue
+            elif own_name(node.func) == "update":
                 of |= {value.name for value in values if value.kind == "object" and not value.name.startswith(_OF_ALL)}
-            path = variable(node.func.value)
-            if of and isinstance(node.func.value, ast.Subscript):
-                path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
+            path = variable(keeper)
+            if of and isinstance(keeper, ast.Subscript):
+                path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
             if path is not None and path not in made:
                 given.append((node, path, of))
-                classes |= of if _comes_of_batch(processes, node.args[0], loop) else set()
+                classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
         for node, path, of in given:
             if _becomes_of_all(loop, path, averaged) or not (of or is_read(loop, path)):
                 continue
             # Tensors that a list keeps may be outputs or features, which are no numbers to be shown.
             is_loss = variable(_bare(node.args[0])) in losses
             parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else node.args[:1]
-            is_told = any(_is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
+            is_told = any(is_number(part) or _holds_number(processes, part, loop) for part in parts) or any(
                 _gives_numbers(program, part, loop.scope) for part in parts
             )
-            is_told = is_told or ((of or is_loss) and _comes_of_batch(processes, node.args[0], loop))
+            is_told = is_told or ((of or is_loss) and comes_of_batch(processes, node.args[0], loop))
             if _is_of_all(processes, node.args[0], loop) or _exchange(processes, of):
                 continue
             if is_told or (of and of <= classes and len(node.args) > 1):
@@ -221,6 +230,21 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 )
 
 
+def _keeper(call: ast.Call) -> ast.expr | None:
+    """What may keep the number that a call gives it: the owner of ``update``, or what is called itself."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
+        return call.func.value
+    return call.func if isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)) else None
+
+
+def _adds_when_called(program: Program, owner: ClassInfo) -> bool:
+    """Whether objects of a class add up what they are called with: ``def __call__(self, n): self.sum += n``."""
+    method = owner.find_method("__call__")
+    return method is not None and any(
+        path.startswith("self.") for node in program.nodes_of(method.node) for path in added_to(node)
+    )
+
+
 def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether a variable holds a dictionary of numbers that a function of a step gives: ``{"loss": loss.item()}``."""
     made = assigned(program, node, scope) if isinstance(node, ast.Name) else []
@@ -228,7 +252,7 @@ def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
         for info in program.flow.callees(call) if isinstance(call, ast.Call) and program.runs_backward(call) else ():
             inner = program.flow.scopes[info.node]
             given = [item for value in info.returns for item in (value, *assigned(program, value, inner))]
-            if any(isinstance(item, ast.Dict) and any(map(_is_number, item.values)) for item in given):
+            if any(isinstance(item, ast.Dict) and any(map(is_number, item.values)) for item in given):
                 return True
     return False
 
@@ -237,7 +261,7 @@ def _holds_number(processes: Distribution, node: ast.expr, loop: TrainingLoop | 
     """Whether a variable holds a number that a loop made of a tensor: ``cost = loss.item()``."""
     inside = set(loop.inner)
     made = [item for item in processes.definitions.of(node, loop.scope)] if isinstance(node, ast.Name) else []
-    return bool(made) and all(item.value in inside and _is_number(item.value) for item in made)
+    return bool(made) and all(item.value in inside and is_number(item.value) for item in made)
 
 
 def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
@@ -437,7 +461,7 @@ _OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
 
 def _is_of_batch(node: ast.AST) -> bool:
     """Whether something is made of a tensor: ``loss.item()``, ``loss.detach()``, ``(predicted == y).sum()``."""
-    return _is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
+    return is_number(node) or any(isinstance(part, ast.Attribute) and part.attr in _OF_TENSORS for part in walk(node))
 
 
 def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> bool:
@@ -445,7 +469,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
 
     The loss itself is one: ``total += loss``.
     """
-    if _comes_of_batch(processes, adding, place):
+    if comes_of_batch(processes, adding, place):
         return True
     losses = {variable(site.loss) for site in processes.program.backwards if site.body is place.body} - {None}
     inside = set(walk(place.node))
@@ -457,7 +481,7 @@ def _adds_of_batch(processes: Distribution, adding: ast.AST, place: Counted) -> 
     )
 
 
-def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
+def comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: int = 0) -> bool:
     """Whether something is made of a tensor here, or by a function that gives it back: ``loss = self.step(x)``."""
     if _is_of_batch(node):
         return True
@@ -476,7 +500,7 @@ def _comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: 
             inner = Site(scope.module, scope, info.node, info.node)
             for back in info.returns:
                 part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
-                if _comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
+                if comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
                     return True
     return False
 
@@ -508,7 +532,7 @@ def _bare(node: ast.expr) -> ast.expr:
         node = inner.value
 
 
-def _is_number(node: ast.AST) -> bool:
+def is_number(node: ast.AST) -> bool:
     """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch."""
     calls = [part.func for part in walk(node) if isinstance(part, ast.Call)]
     return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls) or any(

@@ -87,6 +87,11 @@ class WaysToShow:
             found = self._in_file(loop, {path: False})
         return found
 
+    def by_methods(self, site: Site, path: str) -> Shown | None:
+        """How other methods show what a method keeps in an attribute."""
+        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False})
+        return "divided" if "divided" in found else "alone" if found else None
+
     # ---- within a function -----------------------------------------------------------------------------------------
 
     def _in(

@@ -10,6 +10,7 @@ from amp_rules.roles.apart import steps_apart
 from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.optimizer_models import OptimizerModels
 from amp_rules.roles.sites import Apart, Backward, Site, Step
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_super, last_name
 from amp_rules.torch.distributed import JOINS
@@ -120,12 +121,35 @@ class Steps(OptimizerModels):
             elif kind == "unknown" and not is_always_none(self.flow, call.func.value, scope):
                 unknown.append(site)
         beside = {site.body for site in known}
-        return known, [site for site in unknown if not (site.body in beside and self._is_called_schedule(site))]
+        left = [site for site in unknown if not (site.body in beside and self._is_called_schedule(site))]
+        return self._outermost(known), left
 
     def _is_called_schedule(self, site: Step) -> bool:
         """Whether something is a schedule by its name: a library that is not known may have made it."""
         is_used_as_optimizer = {"zero_grad", "param_groups"} & self.roles.uses(site.optimizer, site.scope)
         return SCHEDULER in last_name(site.optimizer).lower() and not is_used_as_optimizer
+
+    def _outermost(self, steps: list[Step]) -> list[Step]:
+        """The steps, without those within the step of an object around the optimizer that is stepped itself.
+
+        The scaler steps such an object as a whole, and unscales the gradients of the optimizer in it once.
+        """
+        calls = {step.call for step in steps}
+        found = []
+        for step in steps:
+            info = self.function_of(step.body)
+            if info is not None and info.name == "step" and any(self._steps(item, info) for item in steps):
+                if all(caller.call in calls for caller in self.flow.callers(info)):
+                    continue
+            found.append(step)
+        return found
+
+    def _steps(self, step: Step, info: FunctionFacts) -> bool:
+        """Whether an object whose method this is may be what a step elsewhere steps."""
+        return step.body is not info.node and any(
+            value.kind == "instance" and value.ref.find_method("step") is info
+            for value in self.flow.values(step.optimizer, step.scope)
+        )
 
     @cached_property
     def steps(self) -> list[Step]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 PRODUCTS = frozenset({"torch.mm", "torch.matmul", "torch.nn.functional.linear"})
 """Products of matrices; with a transposed batch they compare all pairs of samples."""
 
+COSINES = frozenset({"torch.nn.functional.cosine_similarity", "torch.cosine_similarity", "torch.nn.CosineSimilarity"})
+"""Functions and modules that compare vectors; with axes of samples put in, all pairs of them."""
+
 SPREADS = frozenset({"std", "var"})
 """Methods that say how far samples are apart."""
 

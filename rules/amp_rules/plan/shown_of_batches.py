@@ -1,0 +1,66 @@
+"""Numbers of single batches that a training loop shows: the loss of the last batch, printed every so many steps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.clock_times import times
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.kept_numbers import loops_of_batches, made_of_batch
+from amp_rules.plan.rank_averages import Told, comes_of_batch, is_number, of_the_share
+from amp_rules.plan.training_loops import TrainingLoop, variable
+from amp_rules.plan.ways_to_show import WaysToShow
+from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
+from amp_rules.source.syntax import called_name
+
+_MOST_NAMED = 3
+"""Numbers of one loop that are named: where one is of a process, the reader knows it of those beside it."""
+
+_GIVES_ONE = frozenset({"mean", "sum"})
+"""Methods that make one number of a tensor."""
+
+_OF_BATCH = (
+    "is of one process's batch: what is shown is no mean over the processes",
+    "are of one process's batch: what is shown are no means over the processes",
+)
+
+
+def shown_of_batches(processes: Distribution, told: Iterable[Told]) -> Iterator[Told]:
+    """Yield what loops show of single batches, where nothing is told of a loop already."""
+    beside = {item for one in told for item in blocks.enclosing(one.site.module, one.site.statement)}
+    beside |= {one.site.statement for one in told}
+    loops = [loop for loop in loops_of_batches(processes) if loop.loop not in beside]
+    ways = WaysToShow(processes) if loops else None
+    for loop in loops:
+        assert ways is not None
+        left_out = times(processes.program, loop)
+        named = 0
+        for path, node in _computed(processes, loop).items():
+            if path not in left_out and named < _MOST_NAMED and ways.of_loop(loop, loop.inner, path) is not None:
+                named += 1
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_OF_BATCH)
+
+
+def _computed(processes: Distribution, loop: TrainingLoop | BatchLoop) -> dict[str, ast.stmt]:
+    """The numbers that a loop computes of its batch, with where it does: losses before others."""
+    made = made_of_batch(processes, loop)
+    losses = {variable(site.loss) for site in processes.program.backwards if site.body is loop.body}
+    found: dict[str, ast.stmt] = {}
+    for node in of_the_share(processes, loop):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, (ast.Call, ast.BinOp)):
+            for path in sorted(blocks.writes(node) & made):
+                if path in losses or _is_one_number(processes, loop, node.value, path):
+                    found.setdefault(path, node)
+    return dict(sorted(found.items(), key=lambda item: (item[0] not in losses, item[1].lineno)))
+
+
+def _is_one_number(processes: Distribution, loop: TrainingLoop | BatchLoop, value: ast.expr, path: str) -> bool:
+    """Whether a variable gets a number, there or from a function of the step: no outputs, and not the batch."""
+    if is_number(value) or called_name(value) in _GIVES_ONE:
+        return True
+    read = (node for node in loop.inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    name = next((node for node in read if node.id == path), None)
+    return name is not None and comes_of_batch(processes, name, loop)
