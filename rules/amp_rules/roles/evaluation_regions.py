@@ -249,6 +249,8 @@ def _is_for_shapes(site: Site) -> bool:
     names = {item.id for item in walk(statement.targets[0]) if isinstance(item, ast.Name)}
     if any(not isinstance(item, (ast.Name, ast.Tuple, ast.expr_context)) for item in walk(statement.targets[0])):
         return False
+    if any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, statement)):
+        return False  # it is timed, or its numbers are looked at elsewhere
     given = {
         node.id: node
         for node in blocks.walk_body(site.body)
