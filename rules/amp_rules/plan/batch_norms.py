@@ -172,15 +172,15 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
 
 
 def _made_with(program: Program, value: Value, parts: set[Value]) -> set[Value]:
-    """The parts that the call makes which makes a module: another one of the class has parts of its own.
+    """The parts that the call makes which makes a module, where one that is trained is made alike, with its own.
 
     The teacher of a network is often made like the network, and averages its weights.
     """
     assert isinstance(value.site, ast.Call)
-    inside = set(walk(value.site))
-    called = program.called_from({value.site})
+    alike = [other for other in program.trained if other.ref == value.ref and other != value]
+    inside, called = set(walk(value.site)), program.called_from({value.site}) if alike else set()
     found = set()
-    for part in parts - {value}:
+    for part in with_parts(program, alike) & parts:
         located = program.locate(part.site) if isinstance(part.site, ast.Call) else None
         if part.site in inside or (located is not None and located[0] in called):
             found.add(part)

@@ -11,7 +11,7 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import is_read
+from amp_rules.plan.ways_to_show import asked_of, is_read
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -206,6 +206,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
             path = variable(keeper)
             if of and isinstance(keeper, ast.Subscript):
                 path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
+            elif path is None and isinstance(keeper, ast.Subscript):
+                path = variable(keeper.value)  # ``costs[name]``: one of the lists of a dictionary
             if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
@@ -271,7 +273,7 @@ def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
         node
         for node in walk(loop.body)
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and variable(node) == path
-        if getattr(parents[node], "attr", "") not in _KEEPING
+        if asked_of(parents, node) not in _KEEPING
     ]
     return bool(asked) and all(not averaged.isdisjoint(loop.module.ancestors(node)) for node in asked)
 

@@ -85,8 +85,12 @@ class Sinks:
         self._ranks = ranks
         self._collectives = collectives
         found: dict[ast.AST, Sink] = {}
-        for sink in [*self._values(), *self._decisions()]:
-            found.setdefault(sink.node, sink)
+        decisions = [*self._decisions()]
+        # A rate that follows from a decision, which lowers it, is the same once the decision is.
+        steering: Origins = frozenset().union(*(sink.origins for sink in decisions))
+        for sink in [*self._values(), *decisions]:
+            if not (self._is_first_rate(sink) and sink.origins & steering):
+                found.setdefault(sink.node, sink)
         return sorted(found.values(), key=lambda sink: (str(sink.module.path), sink.node.lineno, sink.node.col_offset))
 
     # ---- decisions -----------------------------------------------------------------------------------------------
@@ -228,6 +232,11 @@ class Sinks:
                     yield from self._if_local(Need.RATE, item.value, call, scope)
             for given in call.args[_RATE : _RATE + 1]:
                 yield from self._if_local(Need.RATE, given, call, scope)
+
+    def _is_first_rate(self, sink: Sink) -> bool:
+        return (
+            sink.need is Need.RATE and isinstance(sink.what, ast.Call) and self._makes_optimizer(sink.what, sink.scope)
+        )
 
     def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the paths of files that are read, which one process has written."""

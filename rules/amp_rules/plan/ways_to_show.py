@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeGuard
 
 from amp_rules.plan.distribution import Distribution
@@ -282,9 +282,17 @@ def is_read(place: Site, path: str) -> bool:
         isinstance(node, ast.Name)
         and node.id == path
         and isinstance(node.ctx, ast.Load)
-        and getattr(parents[node], "attr", "") not in {*_KEEPING, "clear", "add", "update"}
+        and asked_of(parents, node) not in {*_KEEPING, "clear", "add", "update"}
         for node in walk(owner)
     )
+
+
+def asked_of(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> str:
+    """The attribute that a list is asked for, or one of several lists: ``append`` of ``costs[name].append(cost)``."""
+    parent = parents[node]
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        parent = parents[parent]
+    return getattr(parent, "attr", "")
 
 
 def _read(node: ast.AST) -> str | None:
