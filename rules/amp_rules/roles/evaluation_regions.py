@@ -13,6 +13,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import OTHER_SHAPE
@@ -21,6 +22,9 @@ from amp_rules.torch.models import FORWARD_HOOKS
 _MAX_CALLERS = 4
 """Callers of callers in which a place outside of a region is looked for, as deep as trainers go; beyond that the place
 stays as it is, and is evaluated in full precision."""
+
+
+_SHAPE_QUESTIONS = frozenset({"shape", "size", "ndim", "dim", "numel"})
 
 
 class EvaluationRegions:
@@ -139,7 +143,7 @@ class EvaluationRegions:
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        if self._ends_region(statement) or self._is_for_hooks(site):
+        if self._ends_region(statement) or self._is_for_hooks(site) or _is_for_shapes(site):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
@@ -235,6 +239,49 @@ class EvaluationRegions:
             and any(map(self.program.is_trained, self.program.roles.modules(node.func.value, site.scope)))
             for node in blocks.walk_own(statement)
         )
+
+
+def _is_for_shapes(site: Site) -> bool:
+    """Whether a pass is run for the shapes of its output, which say how wide what is made next has to be."""
+    statement = site.statement
+    if not isinstance(statement, ast.Assign) or statement.value is not site.node or len(statement.targets) != 1:
+        return False
+    names = {item.id for item in walk(statement.targets[0]) if isinstance(item, ast.Name)}
+    if any(not isinstance(item, (ast.Name, ast.Tuple, ast.expr_context)) for item in walk(statement.targets[0])):
+        return False
+    if any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, statement)):
+        return False  # it is timed, or its numbers are looked at elsewhere
+    given = {
+        node.id: node
+        for node in blocks.walk_body(site.body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names
+        if blocks.statement_of(site.module, node) is not statement
+    }
+    names -= given.keys() & {"_"}
+    reads = [
+        node
+        for node in blocks.walk_body(site.body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+    ]
+    return bool(reads) and not given.keys() & names and all(_asks_for_shape(site.module, node) for node in reads)
+
+
+def _asks_for_shape(module: Module, node: ast.expr) -> bool:
+    """``x.shape``, ``x[-1].size(1)``, ``[part.shape[1] for part in x]``."""
+    parent = module.parents.get(node)
+    while isinstance(parent, ast.Subscript) and parent.value is node:
+        node, parent = parent, module.parents.get(parent)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _SHAPE_QUESTIONS
+    if isinstance(parent, ast.comprehension) and parent.iter is node and isinstance(parent.target, ast.Name):
+        around = module.parents.get(parent)
+        inner = [
+            item
+            for item in (walk(around) if around is not None else ())
+            if isinstance(item, ast.Name) and item.id == parent.target.id and isinstance(item.ctx, ast.Load)
+        ]
+        return bool(inner) and all(_asks_for_shape(module, item) for item in inner)
+    return False
 
 
 def _given(info: FunctionFacts, call: ast.Call, name: str | None, model: ast.expr | None) -> ast.expr | None:

@@ -62,22 +62,26 @@ class OptimizerModels(Bodies):
         """
         if value.kind != "object" or value.ref not in _LISTS:
             return set()
-        models = {item for item in self.flow.elements({value}) if is_module(item)}
-        if self._parts_given(value) == 1:
-            return models if any(self._is_called(model, models) for model in models) else set()
-        return models if models and all(self._is_called(model, {model}) for model in models) else set()
+        groups = self._groups(value)
+        is_run = bool(groups) and all(any(self._is_called(model, group) for model in group) for group in groups)
+        return set().union(*groups) if is_run else set()
 
-    def _parts_given(self, value: Value) -> int:
-        """How many modules a list is given, as far as the text says: each may be one of several classes."""
+    def _groups(self, value: Value) -> list[set[Value]]:
+        """The modules that a list is given, one after the other: each may be one of several classes."""
         first = value.site.args[0] if isinstance(value.site, ast.Call) and value.site.args else None
-        made_of = len(first.elts) if isinstance(first, (ast.List, ast.Tuple)) else 2 * (first is not None)
-        return made_of + sum(
-            1 if call.func.attr == "append" else 2
-            for call, _, scope in self._calls
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr in ("append", "extend", "insert")
-            and value in self.flow.values(call.func.value, scope)
-        )
+        located = self.locate(value.site) if value.site is not None else None
+        if located is None or (first is not None and not isinstance(first, (ast.List, ast.Tuple))):
+            return []
+        given = [(item, located[1]) for item in (first.elts if first is not None else [])]
+        for call, _, scope in self._calls:
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("append", "extend", "insert"):
+                continue
+            if value in self.flow.values(call.func.value, scope):
+                if call.func.attr != "append" or len(call.args) != 1:
+                    return []
+                given.append((call.args[0], scope))
+        groups = [set(filter(is_module, self.flow.values(item, scope))) for item, scope in given]
+        return groups if all(groups) else []
 
     def _is_called(self, model: Value, among: set[Value]) -> bool:
         """Whether a variable is called that holds a model, and others of a few at most."""

@@ -28,6 +28,8 @@ NO_WORD = "nothing that this file imports at its head tells the rank"
 _INITIALISED = "torch.distributed.is_initialized"
 _GET_RANK = "torch.distributed.get_rank"
 _ENVIRONMENT = "os.environ"
+_LONG = 75
+"""A test of the script's own that is longer, by what its processes may be started with, gives way to torch's words."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -49,10 +51,13 @@ class FirstRank:
     def at(self, module: Module, node: ast.AST) -> Test | None:
         """The test at a place; None where the file has no name for what it takes."""
         scope = self._own.program.flow.scopes.get(blocks.body_of(module, node)) or names_of(module).scope_of(node)
+        in_torch = self._in_torch(module, scope, node)
         for test in self._own_tests(module):
             if self._is_readable(test, module, scope, node):
-                return _of(test, self._own.source(module, test))
-        return self._in_torch(module, scope, node)
+                own = _of(test, self._own.source(module, test))
+                is_long = in_torch is not None and len(own.text) > _LONG > len(in_torch.text)
+                return in_torch if is_long else own
+        return in_torch
 
     def is_told_later(self, module: Module, node: ast.AST, test: Test) -> bool:
         """Whether a test asks torch for the rank at a place above the process group, where it holds on all."""

@@ -65,6 +65,7 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
             parent = module.parents.get(node)
             if isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line:
                 asks = _asks_for_loss(parent.test, loss) or _asks_for_selected(parent.test, loop)
+                asks = asks or _asks_for_batch(parent.test, loop)
                 if asks and not own.program.runs_backward(parent):
                     yield module, node, parent.test, loop
 
@@ -101,6 +102,23 @@ def _asks_for_loss(test: ast.expr, loss: set[str]) -> bool:
             if blocks.touches(loss, blocks.reads(item)):
                 return True
     return False
+
+
+def _asks_for_batch(test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a test is about what a batch holds, not how large it is: ``not batch["is_valid"]``, ``mask.any()``."""
+    given = blocks.writes_target(loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    if isinstance(asked, ast.Compare) and len(asked.ops) == 1:
+        asked = asked.left
+    calls = 0
+    while isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr in _OF_ELEMENTS:
+        asked, calls = asked.func.value, calls + 1
+    if isinstance(asked, ast.Subscript):
+        return blocks.path_of(asked.value) in given
+    return bool(calls) and blocks.path_of(asked) in given
+
+
+_OF_ELEMENTS = frozenset({"any", "all", "sum", "item", "max", "min"})
 
 
 def _asks_for_selected(test: ast.expr, loop: ast.stmt) -> bool:

@@ -47,6 +47,7 @@ from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.own_ddp.waits import Waits
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
@@ -115,6 +116,13 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         own.leave(RULE, module, statement, text)
     kept |= _with_neighbours(saves, named)
     written = [row for row in saves if row not in kept]
+    helpers = {
+        body: calls
+        for body, calls in by_calls(own, written).items()
+        if all(first_rank.known_at(*row) is not None for row in calls)
+    }
+    written = [row for row in written if blocks.body_of(*row) not in helpers]
+    written += [row for calls in helpers.values() for row in calls]
     for module, first, last in adjacent(written):
         test = first_rank.known_at(module, first)
         if test is None:

@@ -62,7 +62,11 @@ def changes(context: Context) -> Iterator[Change]:
         if not isinstance(site.node, ast.Call):
             continue
         like = _type_of_another(program, site.node, site)
-        if like is None or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(site)):
+        if (
+            like is None
+            or _is_whole(site, like)
+            or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(site))
+        ):
             continue
         if _counts_to_its_maximum(site, like):
             continue  # lengths, which are whole numbers already
@@ -139,6 +143,24 @@ def _is_numbered(program: Program, call: ast.Call, site: Site) -> bool:
         and float(item.value).is_integer()
         for item in _contents(call)
     )
+
+
+def _is_whole(site: Site, like: ast.expr) -> bool:
+    """Whether a tensor holds whole numbers for certain: all that its variable is given is converted to them."""
+    given = [
+        node.value
+        for node in blocks.walk_body(site.body)
+        if isinstance(node, ast.Assign) and any(blocks.path_of(item) == blocks.path_of(like) for item in node.targets)
+    ]
+    return isinstance(like, ast.Name) and bool(given) and all(_called(item) in _WHOLE for item in given)
+
+
+_WHOLE = frozenset({"long", "int", "argmax", "argsort", "argmin"})
+
+
+def _called(node: ast.expr) -> str:
+    """``long`` of ``x[y].long()``; empty for what is no call."""
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def _is_index(site: Site) -> bool:
