@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
@@ -17,12 +18,17 @@ from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, varia
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, children
+from amp_rules.source.syntax import called_name, children, walk
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
 
 _GROWING = frozenset({"append", "extend", "insert", "appendleft"})
+
+_JOINING = frozenset({"append", "concatenate", "concat", "cat", "vstack", "hstack"})
+"""Functions that give an array and more of it."""
+
+_ROWS = (ast.Tuple, ast.List)
 
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
@@ -76,31 +82,54 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
     loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
-        filled: dict[str, ast.Call] = {}
+        filled: dict[str, _Filling] = {}
         for item in of_the_share(processes, loop):
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr in _GROWING:
-                path = variable(item.func.value)
-                if path is not None and (loop.body, path) not in named:
-                    filled[path] = item
+            filling = _fills(item)
+            if filling is not None and (loop.body, filling.path) not in named:
+                filled[filling.path] = filling
         if not filled or ways is None:
             continue
         made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
-        for path, node in filled.items():
-            if path in left_out or not any(_is_made_of(value, made - {path}) for value in node.args):
+        for path, (_, node, given) in filled.items():
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in given):
                 continue
             if not _begins_each_round(loop, path, node) and ways.of_loop(loop, [], path) is not None:
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
 
 
+class _Filling(NamedTuple):
+    """A list or an array that grows, the node where it does, and what it gets."""
+
+    path: str
+    node: ast.AST
+    given: list[ast.expr]
+
+
+def _fills(node: ast.AST) -> _Filling | None:
+    """``kept.append(x)``, ``kept = np.append(kept, x)``, ``kept = torch.cat((kept, x))``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
+        path = variable(node.func.value)
+        is_method = node.func.attr == "insert" or len(node.args) == 1  # not ``np.append(kept, x)``
+        return _Filling(path, node, node.args) if path is not None and is_method else None
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) in _JOINING:
+        parts = [item for given in node.value.args for item in (given.elts if isinstance(given, _ROWS) else [given])]
+        path = variable(node.targets[0]) if len(node.targets) == 1 else None
+        if path is not None and path in map(variable, parts):
+            return _Filling(path, node, [item for item in parts if variable(item) != path])
+    return None
+
+
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
     parents = loop.module.parents
+    grown = {(filling.path, part) for item in loop.inner if (filling := _fills(item)) for part in walk(filling.node)}
     return {
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
+        if (path, node) not in grown
     }
 
 
