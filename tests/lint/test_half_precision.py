@@ -8,7 +8,7 @@ import pytest
 import torch
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import KNOWN_OPERATIONS, function_named, layer_named
+from amp_rules.lattice.operation_names import KNOWN_OPERATIONS, function_named, layer_named
 from amp_rules.torch import half_kernels
 from amp_rules.torch.half_precision import BFLOAT16, FLOAT16, FOURIER, UNSUPPORTED, HalfNumbers
 from amp_rules.torch.written_numbers import WRITTEN

@@ -103,3 +103,46 @@ def test_a_sum_that_a_setting_may_choose_is_no_certain_one(tmp_path: Path) -> No
 )
 def test_means_over_samples_and_matrices_of_a_network_are_not(tmp_path: Path, loss: str) -> None:
     assert noted(tmp_path, loss) == []
+
+
+OF_A_NETWORK = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def nearest(points, number):
+    distances = torch.cdist(points, points)
+    return distances.topk(number, largest=False).indices
+
+
+class Points(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(3, 2)
+
+    def forward(self, x):
+        index = nearest(x, 4)
+        return self.project(x[torch.arange(len(x))[:, None], index[:, 0]]).mean(1)
+
+
+loader = DataLoader(TensorDataset(torch.randn(64, 16, 3), torch.randint(2, (64,))), batch_size=16, shuffle=True)
+model = Points()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_functions_that_a_network_alone_calls_are_not(tmp_path: Path) -> None:
+    entry = tmp_path / "train.py"
+    entry.write_text(OF_A_NETWORK)
+    assert [note.text for note in migrate(entry, Options(ddp=True)).notes if note.code == "AMP283"] == []
+
+
+@pytest.mark.parametrize("case", ["AMP105/attack_by_an_optimizer", "AMP107/attack_in_two_ways"])
+def test_sums_of_which_an_input_alone_gets_a_gradient_are_not(case: str) -> None:
+    entry = Path(__file__).parents[2] / "fixtures" / case / "before.py"
+    assert [note.text for note in migrate(entry, Options(ddp=True)).notes if note.code == "AMP283"] == []

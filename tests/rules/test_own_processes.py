@@ -14,7 +14,7 @@ CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
 # Of these the distribution has words in torch.
 WRITTEN = ("AMP202", "AMP204", "AMP205", "AMP206", "AMP210", "AMP220")
 
-READ_AGAIN = '    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
+READ_AGAIN = '        model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))\n'
 
 LACKING = """\
 import torch
@@ -180,12 +180,48 @@ def test_a_file_of_each_process_is_written_by_each(tmp_path):
     assert codes(report) == FOUND - {"AMP234"}
 
 
-def test_a_file_that_is_read_again_is_left_with_a_note(tmp_path):
+def test_a_file_that_is_read_again_in_the_loop_is_left_with_a_note(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read)
     assert codes(report) == FOUND - {"AMP234"}
     (note,) = [note for note in report.notes if note.text.startswith("AMP234")]
     assert note.code == "AMP288" and note.text.endswith("left to one process, the others would have to wait for it")
+
+
+DRAWING = """\
+import torch
+
+
+def draw(values, path):
+    torch.save(values, path)
+
+
+def test(model, path):
+    draw(model(torch.randn(2, 4)), path)
+
+
+if __name__ == "__main__":
+    test(torch.nn.Linear(4, 1), "alone.pt")
+"""
+
+
+def test_a_file_of_an_evaluation_that_one_process_runs_gets_no_test_of_its_own(tmp_path):
+    called = "            if rank == 0:\n                test(model.module, 'values.pt')\n"
+    text = LACKING.replace('        writer.add_scalar("loss"', f'{called}        writer.add_scalar("loss"')
+    files = {ENTRY: ("from drawing import test\n" + text).encode(), "drawing.py": DRAWING.encode()}
+    _, found = migrated(tmp_path / "project", files, Options(ddp=True))
+    assert "get_rank" not in found["drawing.py"].decode()
+    files[ENTRY] = files[ENTRY].replace(b"            if rank == 0:\n                test", b"            test")
+    _, found = migrated(tmp_path / "other", files, Options(ddp=True))
+    assert "get_rank" in found["drawing.py"].decode()
+
+
+def test_all_wait_for_a_file_that_is_read_below_the_loop(tmp_path):
+    read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN[4:]}')
+    report, text = completed(tmp_path, read)
+    assert codes(report) == FOUND
+    assert '        if rank == 0:\n            torch.save(model.module.state_dict(), "model.pt")\n' in text
+    assert f"    dist.barrier()\n{READ_AGAIN[4:]}" in text
 
 
 HELPER = """\

@@ -39,6 +39,7 @@ NESTED = {
     ("left_over_training_function", "in a method"),
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),
+    ("mel_spectra", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("parts_of_a_chain", "in a method"),
     ("written_into_half", "in a function"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.flow.cells import option_key
+from amp_rules.flow.parts import Keywords
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Value
 
@@ -22,6 +23,14 @@ def declare_option(node: ast.Call, store: Store) -> None:
     if flags and isinstance(default, ast.Constant) and isinstance(default.value, str):
         flag = next((item for item in flags if item.startswith("--")), flags[0])
         store.write(option_key(flag.lstrip("-").replace("-", "_")), {Value("constant", default.value)})
+
+
+def declare_commands(keywords: Keywords, store: Store) -> None:
+    """``commands.add_parser("train").set_defaults(run=train)``: remember the functions that ``args.run`` can be."""
+    for name, values in keywords.items():
+        functions = {value for value in values if value.kind in ("function", "partial")}
+        if name is not None and functions:
+            store.write(option_key(name), functions)
 
 
 def options_of(owner: Value, name: str, store: Store) -> set[Value]:

@@ -13,7 +13,7 @@ asks, follows values from one to the next without a note of those that it has se
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.attributes import Attributes
 from amp_rules.flow.call_graph import CallGraph
@@ -147,6 +147,10 @@ class Flow:
     def elements(self, owners: Iterable[Value]) -> set[Value]:
         """What iterating over the values can give."""
         return self._containers.elements(owners)
+
+    def held_by(self, cls: ast.ClassDef) -> Iterator[set[Value]]:
+        """Yield what each attribute of a class's own objects can hold."""
+        return self._store.held_by(cls)
 
     def callees(self, call: ast.Call) -> set[FunctionFacts]:
         """Functions of the project that the call can run, methods' ``forward`` of called models included."""

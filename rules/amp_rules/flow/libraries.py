@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from amp_rules.flow.cells import Mark
-from amp_rules.flow.command_line import declare_option
+from amp_rules.flow.command_line import declare_commands, declare_option
 from amp_rules.flow.containers import Containers, is_container
 from amp_rules.flow.parts import Evaluation, Invocation
 from amp_rules.flow.reflection import Reflection
@@ -180,6 +180,8 @@ class Libraries:
             return self._reflection.apply_to_dictionary(receiver, name, given)
         if name == "add_argument":
             declare_option(given.node, self._store)
+        if name == "set_defaults":
+            declare_commands(given.keywords, self._store)
         if name in RETURNS_RECEIVER:
             # What an attribute of a trainer gives is the attribute, of which no more is known, and not the trainer.
             is_of_other = of is MemberOf.RESULT and receiver.kind == "instance" and not is_module(receiver)
@@ -197,7 +199,9 @@ class Libraries:
             return self._containers.elements({receiver})
         # Chains of methods on what methods gave (tensors, mostly) end in one value, or they would never stop growing.
         if of is MemberOf.RESULT:
-            return {Value("object", "", is_result=True)}
+            # What is given parameters may be the optimizer of their model: ``config.training.optimizer.make(...)``.
+            is_given = any(value.kind == "parameters" for value in given.first)
+            return {Value("object", "", given.node if is_given else None, is_result=True)}
         # Whose method it was is of interest for models: an optimizer may be given what it gave.
         owner = receiver if is_module(receiver) else None
         key = target, given.node, owner

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.cells import Mark, SlotKey, attribute_key, element_key, keys_key
 from amp_rules.flow.values import Cell, Value
@@ -201,6 +201,11 @@ class Store:
         for cell in self._of_classes.get(cls, ()):
             for reader in cell.readers:
                 self._enqueue(self._bodies_of[reader])
+
+    def held_by(self, cls: ast.ClassDef) -> Iterator[set[Value]]:
+        """Yield what each attribute of a class's own objects holds, as :meth:`read` gives it."""
+        for cell in self._of_classes.get(cls, ()):
+            yield cell.values
 
     def freeze(self) -> None:
         """Keep everything as it is."""

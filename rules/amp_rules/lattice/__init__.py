@@ -5,6 +5,8 @@ Layers, each importing only those above it:
 ``mode``               in which the code is judged
 ``abstract_values``    type set, interval, provenance, and the operation that made a value
 ``parameter_names``    what the names of parameters say
+``operation_names``    the names of torch's operations, types, layers and constructors, by kind
+``intervals``          the intervals of what operations give
 ``torch_operations``   what an operation of torch does to an abstract value in a mode
 ``variable_uses``      how a function uses its variables
 ``known_values``       what is kept of files that are met again
@@ -15,8 +17,10 @@ Layers, each importing only those above it:
 ``observer``           who is shown operations; a lint rule is one
 ``paths``              states that observers keep along the ways through a function, told apart by the tests on them
 ``conditions``         what tests say of types
+``binding``            elements of what holds several values, and what gets a name
 ``expression_evaluators``
                        run expressions
+``result_evaluators``  what conversions, factories and parts give
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
 ``autocast_switches``  decorators and helpers that turn autocast on or off

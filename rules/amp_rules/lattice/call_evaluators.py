@@ -10,7 +10,6 @@ from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import (
     ASSUMED,
     BOOL,
-    CAST,
     ELEMENTWISE_BITS,
     F32,
     FLOATS,
@@ -19,7 +18,6 @@ from amp_rules.lattice.abstract_values import (
     LOW,
     NUM,
     OTHER,
-    POSITION,
     TENSORS,
     ZERO_DIM,
     Value,
@@ -28,9 +26,26 @@ from amp_rules.lattice.abstract_values import (
     overwritten,
     promote,
 )  # fmt: skip
-from amp_rules.lattice.expression_evaluators import attribute_of, element, put, rebind, span_of
+from amp_rules.lattice.binding import element, put, rebind
+from amp_rules.lattice.expression_evaluators import attribute_of
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.intervals import INTERVALS
+from amp_rules.lattice.operation_names import (
+    BOOLEANS,
+    DTYPES,
+    ELEMENTWISE,
+    INTEGERS,
+    MODULES,
+    NUMBERS,
+    OF_TWO,
+    REDUCTIONS,
+    RENAMED,
+    SHARED_METHODS,
+    TENSOR_METHODS,
+    VIEWS,
+)
+from amp_rules.lattice.result_evaluators import RESULTS_OF
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.half_precision import NO_KERNEL_ANYWHERE
@@ -133,10 +148,10 @@ def _method(
     plain = name[:-1] if inplace and name != "requires_grad_" else name
     if (
         (receiver.tensor or receiver.dtypes & TENSORS)
-        and plain in ops.TENSOR_METHODS
-        and (args or kwargs or plain not in ops.OF_TWO)
+        and plain in TENSOR_METHODS
+        and (args or kwargs or plain not in OF_TWO)
     ):
-        if plain not in ops.SHARED_METHODS:
+        if plain not in SHARED_METHODS:
             _is_one(receiver)
         if plain == "where" and len(args) == 2:
             return operation(frame, node, plain, (args[0], receiver, args[1]), kwargs, inplace)
@@ -231,7 +246,7 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
             results[0] = join(results[0], other)
         return results[0]
     if held.op == "layer":
-        op = ops.MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
+        op = MODULES.get(held.sym.rpartition(".")[2]) if held.sym else None
         if op is not None:
             given = (*args, frame.machine.parameter(node, held)) if op in _HOLD_A_TABLE else tuple(args)
             return operation(frame, node, op, given, _settings(held), False, held)
@@ -281,20 +296,20 @@ def operation(
     layer: Value | None = None,
 ) -> Value:
     """The result of an operation on tensors; rules are shown the ``layer`` that it is as its data."""
-    op = ops.RENAMED.get(name, name)
-    if kwargs and len(args) == 1 and op in ops.OF_TWO and "other" in kwargs:
+    op = RENAMED.get(name, name)
+    if kwargs and len(args) == 1 and op in OF_TWO and "other" in kwargs:
         args = (*args, kwargs["other"])
     made = Value(op, node, args)
     made.kwargs = kwargs
     made.inplace = inplace
     if kwargs and "out" in kwargs:
         made.inplace = True
-    special = _SPECIAL.get(op)
+    special = RESULTS_OF.get(op)
     if special is not None:
         special(frame, made)
     else:
         ops.apply(made, frame.machine.table if frame.autocast else None)
-        if made.tensor == 1 and op not in ops.SHARED_METHODS:
+        if made.tensor == 1 and op not in SHARED_METHODS:
             made.tensor = 2
     if made.dtypes & LOW and op in NO_KERNEL_ANYWHERE and fate(op, frame.mode, frame.autocast) == "no kernel":
         # It raises for half tensors: where it gave something, that is float32.
@@ -351,15 +366,15 @@ def _of_torch(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs
     if head in ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.Tensor", "torch.fft"):
         inplace = last.endswith("_") and not last.startswith("_")
         plain = last[:-1] if inplace else last
-        known = ops.RENAMED.get(plain, plain)
-        if known in _SPECIAL or known in _KNOWN:
+        known = RENAMED.get(plain, plain)
+        if known in RESULTS_OF or known in _KNOWN:
             given = tuple(args)
             if kwargs and "input" in kwargs:
                 given = (kwargs["input"], *given)
             for item in given[:1]:
                 _is_one(item)
             made = operation(frame, node, plain, given, kwargs, inplace)
-            if made.dtypes & TENSORS and known not in ops.NUMBERS:
+            if made.dtypes & TENSORS and known not in NUMBERS:
                 made.tensor = 2
             if head == "torch.fft":
                 # Complex numbers, of which nothing else is known.
@@ -400,8 +415,8 @@ def _construct_torch(
     if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
         made = frame.machine.parameter(node, args[0] if args else None)
         made.kwargs = kwargs
-    elif name in ops.DTYPES:
-        made = Value("typed_tensor", node, tuple(args), ops.DTYPES[name], 2)
+    elif name in DTYPES:
+        made = Value("typed_tensor", node, tuple(args), DTYPES[name], 2)
         made.data = name
     elif name.startswith("torch.nn.") and last[:1].isupper():
         made = Value("layer", node, tuple(args))
@@ -462,7 +477,7 @@ def _builtin(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs:
         return constant(max(numbers) if name == "max" else min(numbers), node)
     if name in ("max", "min") and len(args) > 1:
         made = Value(f"builtin_{name}", node, tuple(args), NUM if all(i.dtypes == NUM for i in args) else OTHER | NUM)
-        ops.INTERVALS[name + "imum"](made)
+        INTERVALS[name + "imum"](made)
         return made
     if name == "abs" and first is not None and first.tensor:
         return operation(frame, node, "abs", tuple(args), kwargs, False)
@@ -539,217 +554,7 @@ def _applied(
 # ---- operations with rules of their own --------------------------------------------------------------------------
 
 
-def _to(frame: Frame, made: Value) -> None:
-    """``x.to(dtype | device | other)``, ``x.type(dtype)``."""
-    given = (made.kwargs or {}).get("dtype")
-    like: Value | None = None
-    mask = 0
-    for item in [*made.args[1:], *([given] if given is not None else [])]:
-        if item.is_const and (isinstance(item.const, (str, bool)) or item.const is None) and made.op == "to":
-            continue
-        mask = mask or ops.dtype_named(item)
-        if mask and item.op == "dtype" and item.args:
-            like = item.args[0]
-        if not mask and (item.tensor == 2 or _is_named_tensor(frame, item)):
-            mask, like = item.dtypes & TENSORS, item
-        if not mask and (item.op in ("param", "attr", "name") and _names_a_type(item)):
-            mask = LOW | F32
-        if not mask and item.tensor and item.dtypes & FLOATS and not _names_a_place(item):
-            mask, like = made.args[0].dtypes & TENSORS | item.dtypes & TENSORS, None
-    if made.op == "type" and len(made.args) == 1 and given is None:
-        made.op, made.dtypes = "dtype", OTHER
-        return
-    ops.cast(made, mask, like)
-
-
-def _is_named_tensor(frame: Frame, value: Value) -> bool:
-    return value.tensor == 1 and isinstance(value.node, ast.Name) and frame.used_as_tensor(value.node.id)
-
-
-def _names_a_place(value: Value) -> bool:
-    name = value.data if isinstance(value.data, str) else ""
-    return any(part in name for part in ("dev", "gpu", "cuda", "rank", "place"))
-
-
-def _names_a_type(value: Value) -> bool:
-    return isinstance(value.data, str) and "dtype" in value.data
-
-
-def _type_as(frame: Frame, made: Value) -> None:
-    like = made.args[1] if len(made.args) > 1 else None
-    ops.cast(made, like.dtypes & TENSORS if like is not None else 0, like)
-
-
-def _convert(frame: Frame, made: Value) -> None:
-    ops.cast(made, ops.CASTS[made.op])
-
-
-def _factory(frame: Frame, made: Value) -> None:
-    given = ops.explicit_dtype(made)
-    made.tensor = 2
-    if given is not None:
-        made.dtypes = ops.dtype_named(given) or LOW | F32
-        made.bits |= CAST
-        if given.op == "dtype":
-            made.anchor = given.args[0].root
-            made.bits |= given.args[0].bits & ASSUMED
-    elif made.op in ("arange", "range"):
-        floating = any(item.is_const and isinstance(item.const, float) for item in made.args)
-        made.dtypes = F32 if floating or made.op == "range" else INT
-    elif made.op in ("randint", "randperm"):
-        made.dtypes = INT
-    elif made.op in ("tensor", "as_tensor", "full", "scalar_tensor"):
-        made.dtypes = _type_of_data(made)
-    elif made.op == "from_numpy":
-        made.dtypes = LOW | F32 | INT | BOOL
-    else:
-        made.dtypes = F32
-    if made.op in ("arange", "range"):
-        made.bits |= POSITION | (INTEGRAL if made.dtypes == INT else 0)
-        made.lo, made.hi = span_of(made)
-    if made.op in ("tensor", "as_tensor") and made.args:
-        first = made.args[0]
-        if first.dtypes == NUM and first.op not in ("tuple", "list"):
-            made.bits |= ZERO_DIM
-        made.lo, made.hi = first.lo, first.hi
-    elif made.op == "full" and len(made.args) > 1:
-        made.lo, made.hi = made.args[1].lo, made.args[1].hi
-    elif made.op == "linspace" and len(made.args) > 1:
-        ends = made.args[:2]
-        made.lo, made.hi = min(item.lo for item in ends), max(item.hi for item in ends)
-    if made.op in _BY_SHAPE and made.args and made.args[0].op in ("tuple", "list") and not made.args[0].args:
-        made.bits |= ZERO_DIM
-    if made.op in ("zeros", "ones", "rand", "eye"):
-        made.lo, made.hi = (1.0 if made.op == "ones" else 0.0), (0.0 if made.op == "zeros" else 1.0)
-
-
-_BY_SHAPE = frozenset({"zeros", "ones", "empty", "full", "rand", "randn"})
-
-
-def _type_of_data(made: Value) -> int:
-    data = made.args[1] if made.op == "full" and len(made.args) > 1 else made.args[0] if made.args else None
-    if data is None:
-        return F32
-    items = _leaves(data)
-    if all(item.is_const and isinstance(item.const, bool) for item in items):
-        return BOOL
-    if all(item.is_const and isinstance(item.const, int) for item in items):
-        return INT
-    if all(item.is_const and isinstance(item.const, (int, float)) for item in items):
-        return F32
-    if data.tensor:
-        return data.dtypes
-    return F32 | INT
-
-
-def _leaves(data: Value) -> list[Value]:
-    """The numbers of nested lists."""
-    if data.op in ("tuple", "list") and data.args and data.data is None:
-        return [leaf for item in data.args for leaf in _leaves(item)]
-    return [data]
-
-
-def _like(frame: Frame, made: Value) -> None:
-    given = ops.explicit_dtype(made)
-    first = made.args[0] if made.args else None
-    made.tensor = 2
-    if given is not None:
-        made.dtypes = ops.dtype_named(given) or LOW | F32
-        made.bits |= CAST
-    elif first is not None:
-        made.dtypes = first.dtypes & TENSORS or LOW | F32
-        made.anchor = first.root
-        made.bits |= first.bits & ASSUMED
-    if made.op in ("zeros_like", "new_zeros"):
-        made.lo = made.hi = 0.0
-    elif made.op in ("ones_like", "new_ones"):
-        made.lo = made.hi = 1.0
-    elif made.op == "rand_like":
-        made.lo, made.hi = 0.0, 1.0
-
-
-def _split(frame: Frame, made: Value) -> None:
-    if not made.args:
-        return  # `torch.split(tensor=x, ...)`
-    first = made.args[0]
-    if first.op in ("tuple", "list"):
-        made.op, made.args = "list", first.args
-        return
-    ops.apply_view(made, first)
-
-
-def _pair(frame: Frame, made: Value) -> None:
-    if made.args:
-        ops.apply_view(made, made.args[0])
-
-
-def _no_number(frame: Frame, made: Value) -> None:
-    made.dtypes = OTHER
-
-
-def _numpy(frame: Frame, made: Value) -> None:
-    made.dtypes, made.tensor = OTHER, 0
-
-
-def _embedding(frame: Frame, made: Value) -> None:
-    table = made.arg(1, "weight")
-    made.dtypes, made.tensor = (table.dtypes & FLOATS if table is not None else 0) or LOW | F32, 2
-    if table is not None:
-        made.bits, made.anchor = table.bits & ASSUMED, table.root
-
-
-def _pad(frame: Frame, made: Value) -> None:
-    ops.apply(made, None)
-    kind = made.arg(2, "mode")
-    constant = kind is None or (kind.is_const and kind.const == "constant")
-    if frame.autocast and frame.mode.device == "cpu" and not constant and made.dtypes & LOW:
-        # Reflections are float32 to the CPU, but for some numbers of dimensions.
-        made.dtypes, made.anchor = made.dtypes | F32, None
-
-
-def _einsum(frame: Frame, made: Value) -> None:
-    # With a single operand it is a sum to the CPU, and no product that would be cast.
-    alone = len(made.args) == 2 and frame.mode.device == "cpu"
-    ops.apply(made, frame.machine.table if frame.autocast and not alone else None)
-
-
-def _recurrent(frame: Frame, made: Value) -> None:
-    ops.apply(made, frame.machine.table if frame.autocast else None)
-    made.tensor = 2
-    if not frame.autocast and made.args and made.args[0].tensor:
-        # A state of another type would raise.
-        made.dtypes = made.args[0].dtypes
-
-
-def _view(frame: Frame, made: Value) -> None:
-    """``x.view(shape)``, or ``x.view(dtype)``: the same bits as numbers of another type."""
-    given = made.arg(1, "dtype")
-    mask = ops.dtype_named(given) if len(made.args) <= 2 else 0
-    ops.apply_view(made, made.args[0])
-    if mask:
-        made.dtypes, made.anchor, made.lo, made.hi = mask, None, -math.inf, math.inf
-
-
-_SPECIAL: dict[str, Callable[[Frame, Value], None]] = {
-    "view": _view,
-    "to": _to,
-    "type": _to,
-    "type_as": _type_as,
-    **{name: _convert for name in ops.CASTS},
-    **{name: _factory for name in ops.FACTORIES if not name[0].isupper()},
-    **{name: _like for name in ops.LIKES | ops.NEWS},
-    **{name: _split for name in ops.SPLITS},
-    **{name: _pair for name in ops.PAIRS},
-    "embedding": _embedding,
-    "embedding_bag": _embedding,
-    "einsum": _einsum,
-    "pad": _pad,
-    "finfo": _no_number,
-    "backward": _no_number,
-    "numpy": _numpy,
-    **{name: _recurrent for name in ("lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_tanh_cell")},
-}
-_KNOWN = ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS | ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS
+_KNOWN = VIEWS | ELEMENTWISE | REDUCTIONS | INTEGERS | BOOLEANS | NUMBERS
 
 
 # ---- the project's own -------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from amp_rules.lattice.abstract_values import (
     BOOL,
     F32,
     F64,
-    INF,
     INT,
     INTEGRAL,
     LEFT_OUT,
@@ -23,12 +22,13 @@ from amp_rules.lattice.abstract_values import (
     Value,
     constant,
     join,
-    overwritten,
     promote,
 )  # fmt: skip
+from amp_rules.lattice.binding import EXTREMES, bind_generators, element, forget_targets, given_by_key, key_of
 from amp_rules.lattice.conditions import asks_for_half, narrowed
 from amp_rules.lattice.frame import Evaluators, Frame, evaluate
-from amp_rules.lattice.parameter_names import possible_types
+from amp_rules.lattice.intervals import fill_interval
+from amp_rules.lattice.operation_names import DTYPES, FACTORIES, MODULES, PAIRS, TENSOR_METHODS
 from amp_rules.lattice.parameter_types import not_of_booleans
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
@@ -42,15 +42,12 @@ _BINARY: dict[type, str] = {
 }  # fmt: skip
 _MAX_EXPONENT = 400
 """Powers of Python's integers grow without end, and no float holds more than 10 ** 308, which this allows."""
-_KEPT_ITEMS = 6
-"""Items of a list that later ones are joined with: lists of layers or losses hold the same kind of thing throughout."""
 _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "floordiv": operator.floordiv, "mod": operator.mod,
 }  # fmt: skip
 _SAME_DATA = frozenset({"T", "mT", "H", "data", "real", "values"})
 _TORCH_STARS = frozenset({"torch", "torch.nn", "torch.nn.functional"})
-_EXTREMES = frozenset({"max", "min", "median", "nanmedian"})
 _NOT_TENSORS = frozenset({"shape", "device", "layout", "names", "is_cuda", "requires_grad", "is_leaf", "grad_fn"})
 
 
@@ -109,7 +106,7 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     else:
         made = frame.machine.unknown("name", node, name)
         for star in module.stars:
-            if star in _TORCH_STARS and (name in ops.TENSOR_METHODS or name in ops.MODULES or name in ops.FACTORIES):
+            if star in _TORCH_STARS and (name in TENSOR_METHODS or name in MODULES or name in FACTORIES):
                 made = Value("name", node)
                 made.sym = f"{star}.{name}"
                 return made
@@ -153,7 +150,7 @@ def attribute_of(frame: Frame, base: Value, node: ast.Attribute) -> Value:
         return _member(frame, base, attr, node)
     if base.op == "self":
         return frame.machine.attribute_of_self(frame, base, attr, node)
-    if attr == "indices" and base.op in ops.PAIRS | _EXTREMES:
+    if attr == "indices" and base.op in PAIRS | EXTREMES:
         return Value("getitem", node, (base,), INT, 2, INTEGRAL)
     if attr in _SAME_DATA and base.tensor:
         made = Value("data" if attr == "data" else "transpose" if attr in ("T", "mT", "H") else "alias", node, (base,))
@@ -200,7 +197,7 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
         return constant(float("inf"), node)
     if dotted == "math.pi" or dotted == "numpy.pi":
         return constant(3.141592653589793, node)
-    if base.op in ("instance", "dtype") or base.sym in ops.DTYPES:
+    if base.op in ("instance", "dtype") or base.sym in DTYPES:
         return frame.machine.unknown("attr", node, attr)
     if attr.isupper() and not base.sym.startswith("torch"):
         found = frame.machine.imported_constant(frame.module, dotted)
@@ -266,7 +263,7 @@ def binary(frame: Frame, op: str, left: Value, right: Value, node: ast.AST) -> V
     if left.tensor == 0 and right.tensor == 0:
         kinds = left.dtypes | right.dtypes
         made = Value(op, node, (left, right), NUM if kinds & NUM or not kinds & TENSORS else OTHER)
-        ops.fill_interval(made)
+        fill_interval(made)
         frame.machine.show(made, frame)
         return made
     if op in ("and", "or", "xor", "lshift", "rshift"):
@@ -402,74 +399,13 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
         found: Value = base.data[index.const]
         return found
     if base.op == "param" and isinstance(index.const, str):
-        held = frame.variables.get(_key(base, index))
-        return held if held is not None else _given_by_key(frame, base, node, index.const)
+        held = frame.variables.get(key_of(base, index))
+        return held if held is not None else given_by_key(frame, base, node, index.const)
     if base.op == "shape":
         made = Value("size", node, (base,), NUM, 0, INTEGRAL)
         made.lo = 0.0
         return made
     return element(frame, base, node, index)
-
-
-def _key(base: Value, index: Value) -> str:
-    """The variable that stands for what was written into a dictionary that the function is given."""
-    return f"{base.data}[{index.const!r}]"
-
-
-def _given_by_key(frame: Frame, base: Value, node: ast.AST, key: str) -> Value:
-    """What a parameter holds under a name: ``batch["attention_mask"]``, of a type of its own."""
-    made = frame.machine.unknown("element", node, key)
-    made.args = (base,)
-    possible = possible_types(key)
-    if possible:
-        made.dtypes = (F32 if possible == INT else made.dtypes) | possible
-    elif base.tensor:
-        made.dtypes = base.dtypes
-    elif frame.function is not None and frame.function.is_forward:
-        made.dtypes = frame.machine.unknown_float
-    made.tensor = max(made.tensor, base.tensor)
-    made.bits = base.bits
-    return made
-
-
-def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None) -> Value:
-    """An element or a part of ``base``."""
-    if base.op == "layer" and base.args and (base.sym or "").endswith(("ModuleList", "Sequential")):
-        base = base.args[0] if base.args[0].op in ("tuple", "list") else Value("list", node, base.args)
-    if base.op in ("tuple", "list") and base.args:
-        result = base.args[0]
-        for item in base.args[1:]:
-            result = join(result, item)
-        return result
-    if base.op in ops.PAIRS or (base.op in _EXTREMES and base.tensor and _over_a_dimension(base)):
-        if index is not None and index.is_const and index.const == 1:
-            made = Value("getitem", node, (base,), INT, 2, INTEGRAL)
-            return made
-    if base.tensor:
-        made = Value("getitem", node, (base,) if index is None else (base, index))
-        ops.apply(made, None) if base.op in ops.VIEWS else _element_of_tensor(made, base)
-        return made
-    if base.dtypes == NUM:
-        return Value("getitem", node, (base,), NUM)
-    made = frame.machine.unknown("element", node, base.data if isinstance(base.data, str) else None)
-    made.args = (base,)
-    return made
-
-
-def _over_a_dimension(value: Value) -> bool:
-    """Whether a ``max`` gives values with their indices."""
-    dim = value.arg(1, "dim")
-    return dim is not None and dim.tensor < 2
-
-
-def _element_of_tensor(made: Value, base: Value) -> None:
-    made.dtypes, made.tensor = base.dtypes, base.tensor
-    if base.op == "param" and base.dtypes != NUM:
-        # It is no number after all, whatever its name says.
-        made.dtypes &= ~NUM
-    made.bits, made.lo, made.hi = base.bits, base.lo, base.hi
-    made.anchor = base.root
-    made.data = base.data if isinstance(base.data, str) else None
 
 
 def _comprehension(frame: Frame, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
@@ -479,7 +415,7 @@ def _comprehension(frame: Frame, node: ast.ListComp | ast.SetComp | ast.Generato
     bind_generators(frame, node.generators)
     item = evaluate(frame, node.elt)
     frame.loops -= 1
-    _forget_targets(frame, kept)
+    forget_targets(frame, kept)
     made = Value("list", node, (item,))
     made.data = "comprehension"
     return made
@@ -490,121 +426,8 @@ def _dict_comprehension(frame: Frame, node: ast.DictComp) -> Value:
     frame.variables = dict(kept)
     bind_generators(frame, node.generators)
     evaluate(frame, node.value)
-    _forget_targets(frame, kept)
+    forget_targets(frame, kept)
     return Value("dict", node)
-
-
-def _forget_targets(frame: Frame, kept: dict[str, Value]) -> None:
-    """Give the variables back as they were before a comprehension; what rules follow in order has gone on."""
-    followed = {name: value for name, value in frame.variables.items() if name.startswith("$")}
-    frame.variables = {name: value for name, value in kept.items() if not name.startswith("$")} | followed
-
-
-def bind_generators(frame: Frame, generators: list[ast.comprehension]) -> None:
-    """Bind the targets of a comprehension."""
-    for item in generators:
-        bind(frame, item.target, iterated(frame, evaluate(frame, item.iter), item.iter))
-        for test in item.ifs:
-            evaluate(frame, test)
-
-
-def iterated(frame: Frame, value: Value, node: ast.expr) -> Value:
-    """What a loop over ``value`` binds in each turn."""
-    if value.op == "range":
-        made = Value("element", node, (value,), NUM, 0, INTEGRAL)
-        made.lo, made.hi = span_of(value)
-        return made
-    if value.op == "enumerate" and value.args:
-        return Value(
-            "tuple", node, (Value("element", node, (), NUM, 0, INTEGRAL), iterated(frame, value.args[0], node))
-        )
-    if value.op == "zip":
-        return Value("tuple", node, tuple(iterated(frame, item, node) for item in value.args))
-    return element(frame, value, node)
-
-
-def span_of(counting: Value) -> tuple[float, float]:
-    """The numbers between which a ``range`` or ``arange`` counts."""
-    ends = counting.args[:2]
-    if not ends or (counting.kwargs and ("start" in counting.kwargs or "end" in counting.kwargs)):
-        return -INF, INF
-    if len(ends) == 1:
-        return 0.0, max(0.0, ends[0].hi)
-    return min(ends[0].lo, ends[1].lo), max(ends[0].hi, ends[1].hi)
-
-
-def rebind(frame: Frame, old: Value, new: Value) -> None:
-    """After an operation in place, the variables that held the receiver hold the result."""
-    for name, value in frame.variables.items():
-        if value is old:
-            frame.variables[name] = new
-    overwritten(old, new)
-
-
-def put(held: Value, item: Value, index: Value | None = None) -> None:
-    """Note that a list or dictionary holds ``item`` as well."""
-    if held.op == "list":
-        held.args = (*held.args[:_KEPT_ITEMS], item)
-        held.data = "appended"
-    elif held.data is not None and index is not None and index.is_const:
-        old = held.data.get(index.const)
-        held.data[index.const] = item if old is None else join(old, item)
-    else:
-        held.data = None
-
-
-def bind(frame: Frame, target: ast.expr, value: Value) -> None:
-    """Assign ``value`` to a target."""
-    if isinstance(target, ast.Name):
-        frame.variables[target.id] = value
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = target.elts
-        starred = any(isinstance(item, ast.Starred) for item in parts)
-        for index, item in enumerate(parts):
-            part: Value
-            if isinstance(item, ast.Starred):
-                part = Value("list", target)
-                item = item.value
-            elif value.op in ("tuple", "list") and len(value.args) == len(parts) and not starred and not value.data:
-                part = value.args[index]
-            elif value.op == "shape":
-                part = Value("size", item, (value,), NUM, 0, INTEGRAL)
-                part.lo = 0.0
-            else:
-                part = element(frame, value, item, constant(index, item))
-            bind(frame, item, part)
-    elif isinstance(target, ast.Attribute):
-        base = evaluate(frame, target.value)
-        if base.op == "self":
-            frame.variables[f"self.{target.attr}"] = value
-        made = Value("setattr", target, (base, value))
-        made.data = target.attr
-        frame.machine.show(made, frame)
-    elif isinstance(target, ast.Subscript):
-        base = evaluate(frame, target.value)
-        index_value = evaluate(frame, target.slice)
-        made = Value("setitem", target, (base, index_value, value), base.dtypes, base.tensor)
-        made.anchor = base.root
-        made.inplace = True
-        frame.machine.show(made, frame)
-        if base.op in ("list", "dict"):
-            put(base, value, index_value)
-        elif base.op == "param" and isinstance(index_value.const, str):
-            _put_by_key(frame, base, target, index_value, value)
-        else:
-            overwritten(base, value)
-    elif isinstance(target, ast.Starred):
-        bind(frame, target.value, value)
-
-
-def _put_by_key(frame: Frame, base: Value, target: ast.Subscript, index: Value, value: Value) -> None:
-    """Note what is written into a dictionary that the function is given; in a branch, it may not be."""
-    name, parents = _key(base, index), frame.module.module.parents
-    owner = parents.get(parents.get(target, target))
-    if frame.function is None or owner is not frame.function.node:
-        held = frame.variables.get(name)
-        value = join(held if held is not None else _given_by_key(frame, base, target, index.const), value)
-    frame.variables[name] = value
 
 
 # ---- the rest ----------------------------------------------------------------------------------------------------

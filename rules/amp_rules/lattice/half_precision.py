@@ -3,7 +3,7 @@
 Autocast's tables (:mod:`amp_rules.torch.casts`), the operations without half kernels
 (:mod:`amp_rules.torch.half_precision`) and those that write numbers (:mod:`amp_rules.torch.written_numbers`) give one
 answer here, for the operation's canonical name as the linter has it;
-:func:`amp_rules.lattice.torch_operations.function_named` and ``layer_named`` find that for a qualified name of torch.
+:func:`amp_rules.lattice.operation_names.function_named` and ``layer_named`` find that for a qualified name of torch.
 """
 
 from __future__ import annotations

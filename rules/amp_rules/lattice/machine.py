@@ -37,6 +37,7 @@ from amp_rules.lattice.paths import START
 from amp_rules.lattice.statement_runners import merge, run
 from amp_rules.source.facts import ClassFacts, Definitions, FunctionFacts, ModuleFacts
 from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.half_precision import FLOAT16
 
 _CONSTRUCTION = frozenset({"__init__", "reset_parameters", "init_weights", "_init_weights"})
@@ -548,7 +549,7 @@ class Machine(RunsFunctions):
             inner.variables[name] = value
             inner.given[id(value)] = value
         for name, default in function.defaults.items():
-            if isinstance(default, ast.Constant) and default.value is None and not _is_given(name, names, args, kwargs):
+            if is_none(default) and not _is_given(name, names, args, kwargs):
                 # This call gives nothing, so it is nothing, and no test for it says otherwise.
                 inner.variables[name] = left_out = constant(None, default)
                 left_out.data = LEFT_OUT

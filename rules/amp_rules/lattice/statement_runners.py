@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_rules.lattice.abstract_values import LOOP, Value, join
+from amp_rules.lattice.binding import bind, iterated, rebind
 from amp_rules.lattice.conditions import narrowed
-from amp_rules.lattice.expression_evaluators import binary, bind, iterated, rebind
+from amp_rules.lattice.expression_evaluators import binary
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.lattice.paths import assume, unite
 from amp_rules.source.facts import ClassFacts, FunctionFacts

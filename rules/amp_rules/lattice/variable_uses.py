@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from amp_rules.lattice.torch_operations import TENSOR_ONLY, VIEWS
+from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import Function
 from amp_rules.source.syntax import walk

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from amp_rules.lattice.torch_operations import KNOWN_OPERATIONS
+from amp_rules.lattice.operation_names import KNOWN_OPERATIONS
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import SEVERITIES
 
@@ -137,7 +137,7 @@ def _of_operations(check: type[Check]) -> Iterator[str]:
     for name in sorted(set(check.operations) - KNOWN_OPERATIONS):
         near = difflib.get_close_matches(name, KNOWN_OPERATIONS, n=1)
         instead = f"write `{near[0]}`" if near else "write a name"
-        table = "`KNOWN_OPERATIONS` in lattice/torch_operations.py"
+        table = "`KNOWN_OPERATIONS` in lattice/operation_names.py"
         yield f"no operation is called `{name}`; {instead} from {table}, or add it there"
 
 

@@ -7,8 +7,20 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
-from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.operation_names import (
+    BOOLEANS,
+    CASTS,
+    ELEMENTWISE,
+    FACTORIES,
+    INTEGERS,
+    LIKES,
+    NUMBERS,
+    REDUCTIONS,
+    VIEWS,
+    function_named,
+    layer_named,
+)
 from amp_rules.plain_torch.regions import modes, runs_in_regions
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.in_regions import bodies_in
@@ -23,9 +35,9 @@ a tuple for several values."""
 
 _DEPTH = 12
 """Definitions and calls back that are looked at, as deep as the last layers of a model lie."""
-_NO_TENSORS = ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS | ops.FACTORIES | ops.LIKES
-_KEEP = (ops.VIEWS | ops.ELEMENTWISE | ops.REDUCTIONS) - ops.NUMBERS - frozenset({"max", "min", "median"})
-_LAYERS = ops.VIEWS | ops.ELEMENTWISE
+_NO_TENSORS = INTEGERS | BOOLEANS | NUMBERS | FACTORIES | LIKES
+_KEEP = (VIEWS | ELEMENTWISE | REDUCTIONS) - NUMBERS - frozenset({"max", "min", "median"})
+_LAYERS = VIEWS | ELEMENTWISE
 
 
 class HalfValues:
@@ -159,7 +171,7 @@ class HalfValues:
         program = self.program
         names = program.callee_names(node, scope)
         under = self.is_under_autocast(scope.module, node)
-        functions = {ops.function_named(name) for name in names}
+        functions = {function_named(name) for name in names}
         if names and names <= SPREAD_IN_ONE_CALL and node.args:
             replicated = program.roles.modules(node.args[0], scope)
             return self._all(self._of_layer(value, node, scope, depth, under) for value in replicated)
@@ -210,9 +222,9 @@ class HalfValues:
                 return None
             layers = self.program.roles.modules(last, located[1])
             return self._all(self._of_layer(item, node, scope, depth + 1, under) for item in layers)
-        operation = ops.layer_named(name)
+        operation = layer_named(name)
         if operation not in _LAYERS or not under:
-            return False if operation in ops.REDUCTIONS or (operation and not under) else None
+            return False if operation in REDUCTIONS or (operation and not under) else None
         return {fate(operation, mode, True) for mode in self._modes} != {"float32"}
 
     def _constructor(self, site: object, name: str, depth: int = 0) -> ast.Call | None:
@@ -232,12 +244,12 @@ class HalfValues:
 
     def _of_method(self, node: ast.Call, method: ast.Attribute, scope: Scope, depth: int, under: bool) -> Kind:
         operation = method.attr.removesuffix("_")
-        if operation in _NO_TENSORS or operation in ops.CASTS or operation in ("type", "type_as"):
+        if operation in _NO_TENSORS or operation in CASTS or operation in ("type", "type_as"):
             return False
         if operation == "to":
             kept = all(_is_device(item) for item in [*node.args, *(word.value for word in node.keywords)])
             return self.kind(method.value, scope, depth) if kept else False
-        if operation in ops.VIEWS:
+        if operation in VIEWS:
             return self.kind(method.value, scope, depth)
         return self._of_operation({operation}, [method.value, *node.args], scope, depth, under)
 

@@ -17,7 +17,7 @@ from amp_rules.checks.types.dtype_mismatch_index_write import SOURCES, DtypeMism
 from amp_rules.lattice.abstract_values import FLOATS, NUM, ZERO_DIM, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import FACTORIES, LIKES, NEWS
+from amp_rules.lattice.operation_names import FACTORIES, LIKES, NEWS
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plain_torch.precision import AT_LEAST_FLOAT32

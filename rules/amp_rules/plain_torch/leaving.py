@@ -12,7 +12,17 @@ from dataclasses import replace
 from types import NoneType
 
 from amp_rules.flow.values import Value
-from amp_rules.lattice import torch_operations as ops
+from amp_rules.lattice.operation_names import (
+    BOOLEANS,
+    CASTS,
+    INTEGERS,
+    LIKES,
+    NEWS,
+    NUMBERS,
+    PAIRS,
+    VIEWS,
+    function_named,
+)
 from amp_rules.plain_torch.half_values import HalfValues
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.roles.sites import Site
@@ -22,7 +32,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.text.expression_edits import widened
 
 _CANNOT_TELL = (
-    ops.INTEGERS | ops.BOOLEANS | ops.NUMBERS | ops.PAIRS | ops.LIKES | ops.NEWS | frozenset(ops.CASTS)
+    INTEGERS | BOOLEANS | NUMBERS | PAIRS | LIKES | NEWS | frozenset(CASTS)
     | {"max", "min", "to", "type", "type_as", "backward", "retain_grad", "register_hook", "sign", "copy", "view_as"}
 )  # fmt: skip
 """Functions and methods that do with a half tensor what they do with the same numbers in float32."""
@@ -128,10 +138,10 @@ class _Uses:
         operations = self._operations(call, scope)
         if not operations and isinstance(call.func, ast.Attribute):
             operations = {call.func.attr}
-        return bool(operations & (ops.INTEGERS | ops.BOOLEANS))
+        return bool(operations & (INTEGERS | BOOLEANS))
 
     def _operations(self, call: ast.Call, scope: Scope) -> set[str]:
-        return {ops.function_named(name) for name in self._program.callee_names(call, scope)} - {""}
+        return {function_named(name) for name in self._program.callee_names(call, scope)} - {""}
 
     @staticmethod
     def _is_end(module: Module, node: ast.expr) -> bool:
@@ -152,7 +162,7 @@ class _Uses:
                     if name not in ("data", "T", "mT"):
                         return None
                     top, parent = parent, call
-                elif name in ops.VIEWS - {"sort_values"} or (name == "to" and self.values.kind(called, site.scope)):
+                elif name in VIEWS - {"sort_values"} or (name == "to" and self.values.kind(called, site.scope)):
                     top, parent = called, module.parents[called]
                 elif name == "numpy":
                     return top
@@ -186,7 +196,7 @@ class _Uses:
         if isinstance(call.func, ast.Name) and call.func.id in _READS_NUMBERS:
             return False
         last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        operations = {ops.function_named(name) for name in names}
+        operations = {function_named(name) for name in names}
         if names and "" not in operations:
             return not inside and not operations <= _CANNOT_TELL
         if names:
@@ -199,7 +209,7 @@ class _Uses:
         if self._program.called_models(call, site.scope):
             return True
         operation = last.removesuffix("_")
-        return operation not in _CANNOT_TELL and operation not in ops.VIEWS
+        return operation not in _CANNOT_TELL and operation not in VIEWS
 
     def _function_needs(self, body: ast.AST, call: ast.Call, top: ast.expr, depth: int) -> bool:
         """Whether a function of the project can tell whether a parameter of it is half."""
@@ -248,7 +258,7 @@ def _root(node: ast.expr) -> ast.Name | None:
     while True:
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ops.VIEWS:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
             node = node.func.value
         else:
             return node if isinstance(node, ast.Name) else None

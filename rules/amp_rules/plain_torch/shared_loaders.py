@@ -18,6 +18,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable, names_of
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.data import LOADERS_OF_TORCH
 
 
@@ -152,7 +153,7 @@ class SharedLoaders:
             given = arguments_of(self._program, call)
             for name in ("sampler", "batch_sampler"):
                 own = given.get(name)
-                if own is not None and not (isinstance(own, ast.Constant) and own.value is None):
+                if own is not None and not is_none(own):
                     text = located[1].module.text(own)
                     return f"the loader has a sampler of its own, `{text}`: DistributedSampler would take its place"
             if None in given and self._mentions_samplers():

@@ -15,6 +15,7 @@ from itertools import chain
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
+from amp_rules.plan.losses_of_inputs import trains_no_model
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
@@ -25,7 +26,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name, own_name, walk
+from amp_rules.source.syntax import called_name, is_none, own_name, walk
 from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
@@ -34,6 +35,7 @@ _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
 
 _DIAGONALS = frozenset({"diag", "diagonal"})
 _AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
+_REPEATS = frozenset({"repeat", "expand", "expand_as"})
 
 _COMPARES = "compares the samples of a batch: each process compares only those of its own batch"
 _MEAN = "is made of the mean of a batch: each process takes that of its own batch"
@@ -54,9 +56,10 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     """Yield the first place of either kind."""
     nodes = list(_loss_nodes(program, precision))
     arrays = Arrays(program)
+    definitions = Definitions(program)
     terms = SummedTerms(program, ranks)
     for node, scope in nodes:
-        if _relates_samples(program, node, scope):
+        if _relates_samples(program, definitions, node, scope):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
                 continue
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
@@ -66,7 +69,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_MEAN}")
             break
     for node, scope in nodes:
-        if _sums_samples(program, node, scope):
+        if _sums_samples(program, node, scope) and not trains_no_model(program, node, scope):
             consequence = (
                 "may be a sum over the batch, and gradients are averaged over the processes: each step would be as "
                 "large as with the batch of one process"
@@ -76,7 +79,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
             return
     for call, scope in terms.of_samples():
-        if not _is_divided(program, call, scope):
+        if not _is_divided(program, call, scope) and not trains_no_model(program, call, scope):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_SUM}")
             return
 
@@ -113,10 +116,11 @@ def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.ex
     statements = [item for run in precision.losses for item in run.statements()]
     covered = {node for item in statements for node in blocks.walk_own(item)}
     called = program.called_from(covered)
-    # Matrices in a network are of other kinds.
+    # Matrices in a network, and in the functions that it alone calls, are of other kinds.
     networks = {body for body in called if program.is_model_code(body) and not _is_of_loss(program, body)}
+    called = program.called_from(covered, networks)
     for node, body, scope in program.nodes():
-        if not isinstance(node, ast.expr) or not (node in covered or body in called) or body in networks:
+        if not isinstance(node, ast.expr) or not (node in covered or body in called):
             continue
         if program.without_gradients(scope.module, node, body):
             continue
@@ -141,12 +145,12 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
     )
 
 
-def _relates_samples(program: Program, node: ast.expr, scope: Scope) -> bool:
+def _relates_samples(program: Program, definitions: Definitions, node: ast.expr, scope: Scope) -> bool:
     """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return _is_product([node.left, node.right])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-        return {_widened(node.left), _widened(node.right)} == {0, 1}
+        return {_axis_given(definitions, node.left, scope), _axis_given(definitions, node.right, scope)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
     if _is_of_own_pairs(node):
@@ -219,9 +223,19 @@ def _widened(node: ast.expr) -> int | None:
         return given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else None
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        places = [place for place, axis in enumerate(axes) if isinstance(axis, ast.Constant) and axis.value is None]
+        places = [place for place, axis in enumerate(axes) if is_none(axis)]
         return places[0] if places else None
     return None
+
+
+def _axis_given(definitions: Definitions, node: ast.expr, scope: Scope) -> int | None:
+    """The same, where a variable holds that, or where it is repeated along it: ``z.unsqueeze(1).repeat(1, n, 1)``."""
+    if isinstance(node, ast.Name):
+        given = definitions.of(node, scope)
+        node = given[0].value if len(given) == 1 and given[0].whole else node
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REPEATS:
+        node = node.func.value
+    return _widened(node)
 
 
 def _over_samples(call: ast.Call) -> bool:

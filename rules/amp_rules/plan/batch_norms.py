@@ -162,12 +162,29 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
         if value in trained or program.is_trained(value):
             continue
         parts = with_parts(program, [value])
-        if any(part in trained or program.is_trained(part) for part in parts):
+        shared = parts - _made_with(program, value, parts)
+        if any(part in trained or program.is_trained(part) for part in shared):
             continue
         if any(map(has_norms, parts)) and not _is_evaluated(program, parts):
             found[value] = parts
     inner = {part for value, parts in found.items() for part in parts - {value}}
     return sorted(found.keys() - inner, key=lambda value: getattr(value.site, "lineno", 0))
+
+
+def _made_with(program: Program, value: Value, parts: set[Value]) -> set[Value]:
+    """The parts that the call makes which makes a module, where one that is trained is made alike, with its own.
+
+    The teacher of a network is often made like the network, and averages its weights.
+    """
+    assert isinstance(value.site, ast.Call)
+    alike = [other for other in program.trained if other.ref == value.ref and other != value]
+    inside, called = set(walk(value.site)), program.called_from({value.site}) if alike else set()
+    found = set()
+    for part in with_parts(program, alike) & parts:
+        located = program.locate(part.site) if isinstance(part.site, ast.Call) else None
+        if part.site in inside or (located is not None and located[0] in called):
+            found.add(part)
+    return found
 
 
 def _called(program: Program, precision: Precision) -> set[Value]:

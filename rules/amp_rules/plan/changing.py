@@ -16,7 +16,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.varying import (
     ASKS_KIND,
     ASKS_SHAPE,
@@ -148,13 +148,13 @@ class Changing:
     def _may_be_absent(self, node: ast.expr, site: Site, depth: int) -> bool:
         """Whether a value that is asked for None may be None in one step and not in another."""
         if isinstance(node, ast.IfExp):
-            absent = [isinstance(side, ast.Constant) and side.value is None for side in (node.body, node.orelse)]
+            absent = [is_none(side) for side in (node.body, node.orelse)]
             return any(absent) and not all(absent) and self.changes(node.test, site, depth)
         if not isinstance(node, ast.Name) or depth > _MAX_DEPTH:
             return False
         key = self._program.flow.key(node, site.scope)
         for value, where in self._given.get(key, []) if key is not None else []:
-            if isinstance(value, ast.Constant) and value.value is None:
+            if is_none(value):
                 # ``if random() < 0.1: labels = None``
                 tests = [item.test for item in blocks.enclosing(where.module, where.node) if isinstance(item, ast.If)]
                 if any(self.changes(test, where, depth + 1) for test in tests):

@@ -11,6 +11,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.functions import GIVES_NUMBER
 
 _MAX_DEPTH = 8
@@ -65,7 +66,7 @@ class Definitions:
             given += [item for item in told if item is not None]
             if len(told) != len(given) or not told:
                 return False
-        return bool(given) and all(map(_is_none, given))
+        return bool(given) and all(map(is_none, given))
 
     @cached_property
     def _all(self) -> dict[CellKey, list[Definition]]:
@@ -173,7 +174,7 @@ class Definitions:
         """Whether a variable that holds a number, or nothing yet, still does after an assignment."""
         if not item.whole and not isinstance(item.statement, ast.AugAssign):
             return False
-        return _is_none(item.value) or _rescales(item) or self.is_number(item.value, item.scope, depth + 1)
+        return is_none(item.value) or _rescales(item) or self.is_number(item.value, item.scope, depth + 1)
 
     def _is_given_number(self, function: FunctionNode, node: ast.expr, depth: int) -> bool:
         """Whether all callers give a number for a parameter."""
@@ -210,11 +211,6 @@ class Definitions:
 def _rescales(item: Definition) -> bool:
     """``total /= len(loader)``: what a number is divided by or multiplied with is one."""
     return isinstance(item.statement, ast.AugAssign) and isinstance(item.statement.op, (ast.Div, ast.Mult))
-
-
-def _is_none(node: ast.expr) -> bool:
-    """``None``: a variable that holds nothing yet."""
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _puts(node: ast.AST) -> tuple[ast.expr | None, list[ast.expr]]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from amp_rules.lattice.torch_operations import FACTORIES, LIKES
+from amp_rules.lattice.operation_names import FACTORIES, LIKES
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks

@@ -26,6 +26,7 @@ from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
@@ -44,15 +45,20 @@ Need = Literal[
     "area",
     "theta",
     "variance",
+    "logarithm",
+    "spectrum",
     "loss",
     "data",
+    "orthogonal",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
 decomposed, or what is divided by; ``square`` is of elements, and is summed; ``area`` is of boxes, whose overlap is
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
-``variance`` is the difference between a convolution of squares and the square of a convolution; the mean of a ``loss``
-is what is trained on. ``data`` has met no model yet, and was exact without a region."""
+``variance`` is the difference between a convolution of squares and the square of a convolution; the ``logarithm`` of a
+product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
+on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
+matrix: a matrix is multiplied by what its product with itself was made to."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -74,6 +80,14 @@ _CHOOSING = _ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "resu
 """Operations between a product and the loss that keep its type."""
 _GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
 """What people do with a divisor before they divide by it."""
+_SPECTRA = frozenset({"stft", "rfft", "fft"})
+_LOGARITHMS = frozenset({"log", "log2", "log10"})
+_LIMITING = _SHAPING | frozenset({"clamp", "clamp_min", "maximum", "max", "where", "getitem", "result", "mul", "div"})
+"""What people do with a spectrum before its logarithm: they keep it from zero, and scale it."""
+_POWERS = _SHAPING | frozenset(
+    "abs pow square sqrt add clamp clamp_min sum view_as_real real imag getitem result magnitude slice join".split()
+)
+"""What makes magnitudes and powers of a spectrum's complex numbers."""
 _SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
 _SCORES = _SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp"})
 _NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
@@ -118,14 +132,16 @@ class _Products(Check):
         "mm(",
         "mv(",
         "einsum(",
+        "linear(",
         "affine_grid(",
         "sum(",
         "mean(",
         "backward(",
         re.compile(r"\bconv[123]d\("),
+        re.compile(r"\blog(2|10)?\("),
     )
     operations = (
-        *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX),
+        *sorted(MATRIX_PRODUCTS | DECOMPOSITIONS | _SOFTMAX | _LOGARITHMS),
         *(
             "sin",
             "cos",
@@ -161,6 +177,8 @@ class _Products(Check):
         elif op.op in _SOFTMAX:
             places = [self._place(item, frame) for item in _products_behind(op.args[0], _SCORES)]
             self.scores.update(filter(None, places))
+        elif op.op in _LOGARITHMS:
+            self._logarithm(op, frame)
         elif op.op in ("sin", "cos"):
             self._need("angle", _products_behind(op.args[0], _ARITHMETIC), frame)
         elif op.op in ("acos", "asin", "sqrt"):
@@ -186,6 +204,13 @@ class _Products(Check):
         elif op.op == "backward":
             self._need("loss", _products_behind(op.args[0], _CHOOSING), frame)
 
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """Look at a logarithm that a function gives back, which a helper of it may have taken unseen."""
+        for returned in frame.returned:
+            value = returned.through(_SHAPING | {"result"})
+            if value.op in _LOGARITHMS and value.args and frame.mode.autocast:
+                self._logarithm(value, frame)
+
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
             return  # autocast leaves float64 as it is
@@ -201,8 +226,12 @@ class _Products(Check):
         kept = [item for item in self._in_this_run(tensors, frame) if id(item) in self._whole]
         if kept or any(_is_decomposition(item) or _is_part_of_decomposition(item) for item in exact):
             self._keep_whole(op, frame)
+        elif any(any(_made_by(item, _SPECTRA, _POWERS)) for item in exact):
+            self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
             self._note("itself", op, frame)
+        elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
+            self._need("orthogonal", [*squares, op], frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
@@ -237,18 +266,24 @@ class _Products(Check):
         if means and mean.low:
             self._need("variance", [mean, *means], frame)
 
+    def _logarithm(self, op: Value, frame: Frame) -> None:
+        """``log(clamp(filters @ spectrum))``: below 6e-5 fp16 loses digits, and 1 / x of small x overflows backward."""
+        for sign, item in terms(op.args[0].through(_SHAPING)):
+            if sign > 0:
+                self._need("logarithm", _products_behind(item, _LIMITING), frame)
+
     def _cosine(self, op: Value, frame: Frame) -> None:
         """``acos(cosine)``, ``sqrt(1 - cosine ** 2)``: near one, a small change of it is a large one of the angle."""
         given = op.args[0].through(_GUARDING - {"add"})
         if op.op != "sqrt":
-            self._need("cosine", _products_behind(given, _ARITHMETIC), frame)
+            self._need("cosine", _cosines_behind(given), frame)
             return
         parts = list(terms(given))
         if any(sign == 1.0 and item.number == 1.0 for sign, item in parts):
             for sign, item in parts:
                 cosine = squared(item) if sign == -1.0 else None
                 if cosine is not None:
-                    self._need("cosine", _products_behind(cosine, _ARITHMETIC), frame)
+                    self._need("cosine", _cosines_behind(cosine), frame)
 
     def _summed(self, square: Value, frame: Frame) -> None:
         """``(x * x).sum()``, which overflows above 255; autocast runs ``x ** 2`` in FP32."""
@@ -305,6 +340,22 @@ def _products_behind(value: Value, through: frozenset[str], *, deeper: bool = Fa
                     seen.add(id(part))
                     following.append(part)
         level = following
+
+
+def _cosines_behind(value: Value) -> Iterator[Value]:
+    """Yield the products that a cosine is made of; ``F.linear(features, weights)`` of rows and classes is one, too."""
+    yield from _products_behind(value, _ARITHMETIC)
+    for item in _made_by(value, frozenset({"linear"}), _ARITHMETIC):
+        if item.low and isinstance(item.node, ast.Call) and len(item.node.args) > 1:
+            yield item
+
+
+def _products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]:
+    """Yield the products of one of some matrices with itself that a value is made of: ``(eye - a.t() @ a) / 2``."""
+    for item in _products_behind(value, _ARITHMETIC):
+        given = [part.through(_SHAPING) for part in operands(item) if part.tensor]
+        if len(given) == 2 and same(given[0], given[1]) and any(same(given[0], matrix) for matrix in matrices):
+            yield item
 
 
 def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> Iterator[Value]:

@@ -36,6 +36,10 @@ class FileOrder:
     Attributes:
         reasons: where no barrier helps.
         readers: by the calls that change a file, the reads of it that have to wait for them, or to come first.
+        places: by the same calls, each read that has to wait, where it is told of the file, and the statement before
+            which all would wait for it.
+        covered: of these statements, those above which the processes wait already, and where.
+        unwaited: calls of which some read has to come first, or no wait helps.
     """
 
     def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
@@ -50,6 +54,9 @@ class FileOrder:
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
         self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
+        self.places: defaultdict[ast.AST, list[tuple[Site, Site, ast.stmt]]] = defaultdict(list)
+        self.covered: dict[ast.stmt, ast.stmt] = {}
+        self.unwaited: set[ast.AST] = set()
         self._declined: set[ast.Call] = set()
         self._known_ways: dict[tuple[ast.AST, ast.AST], dict[ast.AST, list[Site]]] = {}
 
@@ -78,17 +85,22 @@ class FileOrder:
                             continue
                         self.readers[effect.call].append(site)
                         place = self._before_the_look(met, effect)
+                        self.places[effect.call].append((site, met, place))
                         found.setdefault(place, (met.module, "the file is read once the main process has written it"))
                         waits.setdefault(place, []).append((met, effect))
-        for place in [item for item in found if self._waits_outside(item, waits)]:
+        outside = {item: self._waits_outside(item, waits) for item in found}
+        for place in [item for item, other in outside.items() if other is not None]:
             del found[place], waits[place]
-        for place in [item for item in found if self._waits_above(item, waits)]:
+        above = {item: self._waits_above(item, waits) for item in found}
+        for place in [item for item, other in above.items() if other is not None]:
             del found[place]
+        self.covered = {item: other for item, other in (outside | above).items() if other is not None}
         for site, path in reads:
             if self._in_data_set(site):
                 continue
             for change in self._changed_next(site, path):
                 self.readers[change.node].append(site)
+                self.unwaited.add(change.node)
             for place, module in self._waits_for_look(site, path):
                 found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
         return [
@@ -126,20 +138,22 @@ class FileOrder:
         writes = self._ways(effect).get(site.body, [])
         return any(comes_after(site.module, site.statement, item.statement, within) for item in writes)
 
-    def _waits_outside(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> bool:
-        """Whether the processes wait before a statement around a place already, for all that it waits for."""
+    def _waits_outside(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> ast.stmt | None:
+        """The statement around a place before which the processes wait already, for all that it waits for."""
         module = waits[place][0][0].module
-        return any(
-            all(
+        found = (
+            parent
+            for parent in blocks.enclosing(module, place)
+            if parent in waits
+            and all(
                 any(effect is other for _, other in waits[parent]) and not self._writes_before(met, effect, parent)
                 for met, effect in waits[place]
             )
-            for parent in blocks.enclosing(module, place)
-            if parent in waits
         )
+        return next(found, None)
 
-    def _waits_above(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> bool:
-        """Whether the processes wait above in the function already, and nothing writes the files from there on."""
+    def _waits_above(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> ast.stmt | None:
+        """The statement above in the function before which they wait already, if nothing writes the files since."""
         module = waits[place][0][0].module
         for around in [place, *blocks.enclosing(module, place)]:
             where = blocks.place(module, around)
@@ -148,12 +162,13 @@ class FileOrder:
                 continue
             passed = where.suite[first : where.index + (around is not place)]
             inside = {node for item in passed for node in walk(item)}
-            return not any(
+            is_written = any(
                 item.statement in inside
                 for met, effect in waits[place]
                 for item in self._ways(effect).get(met.body, ())
             )
-        return False
+            return None if is_written else where.suite[first]
+        return None
 
     def _whole_guard(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The first of the statements that stand under one guard with the given one; itself where there is none."""
@@ -339,6 +354,7 @@ class FileOrder:
             return
         self._declined.add(effect.call)
         self.readers[effect.call].append(site)
+        self.unwaited.add(effect.call)
         self.reasons.append(
             declining.decline(
                 declining.FILES,
@@ -369,6 +385,7 @@ class FileOrder:
             return
         self._declined.add(effect.call)
         self.readers[effect.call].append(site)
+        self.unwaited.add(effect.call)
         self.reasons.append(
             declining.decline(
                 declining.FILES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
@@ -10,16 +11,16 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.file_meets import FileMeets
 from amp_rules.roles.commands import only_makes_folder
-from amp_rules.roles.file_effects import FileEffect, given_paths
+from amp_rules.roles.file_effects import FileEffect, given_paths, mode_of
 from amp_rules.roles.file_paths import Paths, may_be_same
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, values_given, walk
 from amp_rules.torch.file_access import (
     CHANGERS,
     COMMANDS,
@@ -32,19 +33,43 @@ from amp_rules.torch.file_access import (
     READING_METHODS,
     STORES,
     TAKE_PATHS_AS_TEXTS,
+    TEXT_OPENERS,
 )
 from amp_rules.torch.questions import ASKS
-from amp_rules.torch.writers import FILE_WRITERS, RUNS, WRITERS
+from amp_rules.torch.writers import FILE_WRITERS, MODEL_WRITERS, RUNS, WRITERS
 
 HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
 
 _MAKES_FOLDER = frozenset({"mkdir", "makedirs"})
+_FALSE = ast.Constant(False)
 _COMMANDS = frozenset(name.rpartition(".")[2] for name in COMMANDS)
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
 _PATTERNS = frozenset({"glob.glob", "glob.iglob"})
 """Those that are given a pattern of the files, and no folder."""
+
+_EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
+
+
+def _endings_kept(reading: Site) -> tuple[str, ...]:
+    """The endings that a comprehension keeps: ``[name for name in listdir(path) if name.endswith(".pt")]``."""
+    loop = next(
+        (
+            part
+            for parent in reading.module.ancestors(reading.node)
+            if isinstance(parent, COMPREHENSIONS)
+            for part in parent.generators
+            if any(node is reading.node for node in walk(part.iter))
+        ),
+        None,
+    )
+    for test in loop.ifs if loop is not None else ():
+        if isinstance(test, ast.Call) and last_name(test.func) == "endswith" and len(test.args) == 1:
+            given = test.args[0].elts if isinstance(test.args[0], ast.Tuple) else [test.args[0]]
+            endings = [literal(item) for item in given]
+            return tuple(item for item in endings if isinstance(item, str)) if ... not in endings else ()
+    return ()
 
 
 class FileReads:
@@ -120,7 +145,11 @@ class FileReads:
 
         Only what names that very file counts: nothing says that the call reads it.
         """
-        if not self._writes or call in self._changing or isinstance(site.module.parents[call], ast.Expr):
+        if not self._writes or call in self._changing:
+            return None
+        if self._program.callee_names(call, site.scope) & COMMANDS:
+            return self._path_in_command(site, call)
+        if isinstance(site.module.parents[call], ast.Expr):
             return None
         for given in values_given(call):
             if _named(given) is None:
@@ -128,6 +157,14 @@ class FileReads:
             for above, path in self.from_callers(site, given, HELPERS):
                 if any(_is_one(above, path, *write) for write in self._writes.get(_named(path) or "", ())):
                     return given if self._is_of_library(call, site.scope) else None
+        return None
+
+    def _path_in_command(self, site: Site, call: ast.Call) -> ast.expr | None:
+        """The path of such a file in the words of a command, which reads it: ``["orca", "node", path]``."""
+        for given in (part for word in values_given(call) for part in walk(word)):
+            if isinstance(given, (ast.Name, ast.Attribute)):
+                if any(_is_one(site, given, *write) for write in self._writes.get(_named(given) or "", ())):
+                    return given
         return None
 
     def _is_of_library(self, call: ast.Call, scope: Scope) -> bool:
@@ -246,9 +283,13 @@ class FileReads:
         assert isinstance(reading.node, ast.Call)
         assert isinstance(effect.node, ast.Call)
         name = last_name(reading.node.func)
+        if self._reads_text(reading) and self._writes_bytes(effect):
+            return False
         if name in _MAKES_FOLDER:
             if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
                 return False
+            if not effect.removes and literal(keyword(reading.node, "exist_ok") or _FALSE) is not False:
+                return False  # it is left as it is found
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):
@@ -266,7 +307,25 @@ class FileReads:
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
+        if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
+            pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
+        if kept := _endings_kept(reading):
+            pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
+
+    def _reads_text(self, reading: Site) -> bool:
+        """Whether a call opens a file to read it as text."""
+        call = reading.node
+        assert isinstance(call, ast.Call)
+        if not self._program.callee_names(call, reading.scope) & TEXT_OPENERS:
+            return False
+        mode = mode_of(call)
+        return mode is None or (isinstance(mode, ast.Constant) and "b" not in str(mode.value))
+
+    def _writes_bytes(self, effect: Site) -> bool:
+        """Whether a call writes what no program reads as text: weights or arrays."""
+        assert isinstance(effect.node, ast.Call)
+        return bool(self._program.callee_names(effect.node, effect.scope) & MODEL_WRITERS.keys())
 
     def may_be_kept(self, read: Site, given: Site, path: ast.expr, effect: FileEffect) -> bool:
         """Whether a call reads weights, from where the site says, that may be those which the training keeps."""

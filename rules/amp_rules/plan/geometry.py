@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo
-from amp_rules.lattice.torch_operations import function_named
+from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_parts import with_parts

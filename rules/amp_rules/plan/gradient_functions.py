@@ -14,8 +14,11 @@ from amp_rules.plan.declining import Declined
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.syntax import called_name, walk
+from amp_rules.source.syntax import called_name, is_none, walk
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, MADE_IN_ITS_SHAPE, NOT_HOMOGENEOUS, SHAPED_BY_ANOTHER
+
+_KEPT = frozenset({"saved_tensors", "saved_variables"})
+"""What a context kept of the forward pass."""
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -90,13 +93,27 @@ class _Backward:
     def __init__(self, info: FunctionFacts) -> None:
         self._node = info.node
         given = [*info.by_place[1:], *([info.node.args.vararg.arg] if info.node.args.vararg else [])]
-        self._graded = set(given)
+        self._graded = {name for name in given if not self._is_replaced(name)}
         while True:
             before = len(self._graded)
             for node in walk(self._node):
                 self._spread(node)
             if len(self._graded) == before:
                 break
+
+    def _is_replaced(self, name: str) -> bool:
+        """Whether a parameter gets what the context kept before anything reads it: ``indices, = ctx.saved_tensors``."""
+        reads = [node.lineno for node in walk(self._node) if isinstance(node, ast.Name) and node.id == name]
+        first = min(
+            (
+                node.lineno
+                for node in walk(self._node)
+                if isinstance(node, ast.Assign) and name in blocks.writes(node)
+                if isinstance(node.value, ast.Attribute) and node.value.attr in _KEPT
+            ),
+            default=None,
+        )
+        return first is not None and min(reads) >= first
 
     def depends_on_size(self) -> ast.expr | None:
         """What makes the result not grow with the gradient; None where nothing does."""
@@ -222,7 +239,7 @@ class _Backward:
                 parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 if any(self._is_graded(part) for part in parts) or any(isinstance(p, ast.Starred) for p in parts):
                     continue
-                made = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
+                made = [part for part in parts if not is_none(part)]
                 if made and not any("zeros" in (called_name(part) or "") for part in made):
                     return made[0]
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.notes import OVERFLOWN_HISTOGRAM, note
+from amp_rules.plan.notes import OVERFLOWN_RECORD, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
 from amp_rules.roles.program import Program
@@ -30,7 +30,7 @@ def notes(program: Program) -> Iterator[Note]:
         if logged is None or literal(logged) in ("gradients", "all"):
             text = f"`{site.module.text(site.node)}` logs gradients as the backward pass gives them: multiplied by the "
             text += 'loss scale, and of one process\'s batch; with `log="parameters"` it logs none'
-            yield note(OVERFLOWN_HISTOGRAM, site.module, site.node, text)
+            yield note(OVERFLOWN_RECORD, site.module, site.node, text)
     told: set[ast.AST] = set()
     for access in gradient_accesses(program):
         for call in _histograms(program, access):
@@ -42,7 +42,7 @@ def notes(program: Program) -> Iterator[Note]:
             text += (
                 f"`{access.module.text(call.func)}` fails where nothing else is in it: leave it out unless `{guard}`"
             )
-            yield note(OVERFLOWN_HISTOGRAM, access.module, call, text)
+            yield note(OVERFLOWN_RECORD, access.module, call, text)
 
 
 def _histograms(program: Program, access: GradientAccess) -> Iterator[ast.Call]:

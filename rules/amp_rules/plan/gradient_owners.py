@@ -169,6 +169,8 @@ class GradientOwners:
         if node is None:
             return Owners(self.optimizers, frozenset(), is_known=False)
         pending = list(self._program.flow.values(node, scope) or self._said_by_loops(node, scope))
+        if not pending and (listed := self._listed(node, scope)):
+            return Owners(listed, frozenset(), is_known=True)
         seen: set[Value] = set()
         holding: set[Value] = set()
         strangers: set[Value] = set()
@@ -206,6 +208,31 @@ class GradientOwners:
                 models[owner] = found
         is_of_models = holding <= frozenset().union(*models.values())
         return Owners(frozenset(holding), frozenset(strangers), is_known, frozenset(models if is_of_models else ()))
+
+    def _listed(self, node: ast.expr, scope: Scope) -> frozenset[Value]:
+        """The optimizers that a function makes of a variable of its own, which nothing gives another value after that.
+
+        ``optim.SGD([delta], lr=0.1)``: an attack moves a tensor of which nothing else is known.
+        """
+        if not isinstance(node, ast.Name) or scope.owner(node.id) is not scope:
+            return frozenset()
+        found = set()
+        for optimizer in self.optimizers:
+            call = optimizer.site
+            listed = call.args[0] if isinstance(call, ast.Call) and call.args else None
+            if not isinstance(call, ast.Call) or not isinstance(listed, (ast.List, ast.Tuple)):
+                continue
+            located = self._program.locate(call)
+            if located is None or located[1] is not scope or node.id not in map(blocks.path_of, listed.elts):
+                continue
+            written = [
+                item.lineno
+                for item in blocks.walk_body(scope.node)
+                if isinstance(item, ast.Name) and item.id == node.id and not isinstance(item.ctx, ast.Load)
+            ]
+            if all(line < call.lineno for line in written):
+                found.add(optimizer)
+        return frozenset(found)
 
     def is_weight(self, node: ast.expr, scope: Scope) -> bool:
         """Whether the expression is a parameter of a model or of an optimizer, as far as is known."""

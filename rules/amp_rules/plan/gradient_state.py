@@ -91,9 +91,12 @@ class GradientState:
         return self._after_nodes([statement], optimizers)
 
     def _after_nodes(self, parts: Iterable[ast.AST], optimizers: Optimizers) -> Optimizers | None:
-        nodes = [node for part in parts for node in blocks.walk_own(part) if isinstance(node, ast.Call)]
+        within = [node for part in parts for node in blocks.walk_own(part)]
+        nodes = [node for node in within if isinstance(node, ast.Call)]
         left = optimizers
-        is_scaled = False
+        # Where the function itself stops for its caller, the body of a `with`, that may run a backward pass. Asked
+        # from outside, that body stands in the caller, and is seen there.
+        is_scaled = not self._running and any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in within)
         for node in nodes:
             if node in self._backwards:
                 is_scaled = True

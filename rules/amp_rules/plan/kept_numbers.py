@@ -19,6 +19,7 @@ from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children, walk
+from amp_rules.torch.containers import TALLIES
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
@@ -30,6 +31,9 @@ _JOINING = frozenset({"append", "concatenate", "concat", "cat", "vstack", "hstac
 
 _ROWS = (ast.Tuple, ast.List)
 
+_LIMITS = frozenset({"max", "min", "maximum", "minimum"})
+_TALLYING = frozenset({"add", "update"})
+
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
     "are means over the batches of one process: rank 0's share of the data",
@@ -37,6 +41,10 @@ _MEAN = (
 _AVERAGED = (
     "adds up the batches of one process: its average covers only rank 0's share of the data",
     "add up the batches of one process: their averages cover only rank 0's share of the data",
+)
+_EXTREME = (
+    "is an extreme of the batches of one process: rank 0's share of the data",
+    "are extremes of the batches of one process: rank 0's share of the data",
 )
 _SUMMED = (
     "adds up the batches of one process, about 1/N of the data",
@@ -53,7 +61,8 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
     loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
-        kept = {path: item for item in of_the_share(processes, loop) for path in (*added_to(item), *_averages(item))}
+        share = [*of_the_share(processes, loop)]
+        kept = {path: item for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))}
         kept = {path: item for path, item in kept.items() if (loop.body, path) not in named}
         if not kept or ways is None:
             continue
@@ -62,7 +71,6 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
         meets = _exchanges(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
-            is_average = path not in added_to(node)
             if path in left_out or _begins_each_round(loop, path, node):
                 continue
             if meets(node):
@@ -73,18 +81,20 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
             if shown is not None and not (counts and shown == "alone"):
-                texts = _MEAN if is_average else _AVERAGED if shown == "divided" else _SUMMED
+                texts = _AVERAGED if shown == "divided" else _SUMMED
+                if path in (*_averages(node), *_extremes(node)):
+                    texts = _MEAN if path in _averages(node) else _EXTREME
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
 
 
 def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:
-    """Yield lists that a loop fills with outputs and labels, where a score of them is shown after it."""
+    """Yield lists and arrays that a loop fills with outputs, labels or losses, where a score of them is shown."""
     loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
         filled: dict[str, _Filling] = {}
         for item in of_the_share(processes, loop):
-            filling = _fills(item)
+            filling = _fills(processes, loop, item)
             if filling is not None and (loop.body, filling.path) not in named:
                 filled[filling.path] = filling
         if not filled or ways is None:
@@ -99,37 +109,63 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
 
 
 class _Filling(NamedTuple):
-    """A list or an array that grows, the node where it does, and what it gets."""
+    """A list or an array that is filled, the node where it is, and what it gets."""
 
     path: str
     node: ast.AST
     given: list[ast.expr]
 
 
-def _fills(node: ast.AST) -> _Filling | None:
-    """``kept.append(x)``, ``kept = np.append(kept, x)``, ``kept = torch.cat((kept, x))``."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING:
+def _fills(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.AST) -> _Filling | None:
+    """``kept.append(x)``, ``losses[step] = loss.item()``, ``kept = np.append(kept, x)``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _grows(processes, loop, node):
         path = variable(node.func.value)
-        is_method = node.func.attr == "insert" or len(node.args) == 1  # not ``np.append(kept, x)``
-        return _Filling(path, node, node.args) if path is not None and is_method else None
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) in _JOINING:
-        parts = [item for given in node.value.args for item in (given.elts if isinstance(given, _ROWS) else [given])]
-        path = variable(node.targets[0]) if len(node.targets) == 1 else None
-        if path is not None and path in map(variable, parts):
-            return _Filling(path, node, [item for item in parts if variable(item) != path])
-    return None
+        return _Filling(path, node, node.args) if path is not None else None
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or target is None:
+        return None
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Name, ast.BinOp)):
+        path = variable(target.value)
+        return _Filling(path, node, [node.value]) if path is not None else None
+    return _joins(node, target)
+
+
+def _joins(node: ast.Assign, target: ast.expr) -> _Filling | None:
+    """``kept = np.append(kept, x)``, ``kept = torch.cat((kept, x))``."""
+    if not (isinstance(node.value, ast.Call) and called_name(node.value) in _JOINING):
+        return None
+    parts = [item for given in node.value.args for item in (given.elts if isinstance(given, _ROWS) else [given])]
+    path = variable(target)
+    if path is None or path not in map(variable, parts):
+        return None
+    return _Filling(path, node, [item for item in parts if variable(item) != path])
+
+
+def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
+    """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels)``."""
+    if called_name(call) in _GROWING:
+        return called_name(call) == "insert" or len(call.args) == 1  # not ``np.append(kept, x)``
+    if called_name(call) not in _TALLYING or not isinstance(call.func, ast.Attribute):
+        return False
+    values = processes.program.flow.values(call.func.value, loop.scope)
+    return bool(values) and all(value.ref in TALLIES for value in values)
 
 
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that a loop reads otherwise than to fill them: memories that the training uses."""
     parents = loop.module.parents
-    grown = {(filling.path, part) for item in loop.inner if (filling := _fills(item)) for part in walk(filling.node)}
+    joined = [
+        filling
+        for item in loop.inner
+        if isinstance(item, ast.Assign) and (filling := _joins(item, item.targets[0])) is not None
+    ]
+    grown = {(filling.path, part) for filling in joined for part in walk(filling.node)}
     return {
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-        if getattr(parents[node], "attr", "") not in _GROWING and (path := variable(node)) is not None
-        if (path, node) not in grown
+        if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
+        if (path, node) not in grown and not isinstance(getattr(parents[node], "ctx", None), ast.Store)
     }
 
 
@@ -178,7 +214,9 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
         before = len(found)
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
-            if source is not None and (_is_made_of(source, found) or _takes_next(source)):
+            if source is not None and (
+                _is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+            ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
             if any(_is_made_of(argument, found) for argument in call.args):
@@ -202,6 +240,14 @@ def _exchanges(
 
 def _takes_next(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+
+
+def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
+    """``model.latest_losses()``: what a method of the project gives of what the model kept of the batch."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node.args or node.keywords:
+        return False
+    program = processes.program
+    return bool(program.flow.callees(node)) and bool(program.roles.modules(node.func.value, loop.scope))
 
 
 def _is_made_of(node: ast.AST, made: set[str]) -> bool:
@@ -237,6 +283,15 @@ def _averages(node: ast.AST) -> Iterator[str]:
                 yield path
 
 
+def _extremes(node: ast.AST) -> Iterator[str]:
+    """Yield the variable of the largest or smallest number so far: ``worst = max(worst, loss.item())``."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
+        return
+    path = variable(node.targets[0])
+    if called_name(node.value) in _LIMITS and path is not None and path in map(variable, node.value.args):
+        yield path
+
+
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what a product is made of."""
     stack = [node]
@@ -258,7 +313,7 @@ def _begins_each_round(loop: TrainingLoop | BatchLoop, path: str, kept: ast.AST)
             return True
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node is kept or node.value is None:
             continue
-        if path not in blocks.writes(node) or path in added_to(node) or path in _averages(node):
+        if path not in blocks.writes(node) or path in (*added_to(node), *_averages(node), *_extremes(node)):
             continue
         if blocks.touches({path}, blocks.reads(node.value)):
             continue

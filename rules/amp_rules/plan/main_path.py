@@ -9,6 +9,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.head import import_place_in_notebook, is_torch_import
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -131,9 +132,30 @@ def _in_notebook(
 def _spawned(program: Program) -> tuple[Module, ast.FunctionDef | None]:
     """The function that trains in processes which the script starts itself: each of them starts the runtime."""
     for _, info in training_workers(program):
+        given = _called_alone_too(program, info)
+        if given is not None and isinstance(given.node, ast.FunctionDef):
+            return given.module.module, given.node
         if isinstance(info.node, ast.FunctionDef):
             return info.module.module, info.node
     return program.entry, None
+
+
+def _called_alone_too(program: Program, worker: FunctionFacts) -> FunctionFacts | None:
+    """The one training that a worker is given and calls, where one process calls it without the worker."""
+    found = {
+        info.node: info
+        for call in program.nodes_of(worker.node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in worker.parameters
+        for info in program.flow.callees(call)
+        if isinstance(info.node, ast.FunctionDef) and any(map(program.runs_backward, info.node.body))
+    }
+    if len(found) != 1:
+        return None
+    (info,) = found.values()
+    is_alone = any(
+        blocks.body_of(item.scope.module, item.call) is not worker.node for item in program.flow.callers(info)
+    )
+    return info if is_alone else None
 
 
 def _on_module_level(module: Module, statement: ast.stmt) -> bool:

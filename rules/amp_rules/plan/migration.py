@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +30,13 @@ from amp_rules.plan import (
     written_buffers,
 )
 from amp_rules.plan import precision as precision_plan
-from amp_rules.plan.added_since import added, with_added
+from amp_rules.plan.added_since import with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
 from amp_rules.plan.apex.stages import loads_apex_by_name, uses_apex
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined, Reasons, decline_at_first
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.migrated_before import migrated_before, without_runtime
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
@@ -166,9 +166,9 @@ def _readable(entry: Path, files: Files, selection: Selection) -> Modernized | N
 
 def _decided(program: Program, selection: Selection) -> Report:
     options = selection.options
-    migrated = _migrated_before(program, options)
+    migrated = migrated_before(program, options)
     if migrated is not None:
-        return migrated if options.target == "runtime" else _without_runtime(program, options, migrated)
+        return migrated if options.target == "runtime" else without_runtime(program, options, migrated)
     if options.target == "runtime":
         return with_added(_decided_now(program, selection), program)
     # Seventy files, which others do not need.
@@ -357,7 +357,7 @@ def _without_precision(program: Program, options: Options) -> Report:
     outcome: Outcome = "already" if mixed_already.has_torch_amp(program) else "not requested"
     if not options.ddp:
         return Report(path, outcome, "not requested")
-    own = _own_distribution(program)
+    own = own_processes.own_distribution(program)
     if own is not None and own.already:
         return Report(path, outcome, "already", refusals=own.refusals)
     if own is not None:
@@ -447,7 +447,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
 def _distribution_left_alone(program: Program, options: Options) -> Outcome:
     if not options.ddp:
         return "not requested"
-    own = _own_distribution(program)
+    own = own_processes.own_distribution(program)
     return "already" if own is not None and own.already else "declined"
 
 
@@ -473,115 +473,6 @@ def _distribution_without_step(program: Program, declined: Declined) -> tuple[Ou
     return (
         "already" if cause.code == declining.FRAMEWORK.code else "declined",
         Refusal(cause.path, cause.span, rule.code, rule.name, "distribution", message, recipe),
-    )
-
-
-def _migrated_before(program: Program, options: Options) -> Report | None:
-    """The report for a script that uses the runtime already."""
-    if not any(_starts_runtime(module) for module in program.flow.modules):
-        return None
-    is_distributed = any(item.arg in ("ddp", "parallel") for _, call in _init_calls(program) for item in call.keywords)
-    refusals: list[Refusal] = []
-    outcome: Outcome = "not requested"
-    if options.ddp:
-        own = _own_distribution(program)
-        outcome = "already" if is_distributed or (own is not None and own.already) else "declined"
-        if outcome == "declined" and own is not None:
-            refusals.append(own.refusal)
-        elif outcome == "declined":
-            rule = declining.NEEDS_PRECISION
-            refusals.append(
-                Refusal(
-                    program.entry.path,
-                    None,
-                    rule.code,
-                    rule.name,
-                    "distribution",
-                    "the script was migrated without several processes",
-                    "migrate the original script with --ddp; the summary says why if it declines",
-                )
-            )
-    return Report(program.entry.path, "already", outcome, refusals=tuple(refusals), notes=tuple(_added_since(program)))
-
-
-def _without_runtime(program: Program, options: Options, report: Report) -> Report:
-    """The report for a script that uses the runtime already, and is to use torch alone."""
-    for module in program.flow.modules:
-        if _imports_parts_of_runtime(module):
-            rule = declining.NOT_IN_TORCH
-            reason = Refusal(
-                module.path,
-                None,
-                rule.code,
-                rule.name,
-                rule.unit,
-                "the script has Apex's interface from the runtime, which torch does not have",
-                "take the script as it was for Apex, which amp-migrate --undo or git gives back, and migrate that with "
-                "--target torch",
-            )
-            return replace(report, precision="declined", refusals=(*report.refusals, reason))
-    from amp_rules.plain_torch.stage import from_runtime
-
-    return from_runtime(report, program, options)
-
-
-def _added_since(program: Program) -> Iterator[Note]:
-    """What to say of steps that came after the migration to the runtime."""
-    if any(_imports_parts_of_runtime(module) for module in program.flow.modules):
-        # Apex's interface scales in ways of its own.
-        return
-    levels = [item.value for _, call in _init_calls(program) for item in call.keywords if item.arg == "opt_level"]
-    if levels and all(isinstance(level, ast.Constant) and level.value == "O0" for level in levels):
-        return  # full precision is meant
-    yield from added(program, "amp.scaler", "amp.autocast()")
-
-
-def _init_calls(program: Program) -> list[tuple[Module, ast.Call]]:
-    """Calls that look like those of the runtime's ``init``."""
-    return [
-        (module, node)
-        for module in program.flow.modules
-        for node in module.nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "init"
-    ]
-
-
-def _own_distribution(program: Program) -> Declined | None:
-    """Why several processes are the script's own matter, where they are."""
-    try:
-        decline_at_first(own_processes.reasons(program))
-    except Declined as own:
-        return own
-    return None
-
-
-def _starts_runtime(module: Module) -> bool:
-    """Whether the file calls the runtime's ``init``, or has Apex's interface from it."""
-    if _imports_parts_of_runtime(module):
-        return True
-    names = {
-        alias.asname or alias.name
-        for node in module.nodes
-        if isinstance(node, ast.Import)
-        for alias in node.names
-        if alias.name == "amp_runtime"
-    }
-    return bool(names) and any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "init"
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in names
-        for node in module.nodes
-    )
-
-
-def _imports_parts_of_runtime(module: Module) -> bool:
-    """Whether the file imports from the runtime, as scripts with Apex's interface do."""
-    return any(
-        (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("amp_runtime"))
-        or (isinstance(node, ast.Import) and any(alias.name.startswith("amp_runtime.") for alias in node.names))
-        for node in module.nodes
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from amp_rules.checks.types.lowp_unsupported_op import LowpUnsupportedOp
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import HALF_TYPES, LEVELS, HalfType, Mode
-from amp_rules.lattice.torch_operations import function_named
+from amp_rules.lattice.operation_names import function_named
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision

@@ -62,10 +62,8 @@ def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
         value = pending.pop()
         given: set[Value] = set()
         if value.kind == "instance":
-            classes = {info.facts.node for info in value.ref.mro()}
-            for (holder, _), cell in program.flow.cells.items():
-                if holder in classes:
-                    given |= cell.values
+            for info in value.ref.mro():
+                given.update(*program.flow.held_by(info.facts.node))
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if located is not None and isinstance(value.site, ast.Call) and value.kind == "object":
             for item in [*value.site.args, *(keyword.value for keyword in value.site.keywords)]:

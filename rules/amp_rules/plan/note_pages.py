@@ -51,6 +51,9 @@ _PAGES = {
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
         `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
 
+        A script of which no matrix product and no convolution runs under autocast, because all of them need FP32: those
+        that `torch.autograd.grad` differentiates (AMP107), or that become distances (AMP116).
+
         ## Why
         Autocast lowers float32 and leaves float64 alone. At O1 nothing of such a model runs in half.
 
@@ -63,22 +66,23 @@ _PAGES = {
         With several processes each of them does the same; where it would be given other data in each, they are declined
         (AMP293), and so is a backward pass that looks at the model, which would average gradients there.
         """,
-    notes.OVERFLOWN_HISTOGRAM: """
-        A histogram of gradients fails after an overflow.
+    notes.OVERFLOWN_RECORD: """
+        What a script records of gradients breaks at an overflow.
 
         ## What is noted
         A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
-        So is `wandb.watch(model)`, unless it logs parameters alone.
+        So is `wandb.watch(model)`, unless it logs parameters alone, and a sum or an average of the norms that
+        `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`.
 
         ## Why
         The loss scale is found by trying: a step whose gradients overflow is skipped, the first ones of a run often.
         Until the next backward pass they stay infinite or NaN, and a histogram has no bins for these: TensorBoard's
         raises where a tensor holds nothing else, NumPy's at the first. What `wandb.watch` logs are the gradients of the
-        scaled loss, before they are unscaled and before the ranks average them.
+        scaled loss, before they are unscaled and before the ranks average them. A sum that was infinite once stays so.
 
         ## What to do by hand
-        Leave the histogram out then: `if torch.isfinite(p.grad).all():` above it. In full precision that changes
-        nothing.
+        Leave the record out then: `if torch.isfinite(p.grad).all():` above a histogram, `if torch.isfinite(norm):`
+        above a sum. In full precision that changes nothing.
         """,
     notes.OWN_STEP: """
         A step of the script's own mixed precision goes wrong.

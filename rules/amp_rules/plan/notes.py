@@ -27,8 +27,8 @@ PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What a migration loses in pla
 OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated runs under autocast, too.", "precision")
 NO_SWITCH = Rule("AMP185", "no-level-switch", "The script got no option for the level.", "precision")
 IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step stays in full precision.", "precision")
-OVERFLOWN_HISTOGRAM = Rule(
-    "AMP187", "histogram-of-gradients", "A histogram of gradients fails after an overflow.", "precision"
+OVERFLOWN_RECORD = Rule(
+    "AMP187", "overflow-in-a-record", "What a script records of gradients breaks at an overflow.", "precision"
 )
 OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
 NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision")

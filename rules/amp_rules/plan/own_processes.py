@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
-from amp_rules.plan.declining import Declined
+from amp_rules.plan.declining import Declined, decline_at_first
 from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
@@ -205,4 +205,13 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
             "its own model"
         )
         return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
+    return None
+
+
+def own_distribution(program: Program) -> Declined | None:
+    """Why several processes are the script's own matter, where they are."""
+    try:
+        decline_at_first(reasons(program))
+    except Declined as own:
+        return own
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.values import ClassInfo
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.writers import WRITERS_OF_FOLDERS
 
 _OF_CLIENTS = frozenset({"log_dir", "logdir"})
@@ -40,7 +40,7 @@ def _only_logs(program: Program, info: ClassInfo) -> bool:
     for cls in info.mro():
         own |= set(walk(cls.facts.node))
         for method in cls.facts.methods.values():
-            if method.yields or any(not _is_nothing(item) for item in method.returns):
+            if method.yields or any(not is_none(item) for item in method.returns):
                 return False
     for node in own:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -54,7 +54,3 @@ def _only_logs(program: Program, info: ClassInfo) -> bool:
         )
         for node, _, scope in program.nodes()
     )
-
-
-def _is_nothing(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

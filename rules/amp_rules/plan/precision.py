@@ -305,7 +305,7 @@ def _given_from(program: Program, site: Site, paths: set[str], depth: int) -> It
 
 def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:
     """Drop regions in which everything runs in FP32 anyway."""
-    covered = {statement for run in full_precision for statement in run.statements()}
+    covered = {node for run in full_precision for statement in run.statements() for node in blocks.walk_own(statement)}
     found = []
     for run in runs:
         statements = run.statements()
@@ -340,11 +340,28 @@ def homes(program: Program) -> list[Home]:
     for step, items in of_steps.items():
         reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
     if not found and not missing:
-        reasons.extend([_unknown_model(program, "", model_trail(program) or optimizer_trail(program))])
+        tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
+        trail = "" if tensors else model_trail(program) or optimizer_trail(program)
+        reasons.extend(tensors[:1] or [_unknown_model(program, "", trail)])
     elif found:
         reasons.extend(_unknown_model(program, "", trail, step) for step, trail in owned_unseen(program))
     reasons.decline()
     return found
+
+
+def _of_tensors(program: Program, step: Step) -> Declined | None:
+    """An optimizer of tensors that are no parameters of a model: an image, for example."""
+    made = [value.site for value in program.flow.values(step.optimizer, step.scope)]
+    call = next((site for site in made if isinstance(site, ast.Call) and program.loose_parameters(site)), None)
+    if call is None:
+        return None
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"`{step.module.text(step.optimizer)}` trains tensors that belong to no model",
+        "make them parameters of a module, and pass that to `amp.prepare_model`",
+    )
 
 
 def _unknown_model(program: Program, what: str, trail: str = "", step: Step | None = None) -> Declined:

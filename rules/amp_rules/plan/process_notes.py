@@ -14,6 +14,7 @@ from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
+from amp_rules.plan.meters_of_steps import meters_of_steps
 from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
 from amp_rules.plan.report import Note
 from amp_rules.plan.shown_of_batches import shown_of_batches
@@ -53,7 +54,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found = [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]
     kinds: dict[str, list[Told]] = {}
     named: set[tuple[ast.AST, str]] = set()
-    found += [*averages(processes), *meters(program, processes)]
+    found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
     found += [*kept_numbers(processes, known), *gathered(processes, known)]
     for told in [*found, *shown_of_batches(processes, found)]:

@@ -7,14 +7,16 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.scopes import Scope, arguments_of
 
 
 def progress_bars(program: Program) -> list[tuple[Site, ast.Call]]:
     """Calls that show a progress bar, and do not say already when not to."""
     found = []
+    idle = uncalled(program)
     for call, body, scope in program.calls():
-        if not program.callee_names(call, scope):
+        if not program.callee_names(call, scope) or not idle.isdisjoint(scope.module.ancestors(call)):
             continue
         # ``bar = tqdm if first else iter``: what is no bar does not take ``disable``.
         if all(map(_is_bar, program.flow.values(call.func, scope))):

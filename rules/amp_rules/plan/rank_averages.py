@@ -11,13 +11,13 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import is_read
+from amp_rules.plan.ways_to_show import asked_of, is_read
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 
 _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
 """Libraries whose metrics put their numbers together over the processes themselves, and containers."""
@@ -74,7 +74,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
             means = _means_of(averaged, place, path, begun)
             shown = [
                 node
-                for node in reads
+                for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
@@ -101,7 +101,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
 def _between_reports(processes: Distribution) -> Iterator[Told]:
     """Yield sums that a loop shows and begins anew every so many rounds: ``if step % 100 == 0: ...; total = 0.0``."""
     for loop in processes.loops:
-        begun = {path for item in _begun_at_times(loop) for path in blocks.writes(item)} - loop.counters
+        begun = set(_begun_at_times(loop)) - loop.counters
         told: set[str] = set()
         for node in of_the_share(processes, loop):
             for path in added_to(node):
@@ -126,17 +126,21 @@ def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
     )
 
 
-def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[ast.Assign]:
-    """Yield the statements under a condition in a loop that give variables nothing: ``total = 0.0``, ``costs = []``."""
+def _begun_at_times(loop: TrainingLoop | BatchLoop) -> Iterator[str]:
+    """Yield what a loop gives nothing under a condition: ``total = 0.0``, ``costs = []``, ``total, n = 0.0, 0``."""
     for item in loop.inner:
         if not isinstance(item, ast.If):
             continue
         for node in blocks.walk_own(item):
-            if isinstance(node, ast.Assign) and (
-                (isinstance(node.value, ast.Constant) and node.value.value == 0)
-                or (isinstance(node.value, ast.List) and not node.value.elts)
-            ):
-                yield node
+            if not isinstance(node, ast.Assign):
+                continue
+            for target, value in (pair for part in node.targets for pair in blocks.unpacked(part, node.value)):
+                if (isinstance(value, ast.Constant) and value.value == 0) or (
+                    isinstance(value, ast.List) and not value.elts
+                ):
+                    path = variable(target)
+                    if path is not None:
+                        yield path
 
 
 def _begun_again(place: Counted, path: str) -> int | None:
@@ -186,17 +190,24 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
         given: list[tuple[ast.Call, str, set[object]]] = []
         classes: set[object] = set()
         for node in of_the_share(processes, loop):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            if not (isinstance(node, ast.Call) and node.args):
                 continue
-            if node.func.attr not in _KEEPING or program.roles.modules(node.func.value, loop.scope):
+            keeper = _keeper(node)
+            if keeper is None or program.roles.modules(keeper, loop.scope):
                 continue
-            values = program.flow.values(node.func.value, loop.scope)
+            values = program.flow.values(keeper, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}
-            if node.func.attr == "update":
+            if keeper is node.func:  # ``meter(loss.item())``
+                of = {ref for ref in of if isinstance(ref, ClassInfo) and _adds_when_called(program, ref)}
+                if not of:
+                    continue
+            elif own_name(node.func) == "update":
                 of |= {value.name for value in values if value.kind == "object" and not value.name.startswith(_OF_ALL)}
-            path = variable(node.func.value)
-            if of and isinstance(node.func.value, ast.Subscript):
-                path = loop.module.text(node.func.value)  # ``meters[i]``: which of them does not matter
+            path = variable(keeper)
+            if of and isinstance(keeper, ast.Subscript):
+                path = loop.module.text(keeper)  # ``meters[i]``: which of them does not matter
+            elif path is None and isinstance(keeper, ast.Subscript):
+                path = variable(keeper.value)  # ``costs[name]``: one of the lists of a dictionary
             if path is not None and path not in made:
                 given.append((node, path, of))
                 classes |= of if comes_of_batch(processes, node.args[0], loop) else set()
@@ -219,6 +230,21 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
                     "get the numbers of one process: what they show covers only rank 0's share of the data",
                 )
+
+
+def _keeper(call: ast.Call) -> ast.expr | None:
+    """What may keep the number that a call gives it: the owner of ``update``, or what is called itself."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
+        return call.func.value
+    return call.func if isinstance(call.func, (ast.Name, ast.Attribute, ast.Subscript)) else None
+
+
+def _adds_when_called(program: Program, owner: ClassInfo) -> bool:
+    """Whether objects of a class add up what they are called with: ``def __call__(self, n): self.sum += n``."""
+    method = owner.find_method("__call__")
+    return method is not None and any(
+        path.startswith("self.") for node in program.nodes_of(method.node) for path in added_to(node)
+    )
 
 
 def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:
@@ -247,7 +273,7 @@ def _becomes_of_all(loop: Site, path: str, averaged: set[ast.AST]) -> bool:
         node
         for node in walk(loop.body)
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and variable(node) == path
-        if getattr(parents[node], "attr", "") not in _KEEPING
+        if asked_of(parents, node) not in _KEEPING
     ]
     return bool(asked) and all(not averaged.isdisjoint(loop.module.ancestors(node)) for node in asked)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, counted, handed_back, variable
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -25,6 +26,8 @@ _SAME_NUMBER = frozenset({"item", "cpu", "detach", "float", "double", "numpy", "
 """Methods that give the same number, or one made of the same."""
 _HANDING_ON = frozenset({"float", "int", "round", "str", "sum", "list", "tuple"})
 """Functions that make a number ready to be shown."""
+
+_OF_A_COUNT = (ast.Name, ast.Constant, ast.BinOp, ast.Add, ast.Load)
 
 _MAX_CALLS = 4
 """Calls through which a sum is handed to what divides it; beyond, its use is not known."""
@@ -142,7 +145,7 @@ class RankSums:
 
     def _uses(self, place: Counted, path: str) -> _Uses:
         found = _Uses()
-        for item in place.following():
+        for item in _seeing(place, path):
             for node in _reads(item, path):
                 use, where = self._use(place, node)
                 if use == "all" and (path not in place.steps or _divides(where)):
@@ -151,10 +154,8 @@ class RankSums:
                     found.partners |= self._variables(where) & set(place.sums) - {path}
                 else:
                     found.movable = False
-            if _ends(item, path):
-                if isinstance(item, ast.AugAssign):
-                    self._note_division(place, item, found)
-                break
+            if isinstance(item, ast.AugAssign) and _ends(item, path):
+                self._note_division(place, item, found)
         return found
 
     def _note_division(self, place: Counted, item: ast.AugAssign, found: _Uses) -> None:
@@ -236,12 +237,10 @@ class RankSums:
     def wants(self, place: Counted, path: str) -> set[str]:
         """What all reads of a sum after its loop want of it: see :data:`_Use`."""
         found: set[str] = set()
-        for item in place.following():
+        for item in _seeing(place, path):
             found |= {self._use(place, node)[0] for node in _reads(item, path)}
-            if _ends(item, path):
-                if isinstance(item, ast.AugAssign):
-                    found.add(self._of_divisor(item.value, place))
-                break
+            if isinstance(item, ast.AugAssign) and _ends(item, path):
+                found.add(self._of_divisor(item.value, place))
         return found
 
     def is_of_rank(self, quotient: ast.expr, place: Counted) -> bool:
@@ -253,9 +252,8 @@ class RankSums:
 
         Beside one of ``shares``, which are made those of a rank, it may be.
         """
-        items = [] if reduced else [*place.following()]
-        end = next((index for index, item in enumerate(items) if _ends(item, path)), len(items) - 1)
-        for item in [*items[: end + 1], *getattr(place.node, "body", [])]:
+        items = [] if reduced else _seeing(place, path)
+        for item in [*items, *getattr(place.node, "body", [])]:
             for node in _reads(item, path):
                 use, where = self._use(place, node)
                 if use == "all" and not isinstance(where, ast.BinOp) and shares.isdisjoint(walk(where)):
@@ -292,9 +290,14 @@ def _divides(node: ast.AST) -> bool:
 
 
 def _counts_rounds(place: Counted, divisor: ast.expr) -> bool:
-    """Whether a number is that of the rounds: ``len(loader)``, or ``bar.n + 1`` of a bar over which a loop iterates."""
+    """Whether a number is that of the rounds: ``len(loader)``, or ``bar.n + 1`` of a bar over which a loop iterates.
+
+    Or what a variable keeps of the loop's own count: ``last = step`` in it, and ``last + 1`` after it.
+    """
     if not isinstance(place.node, (ast.For, ast.AsyncFor)):
         return False
+    if _keeps_count(place, place.node, divisor):
+        return True
     over = {path for part in walk(place.node.iter) if (path := blocks.path_of(part)) is not None}
     if isinstance(divisor, ast.Name):
         return _is_length_of(place, divisor.id, over)
@@ -304,6 +307,20 @@ def _counts_rounds(place: Counted, divisor: ast.expr) -> bool:
     return bool(counts) and all(
         item in held or (item in counts and blocks.path_of(item.value) in over) for item in read
     )
+
+
+def _keeps_count(place: Counted, loop: ast.For | ast.AsyncFor, divisor: ast.expr) -> bool:
+    """Whether a variable, or it and a constant, is the count of a loop over ``enumerate``."""
+    names = {part.id for part in walk(divisor) if isinstance(part, ast.Name)}
+    if len(names) != 1 or not all(isinstance(part, _OF_A_COUNT) for part in walk(divisor)):
+        return False
+    counted = BatchLoop(place.module, place.scope, place.body, loop, loop)
+    given = [
+        node.value
+        for node in counted.inner
+        if isinstance(node, ast.Assign) and names <= {path for item in node.targets if (path := blocks.path_of(item))}
+    ]
+    return bool(given) and all(blocks.path_of(value) in counted.head for value in given)
 
 
 def _is_length_of(place: Counted, name: str, over: set[str]) -> bool:
@@ -356,6 +373,16 @@ def _is_item(node: ast.AST, item: ast.stmt) -> bool:
         isinstance(child, ast.Subscript) and child.value is node and isinstance(child.slice, ast.Constant)
         for child in walk(item)
     )
+
+
+def _seeing(place: Counted, path: str) -> list[ast.stmt]:
+    """The statements that may read a sum: up to the one that makes it something else, that included."""
+    found: list[ast.stmt] = []
+    for item in place.following():
+        found.append(item)
+        if _ends(item, path):
+            return found
+    return [*found, *place.after_loops(path)]
 
 
 def _ends(item: ast.stmt, path: str) -> bool:

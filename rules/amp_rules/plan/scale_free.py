@@ -15,7 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import is_none, own_name, walk
 from amp_rules.torch.gradients import (
     FACTS_OF_TENSORS,
     GRADIENT,
@@ -54,7 +54,7 @@ def _keeps(suite: list[ast.stmt], known: set[str]) -> bool:
     """The same for statements of a hook, with the variables that hold the gradient; one that ends gives it back."""
     for statement in suite:
         if isinstance(statement, ast.Return):
-            return statement.value is None or _is_nothing(statement.value) or degree_of(statement.value, known) == 1
+            return statement.value is None or is_none(statement.value) or degree_of(statement.value, known) == 1
         if isinstance(statement, ast.If) and degree_of(statement.test, known) == 0:
             branches = [statement.body, statement.orelse]
             # What one branch assigns is not followed behind it.
@@ -184,7 +184,7 @@ def degree_of(node: ast.expr, graded: set[str], source: ast.expr | None = None) 
     if isinstance(node, ast.Compare):
         return _degree_of_comparison(node, [degree(side) for side in (node.left, *node.comparators)])
     if isinstance(node, (ast.Tuple, ast.List)):
-        degrees = {degree(item) for item in node.elts if not _is_nothing(item)}
+        degrees = {degree(item) for item in node.elts if not is_none(item)}
         return degrees.pop() if len(degrees) == 1 else None
     return _degree_of_call(node, degree) if isinstance(node, ast.Call) else None
 
@@ -244,7 +244,3 @@ def _degree_of_call(node: ast.Call, degree: object) -> int | None:
 
 def _is_zero(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
-
-
-def _is_nothing(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

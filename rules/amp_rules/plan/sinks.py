@@ -27,7 +27,8 @@ from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
-_STEERING = frozenset({"step", "add_param_group", "load_state_dict"})
+_RATE = 1
+"""The place of the rate among the arguments of an optimizer."""
 
 
 class Need(Enum):
@@ -84,8 +85,12 @@ class Sinks:
         self._ranks = ranks
         self._collectives = collectives
         found: dict[ast.AST, Sink] = {}
-        for sink in [*self._values(), *self._decisions()]:
-            found.setdefault(sink.node, sink)
+        decisions = [*self._decisions()]
+        # A rate that follows from a decision, which lowers it, is the same once the decision is.
+        steering: Origins = frozenset().union(*(sink.origins for sink in decisions))
+        for sink in [*self._values(), *decisions]:
+            if not (self._is_first_rate(sink) and sink.origins & steering):
+                found.setdefault(sink.node, sink)
         return sorted(found.values(), key=lambda sink: (str(sink.module.path), sink.node.lineno, sink.node.col_offset))
 
     # ---- decisions -----------------------------------------------------------------------------------------------
@@ -121,7 +126,7 @@ class Sinks:
         """Whether a call changes an optimizer, a schedule or the weights of a trained model."""
         if call in self._steps:
             return True
-        if any(is_optimizer(value) and value.site is call for value in self._program.flow.values(call, scope)):
+        if self._makes_optimizer(call, scope):
             return True  # made anew, with another rate
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in (
             "step",
@@ -169,6 +174,7 @@ class Sinks:
         for node, scope in self._takers:
             if isinstance(node, ast.Call):
                 yield from self._given_to_schedule(node, scope)
+                yield from self._given_to_optimizer(node, scope)
                 yield from self._looked_for(node, scope) if self._looks(node, scope) else self._read_paths(node, scope)
             else:
                 yield from self._rates(node, scope)
@@ -187,7 +193,8 @@ class Sinks:
         found: list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]] = []
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Call):
-                if self._steps_schedule(node, scope) or self._reads_file(node, scope) or self._looks(node, scope):
+                takes_rate = self._steps_schedule(node, scope) or self._makes_optimizer(node, scope)
+                if takes_rate or self._reads_file(node, scope) or self._looks(node, scope):
                     found.append((node, scope))
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
                 found.append((node, scope))
@@ -213,6 +220,23 @@ class Sinks:
             return False
         values = self._program.flow.values(call.func.value, scope)
         return any(is_scheduler(value) for value in values) and not self._program.flow.callees(call)
+
+    def _makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
+        return any(is_optimizer(value) and value.site is call for value in self._program.flow.values(call, scope))
+
+    def _given_to_optimizer(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
+        """Yield what an optimizer is made with: the rate that a search has found on the batches of one process."""
+        if self._makes_optimizer(call, scope):
+            for item in call.keywords:
+                if item.arg in GROUP_SETTINGS:
+                    yield from self._if_local(Need.RATE, item.value, call, scope)
+            for given in call.args[_RATE : _RATE + 1]:
+                yield from self._if_local(Need.RATE, given, call, scope)
+
+    def _is_first_rate(self, sink: Sink) -> bool:
+        return (
+            sink.need is Need.RATE and isinstance(sink.what, ast.Call) and self._makes_optimizer(sink.what, sink.scope)
+        )
 
     def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the paths of files that are read, which one process has written."""

@@ -13,7 +13,7 @@ from amp_rules.roles.sites import Step
 from amp_rules.source import blocks
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, own_name, walk
+from amp_rules.source.syntax import is_none, last_name, own_name, walk
 
 # What a test may call and still be asked twice.
 _PURE_FUNCTIONS = frozenset({"bool", "callable", "getattr", "hasattr", "isinstance", "len"})
@@ -93,12 +93,12 @@ def may_be_none(program: Program, assignment: ast.stmt) -> bool:
         value = pending.pop()
         if isinstance(value, ast.IfExp):
             pending += [value.body, value.orelse]
-        elif isinstance(value, ast.Constant) and value.value is None:
+        elif is_none(value):
             return True
         elif isinstance(value, ast.Call):
             for info in program.flow.callees(value):
                 returned = [node.value for node in blocks.walk_body(info.node) if isinstance(node, ast.Return)]
-                if any(isinstance(item, ast.Constant) and item.value is None for item in returned):
+                if any(is_none(item) for item in returned):
                     return True
     return False
 

@@ -13,7 +13,7 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
-from amp_rules.plan.training_loops import counts_up
+from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
@@ -76,6 +76,7 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
     if any(
         isinstance(node, ast.If)
         and (blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, loop.scope, inside))
+        and not _is_of_epochs(program, processes, loop, node.test)
         and any(_leaves(program, part, loop.scope) for item in node.body for part in blocks.walk_own(item))
         for node in loop.inner
     ):
@@ -90,6 +91,17 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
         ):
             return True
     return False
+
+
+def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, test: ast.expr) -> bool:
+    """Whether a counter is compared to the steps of some epochs: ``step >= epochs * len(loader)``."""
+    return any(
+        _of_loader(program, processes, side, loop.scope)
+        for part in walk(test)
+        if isinstance(part, ast.Compare)
+        for side in (part.left, *part.comparators)
+        if not blocks.reads(side) & loop.counters
+    )
 
 
 def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
@@ -128,6 +140,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
     from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
     inside = _counted_inside(program, loop)
+    counters = loop.counters | _over_epochs(loop)
     for node in loop.inner:
         # The end of an accumulation is meant in steps.
         if not isinstance(node, ast.If) or any(map(program.runs_step, node.body)):
@@ -135,7 +148,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
         for part in _parts_of_test(loop, node.test):
             if not (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod)):
                 continue
-            read = blocks.reads(part.left) & loop.counters
+            read = blocks.reads(part.left) & counters
             if not (read or _reads_any(program, part.left, loop.scope, inside)):
                 continue
             if _of_loader(program, processes, part.right, loop.scope):
@@ -153,6 +166,19 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
             yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+
+
+def _over_epochs(loop: BatchLoop) -> set[str]:
+    """Variables that a round works out of the epochs before and its own count: ``step = epoch * len(loader) + i``."""
+    return {
+        path
+        for node in loop.inner
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
+        for one, other in ((node.value.left, node.value.right), (node.value.right, node.value.left))
+        if blocks.path_of(one) in loop.head and isinstance(other, ast.BinOp) and isinstance(other.op, ast.Mult)
+        for target in node.targets
+        if (path := blocks.path_of(target)) is not None
+    }
 
 
 def _parts_of_test(loop: BatchLoop, test: ast.expr) -> Iterator[ast.AST]:
@@ -229,7 +255,8 @@ def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) ->
 
 def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[tuple[Site, str]]:
     """Yield schedules that are stepped with the optimizer, and are as long as a number in the script."""
-    over_epochs = loop.counters - loop.of_epoch
+    of_epochs = _counts_of_epochs(program, processes, loop)
+    over_epochs = (loop.counters - loop.of_epoch - of_epochs) | _over_epochs(loop)
     for node in loop.inner:
         if not isinstance(node, ast.Call):
             continue
@@ -256,6 +283,19 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             if lengths and not any(_comes_of_loader(program, processes, item, scope) for item in lengths):
                 text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
                 yield Site(scope.module, scope, body, value.site), text
+
+
+def _counts_of_epochs(program: Program, processes: Distribution, loop: BatchLoop) -> set[str]:
+    """Variables that count up once as many rounds as the loader has: ``if step % len(loader) == 0: epoch += 1``."""
+    inside = set(loop.inner)
+    found: set[str] = set()
+    for node in loop.inner:
+        if counts_up(node) and any(
+            isinstance(item, ast.If) and item in inside and _of_loader(program, processes, item.test, loop.scope)
+            for item in blocks.enclosing(loop.module, node)
+        ):
+            found.update(added_to(node))
+    return found
 
 
 def _sets_rate(program: Program, call: ast.Call) -> bool:

@@ -17,6 +17,7 @@ from amp_rules.plan.own_options import Option, OwnOptions
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import is_none
 from amp_rules.text.option_lines import Neighbour, option_line
 from amp_rules.torch.command_lines import OTHER_PARSERS, PRECISION_SWITCHES
 
@@ -146,7 +147,7 @@ def _reused(own: OwnOptions, existing: list[Option], level: str, place: Place, v
     if option.keyword("action") is not None or option.keyword("nargs") is not None:
         raise NoSwitch(option.module, option.call, f"{option.shown} gives more than one level")
     default = option.keyword("default")
-    if default is None or (isinstance(default, ast.Constant) and default.value is None):
+    if default is None or is_none(default):
         return Switch(place, f'"{level}"', argument, option)
     if isinstance(default, ast.Constant) and default.value in OPT_LEVELS:
         return Switch(place, argument, None, option)

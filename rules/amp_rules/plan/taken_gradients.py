@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.gradients import GRADIENT, GRADIENT_FUNCTIONS
 from amp_rules.torch.mixed_precision import TORCH_AMP
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -84,5 +85,5 @@ def _puts(program: Program) -> Iterator[Site]:
             continue
         statement = blocks.statement_of(scope.module, node)
         value = statement.value if isinstance(statement, ast.Assign) else None
-        if value is not None and not (isinstance(value, ast.Constant) and value.value is None):
+        if value is not None and not is_none(value):
             yield Site(scope.module, scope, body, statement)

@@ -149,9 +149,27 @@ class Counted(Site):
         for suite, index in blocks.suites_around(self.module, self.statement):
             yield from suite[index + 1 :]
 
+    def after_loops(self, path: str) -> Iterator[ast.stmt]:
+        """Yield the statements behind the loops around it, which see what the last round left in a variable.
+
+        Up to one that gives the variable another value, in a loop of its own perhaps.
+        """
+        around = [item for item in blocks.enclosing(self.module, self.statement) if isinstance(item, blocks.LOOPS)]
+        for loop in around:
+            for suite, index in blocks.suites_around(self.module, loop):
+                for item in suite[index + 1 :]:
+                    if any(_assigns(node, path) or _scales(node, path) for node in blocks.walk_own(item)):
+                        return
+                    yield item
+
     def nodes_following(self) -> Iterator[ast.AST]:
         """Yield their nodes."""
         for item in self.following():
+            yield from blocks.walk_own(item)
+
+    def nodes_after_loops(self, path: str) -> Iterator[ast.AST]:
+        """Yield their nodes."""
+        for item in self.after_loops(path):
             yield from blocks.walk_own(item)
 
     def is_changed(self, path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeGuard
 
 from amp_rules.plan.distribution import Distribution
@@ -87,6 +87,11 @@ class WaysToShow:
         if found is None and isinstance(loop.body, FunctionNode) and self._is_of_file(loop, path):
             found = self._in_file(loop, {path: False})
         return found
+
+    def by_methods(self, site: Site, path: str) -> Shown | None:
+        """How other methods show what a method keeps in an attribute."""
+        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False})
+        return "divided" if "divided" in found else "alone" if found else None
 
     # ---- within a function -----------------------------------------------------------------------------------------
 
@@ -278,9 +283,17 @@ def is_read(place: Site, path: str) -> bool:
         isinstance(node, ast.Name)
         and node.id == path
         and isinstance(node.ctx, ast.Load)
-        and getattr(parents[node], "attr", "") not in {*_KEEPING, "clear", "add", "update"}
+        and asked_of(parents, node) not in {*_KEEPING, "clear", "add", "update"}
         for node in walk(owner)
     )
+
+
+def asked_of(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> str:
+    """The attribute that a list is asked for, or one of several lists: ``append`` of ``costs[name].append(cost)``."""
+    parent = parents[node]
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        parent = parents[parent]
+    return getattr(parent, "attr", "")
 
 
 def _read(node: ast.AST) -> str | None:

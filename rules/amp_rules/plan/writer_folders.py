@@ -10,6 +10,7 @@ from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.writers import FILE_WRITERS, FOLDERS_OF_WRITERS, SAVERS, WRITERS, WRITERS_OF_FOLDERS
 
 
@@ -70,7 +71,7 @@ def _is_given_folder(call: ast.AST) -> bool:
     """Whether a writer gets a folder: any argument in the first place, or by its name."""
     assert isinstance(call, ast.Call)
     given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in FOLDERS_OF_WRITERS)]
-    return any(not (isinstance(item, ast.Constant) and item.value is None) for item in given)
+    return any(not is_none(item) for item in given)
 
 
 def _is_for_main(program: Program, site: Site) -> bool:

@@ -12,7 +12,7 @@ from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, attribute, element, h
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.syntax import is_super
 from amp_rules.torch.containers import CONTAINERS
 
@@ -25,6 +25,7 @@ class Calls:
         self._memory = world.memory
         self._elements = elements
         self._libraries = libraries
+        self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[int, frozenset[Ref]]] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
         """What a call gives."""
@@ -136,8 +137,17 @@ class Calls:
         for target in targets:
             owner = target.receiver if target.receiver is not None else target
             if owner.kind == "instance" and owner.site is not None:
-                found |= {ref for ref in self._memory.made_at(owner.site) if _has(ref, info)}
+                found |= self._made_with(owner.site, info)
         return frozenset(found)
+
+    def _made_with(self, site: ast.AST, info: FunctionFacts) -> frozenset[Ref]:
+        """The objects made at a place that have a method; those are only ever more."""
+        made = self._memory.made_at(site)
+        count, found = self._having.get((site, info.cls), (-1, frozenset[Ref]()))
+        if count != len(made):
+            found = frozenset(ref for ref in made if _has(ref, info))
+            self._having[site, info.cls] = len(made), found
+        return found
 
     def _bound(self, info: FunctionFacts, given: Arguments, frame: Frame) -> dict[str, RankValue]:
         """What each parameter gets."""

@@ -11,7 +11,7 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.source.syntax import called_name
+from amp_rules.source.syntax import called_name, is_none
 from amp_rules.torch.containers import CONFIG_LOADERS
 from amp_rules.torch.data import LOADER_PREFIXES
 from amp_rules.torch.file_access import LOADERS
@@ -276,14 +276,13 @@ class Elements:
     def _is_plain(self, call: ast.Call) -> bool:
         """Whether a loader's constructor leaves sampling and collating to torch."""
         for item in call.keywords:
-            is_none = isinstance(item.value, ast.Constant) and item.value.value is None
             if item.arg is None:
                 refs = self._world.seen.get(item.value, REPLICATED).refs
                 self._memory.record.is_partial = True
                 keys = set[object]().union(*map(self._memory.keys, refs))
                 if not refs or keys & _SAMPLING:
                     return False
-            elif item.arg in _SAMPLING and not is_none:
+            elif item.arg in _SAMPLING and not is_none(item.value):
                 return False
         return True
 

@@ -17,6 +17,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.writers import WRITERS
 
 _ADDING = frozenset({"append", "add", "appendleft", "insert", "put", "push", "put_nowait"})
 _TAKING = frozenset({"pop", "popleft", "get", "get_nowait", "popitem"})
@@ -148,9 +149,15 @@ class Libraries:
     def _take_up(self, given: Arguments, frame: Frame) -> None:
         """A call whose result is dropped is made for what it does to its receiver: ``meter.update(loss)``."""
         taken = self._world.deep(given.all) | frame.control_origins
-        if taken:
+        if taken and not self._only_logs(given, frame):
             for ref in given.receiver.refs:
                 self._memory.write(ref, STATE, RankValue(taken))
+
+    def _only_logs(self, given: Arguments, frame: Frame) -> bool:
+        """Whether a method is one of a logging client, which gives nothing back of what it is given."""
+        function = given.node.func
+        held = self._world.flow.values(function.value, frame.scope) if isinstance(function, ast.Attribute) else ()
+        return bool(held) and all(value.kind == "object" and value.name in WRITERS for value in held)
 
     # ---- methods -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.world import World
 from amp_rules.roles.environments import makes_environment
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.replication import (
     CLOCKS,
     DRAWING_METHODS,
@@ -97,7 +98,7 @@ def _may_drop(name: str) -> bool:
 def has_seed(call: ast.Call) -> bool:
     """Whether a generator is given a seed."""
     given = [*call.args, *(item.value for item in call.keywords)]
-    return any(not (isinstance(item, ast.Constant) and item.value is None) for item in given)
+    return any(not is_none(item) for item in given)
 
 
 def _is_of_a_given_time(name: str, call: ast.Call) -> bool:

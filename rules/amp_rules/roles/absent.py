@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.models import TORCH_MODULE_BASES
 
 _MAX_PLACES = 16
@@ -50,7 +50,7 @@ def _is_of_nothing(flow: Flow, test: ast.expr, scope: Scope, *, holds: bool) -> 
         return False
     other = test.comparators[0]
     wanted = ast.Is if holds else ast.IsNot
-    asks = isinstance(other, ast.Constant) and other.value is None and isinstance(test.ops[0], wanted)
+    asks = is_none(other) and isinstance(test.ops[0], wanted)
     return asks and _is_always_made(flow, test.left, scope)
 
 

@@ -14,7 +14,7 @@ from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.program import Program
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.sites import Backward, Site, calling
-from amp_rules.roles.told_by_argument import may_reach
+from amp_rules.roles.told_by_argument import is_ruled_out, may_reach
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -74,7 +74,7 @@ class DataFlow:
         receivers = Receivers(self.program)
         training_nodes: set[ast.AST] = set()
         for site in self.program.backwards:
-            if site.body in self._uncalled:
+            if site.body in self._uncalled or is_ruled_out(self.program, site.module, site.node):
                 continue
             feeding = self.feeding(site)
             for loop, uses in feeding.loops:

@@ -21,7 +21,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import is_none, own_name, walk
 from amp_rules.torch.devices import CHOOSING, DEVICE, KEYWORDS, MOVING, SPREADING
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -135,7 +135,7 @@ class Devices:
             Site(scope.module, scope, body, call)
             for call, body, scope in self.program.calls()
             for item in call.keywords
-            if item.arg == SPREADING and not (isinstance(item.value, ast.Constant) and item.value.value is None)
+            if item.arg == SPREADING and not is_none(item.value)
             if not self.program.flow.callees(call)
         ]
 

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from amp_rules.roles.kinds import is_without_parameters
+from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import OTHER_SHAPE
@@ -50,7 +51,7 @@ class EvaluationRegions:
             if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
                 if not self._takes_output(call, body, scope) and not prepared.is_called(call, scope):
                     continue
-            for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0):
+            for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0, call.func):
                 if site.body in self.program.looks.bodies:
                     continue  # gradients that are not scaled come from what is computed there
                 run = self._evaluation_run(site, inside)
@@ -83,19 +84,50 @@ class EvaluationRegions:
                 wanted = (wanted - written) | blocks.reads(node.value)
         return False
 
-    def _outside(self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int) -> Iterable[Site]:
-        """The site, or its callers outside of regions when its function also runs within one."""
+    def _outside(
+        self, site: Site, inside: set[ast.AST], covered: set[ast.AST], depth: int, model: ast.expr | None = None
+    ) -> Iterable[Site]:
+        """The site, or its callers outside of regions when its function also runs within one.
+
+        Args:
+            site: what calls the model, or leads to a call.
+            inside: the functions that run in regions.
+            covered: the nodes of regions.
+            depth: how many callers lie between.
+            model: what the site calls or gives on as the model.
+        """
         if site.body not in inside:
             return [site]
         info = self.program.function_of(site.body)
         if info is None or depth > _MAX_CALLERS:
             return []
+        name = _parameter_in(info, model)
         found: list[Site] = []
         for caller in self.program.flow.callers(info):
             outer = calling(caller)
             if caller.call not in covered and not self.program.is_model_code(outer.body):
-                found.extend(self._outside(outer, inside, covered, depth + 1))
+                given = _given(info, caller.call, name, model)
+                if given is None or self._may_be_trained(given, caller.scope, outer.body):
+                    found.extend(self._outside(outer, inside, covered, depth + 1, given))
         return found
+
+    def _may_be_trained(self, given: ast.expr, scope: Scope, body: ast.AST, depth: int = 0) -> bool:
+        """Whether a call may give on a model that is trained: no copy that nothing prepares, and somebody gives it."""
+        if isinstance(given, ast.Constant):
+            return False
+        values = self.program.flow.values(given, scope)
+        if any(map(self.program.is_trained, values)):
+            return True
+        info = self.program.function_of(body)
+        name = _parameter_in(info, given) if info is not None else None
+        if info is None or name is None or depth > _MAX_CALLERS:
+            return not values or not all(map(is_module, values))
+        callers = self.program.flow.callers(info)
+        arguments = [(caller, _argument(info, caller.call, name)) for caller in callers]
+        return any(
+            argument is None or self._may_be_trained(argument, caller.scope, calling(caller).body, depth + 1)
+            for caller, argument in arguments
+        )
 
     def _evaluation_run(self, site: Site, inside: set[ast.AST]) -> StatementRun | None:
         """The statement that calls a model and those right after it that compute with its output.
@@ -203,6 +235,30 @@ class EvaluationRegions:
             and any(map(self.program.is_trained, self.program.roles.modules(node.func.value, site.scope)))
             for node in blocks.walk_own(statement)
         )
+
+
+def _given(info: FunctionFacts, call: ast.Call, name: str | None, model: ast.expr | None) -> ast.expr | None:
+    """What a call gives that is or holds the model: an argument, or the object whose attribute ``self.model`` is."""
+    if name is not None:
+        return _argument(info, call, name)
+    if isinstance(model, ast.Attribute) and isinstance(model.value, ast.Name) and model.value.id == info.receiver:
+        return call.func if info.name == "__call__" else None
+    return None
+
+
+def _argument(info: FunctionFacts, call: ast.Call, name: str) -> ast.expr | None:
+    """What a parameter is in a call; None where that is not known, as behind ``*args``."""
+    place = info.positional.index(name) if name in info.positional else len(call.args)
+    if place < len(call.args) and not any(isinstance(item, ast.Starred) for item in call.args[: place + 1]):
+        return call.args[place]
+    return info.argument_or_default(call, name)
+
+
+def _parameter_in(info: FunctionFacts, node: ast.expr | None) -> str | None:
+    """The parameter that an expression is made of: of ``model``, and of ``self.wrap(model)``."""
+    names = {item.id for item in walk(node) if isinstance(item, ast.Name)} if node is not None else set()
+    found = names & set(info.parameters) - {info.receiver}
+    return found.pop() if len(found) == 1 else None
 
 
 def _sets_hook(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import is_none, own_name, walk
 from amp_rules.torch.gradients import CLIP_METHODS, GRADIENT, GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
 
 _MARKS = frozenset({"requires_grad", "requires_grad_", "retain_grad"})
@@ -283,7 +283,7 @@ def _stacks_samples(value: Value) -> bool:
         return False
     words = {word.arg: word.value for word in call.keywords}
     size = call.args[1] if len(call.args) > 1 else words.get("batch_size")
-    is_whole = isinstance(size, ast.Constant) and size.value is None
+    is_whole = is_none(size)
     return not is_whole and None not in words and "collate_fn" not in words
 
 

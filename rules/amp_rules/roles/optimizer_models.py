@@ -13,6 +13,8 @@ from amp_rules.roles.owned_parameters import owners
 from amp_rules.roles.sites import Step
 from amp_rules.torch.functions import TENSOR_MAKERS
 
+_LISTS = frozenset({"torch.nn.ModuleList", "torch.nn.modules.ModuleList", "torch.nn.modules.container.ModuleList"})
+
 
 class OptimizerModels(Bodies):
     """Bodies that can run, and which models each optimizer among them is given."""
@@ -48,10 +50,42 @@ class OptimizerModels(Bodies):
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
-                    found.add(self._whole(value.ref))
+                    found |= self._called_in_list(value.ref) or {self._whole(value.ref)}
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found
+
+    def _called_in_list(self, value: Value) -> set[Value]:
+        """The models in a list of modules that only its parameters are taken of, where each of them is called itself.
+
+        Distillation keeps so what it trains beside the student: ``trainable.append(student)``.
+        """
+        if value.kind != "object" or value.ref not in _LISTS:
+            return set()
+        models = {item for item in self.flow.elements({value}) if is_module(item)}
+        if self._parts_given(value) == 1:
+            return models if any(self._is_called(model, models) for model in models) else set()
+        return models if models and all(self._is_called(model, {model}) for model in models) else set()
+
+    def _parts_given(self, value: Value) -> int:
+        """How many modules a list is given, as far as the text says: each may be one of several classes."""
+        first = value.site.args[0] if isinstance(value.site, ast.Call) and value.site.args else None
+        made_of = len(first.elts) if isinstance(first, (ast.List, ast.Tuple)) else 2 * (first is not None)
+        return made_of + sum(
+            1 if call.func.attr == "append" else 2
+            for call, _, scope in self._calls
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr in ("append", "extend", "insert")
+            and value in self.flow.values(call.func.value, scope)
+        )
+
+    def _is_called(self, model: Value, among: set[Value]) -> bool:
+        """Whether a variable is called that holds a model, and others of a few at most."""
+        return any(
+            model in (held := set(filter(is_module, self.flow.values(call.func, scope)))) and held <= among
+            for call, body, scope in self._calls
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and not self.is_model_code(body)
+        )
 
     def _whole(self, value: Value) -> Value:
         """The model that a method which is not known gives a part of, ``model.add_head()``; else the value itself.

@@ -12,7 +12,7 @@ from amp_rules.roles.own_optimizers import models_given
 from amp_rules.roles.steps import Steps
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.models import NO_FORWARD, PUTS_PART
+from amp_rules.torch.models import NO_FORWARD, OF_PRETRAINED, PUTS_PART
 
 
 class Program(Steps):
@@ -138,6 +138,8 @@ class Program(Steps):
                 )
             if not isinstance(owner, (ast.Attribute, ast.Subscript)):
                 return False
+            if isinstance(owner, ast.Attribute) and owner.attr in OF_PRETRAINED:
+                return False  # ``model.config.to_json_file(path)``
             owner = owner.value
 
     @cached_property

@@ -156,19 +156,22 @@ class Sets:
             and bool(self.program.callee_names(parent, site.scope) & UNORDERED_USES)
         )
 
-    def _of_numbers(self, node: ast.expr, site: Site) -> bool:
+    def _of_numbers(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
         """Whether the elements are numbers, whose hashes no process seeds, or modules, which have no other order."""
         values = self.program.flow.elements(self.program.flow.values(node, site.scope))
         if values and all(map(_is_number_or_module, values)):
             return True
         if isinstance(node, ast.BinOp):
             sides = [node.left] if isinstance(node.op, (ast.Sub, ast.BitAnd)) else [node.left, node.right]
-            return all(self._of_numbers(side, site) for side in sides)
+            return all(self._of_numbers(side, site, depth) for side in sides)
         made = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
         if isinstance(made, ast.Call):
             if "builtins.range" in self.program.callee_names(made, site.scope):
                 return True
             return isinstance(made.func, ast.Attribute) and made.func.attr in ("tolist", "parameters", "modules")
+        if isinstance(made, (ast.Name, ast.Attribute)):
+            given = [*self._assigned_to(made, site)] if depth < _MAX_DEPTH else []
+            return bool(given) and all(self._of_numbers(value, where, depth + 1) for value, where in given)
         return isinstance(made, (ast.Set, ast.List, ast.Tuple)) and all(
             isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
         )

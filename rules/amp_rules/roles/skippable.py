@@ -10,7 +10,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.accumulation import LIKE_ANOTHER
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS
 
@@ -177,6 +177,7 @@ class Skippable:
         owner = scope.node if scope.is_function else module.tree
         own = list(walk(owner))
         others = [node for node in own if isinstance(node, ast.Name) and node.id in names and node not in inside]
+        others = [node for node in others if not _is_of_comprehension(module, node)]
         for name in names:
             uses = [node for node in others if node.id == name]
             reads = [node for node in uses if isinstance(node.ctx, ast.Load)]
@@ -201,6 +202,19 @@ def _outermost(statement: ast.stmt, names: set[str]) -> list[ast.AST]:
         return [statement]
     # Looked at one by one: a statement as a whole would hold what is skipped.
     return [node for node in walk(statement) if isinstance(node, ast.Call) and node not in skipped]
+
+
+def _is_of_comprehension(module: Module, name: ast.Name) -> bool:
+    """Whether a comprehension around a name has a variable of its own that is called so."""
+    for parent in module.ancestors(name):
+        if isinstance(parent, ast.stmt):
+            return False
+        # What its first loop goes through is read outside.
+        if isinstance(parent, COMPREHENSIONS) and all(node is not name for node in walk(parent.generators[0].iter)):
+            targets = [node for part in parent.generators for node in walk(part.target)]
+            if any(isinstance(node, ast.Name) and node.id == name.id for node in targets):
+                return True
+    return False
 
 
 def _assigned_beside(module: Module, read: ast.Name, uses: Sequence[ast.Name]) -> bool:

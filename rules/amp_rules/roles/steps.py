@@ -12,9 +12,10 @@ from amp_rules.roles.optimizer_models import OptimizerModels
 from amp_rules.roles.sites import Apart, Backward, Site, Step
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_super
+from amp_rules.source.syntax import is_super, last_name
 from amp_rules.torch.distributed import JOINS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
+from amp_rules.torch.idioms import SCHEDULER
 from amp_rules.torch.mixed_precision import SCALERS, runs_whole_step
 
 
@@ -119,7 +120,14 @@ class Steps(OptimizerModels):
                 known.append(site)
             elif kind == "unknown" and not is_always_none(self.flow, call.func.value, scope):
                 unknown.append(site)
-        return self._outermost(known), unknown
+        beside = {site.body for site in known}
+        left = [site for site in unknown if not (site.body in beside and self._is_called_schedule(site))]
+        return self._outermost(known), left
+
+    def _is_called_schedule(self, site: Step) -> bool:
+        """Whether something is a schedule by its name: a library that is not known may have made it."""
+        is_used_as_optimizer = {"zero_grad", "param_groups"} & self.roles.uses(site.optimizer, site.scope)
+        return SCHEDULER in last_name(site.optimizer).lower() and not is_used_as_optimizer
 
     def _outermost(self, steps: list[Step]) -> list[Step]:
         """The steps, without those within the step of an object around the optimizer that is stepped itself.

@@ -118,6 +118,11 @@ def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
+def is_none(node: ast.AST | None) -> bool:
+    """``None`` as it is written."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def whole_of(node: ast.AST) -> ast.expr | None:
     """``args`` of ``vars(args)`` and of ``args.__dict__``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:

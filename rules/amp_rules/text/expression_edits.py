@@ -18,6 +18,16 @@ def call_with(function: str, *more: str) -> ExpressionEdit:
     return edit
 
 
+def either(test: str, other: str) -> ExpressionEdit:
+    """``x`` becomes ``x if test else other``."""
+
+    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
+        choice = cst.parse_expression(f"x if {test} else {other}")
+        return cst.ensure_type(choice, cst.IfExp).with_changes(body=node)
+
+    return edit
+
+
 def as_function(function: str, *, tensor_last: bool = False) -> ExpressionEdit:
     """``x.f(a)`` becomes ``function(x, a)``, ``x @ y`` becomes ``function(x, y)``, ``1 + x`` ``function(x, 1)``.
 

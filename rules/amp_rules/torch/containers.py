@@ -69,6 +69,9 @@ TAKES_CONFIGURATION = "hydra.main"
 SETS = frozenset({"builtins.set", "builtins.frozenset"})
 """Classes whose objects give their elements in the order of their hashes."""
 
+TALLIES = frozenset({"builtins.set", "collections.Counter"})
+"""Classes whose objects are given values one after another to tell them apart or to count them."""
+
 KEEP_EACH_ONCE = SETS | {"builtins.dict.fromkeys"}
 """What gives the elements of its argument, each once."""
 

@@ -86,6 +86,9 @@ OPENERS = {
 }  # fmt: skip
 """What opens a file, with the position of its mode."""
 
+TEXT_OPENERS = frozenset({"builtins.open", "io.open", "codecs.open"})
+"""Those that read text where the mode says nothing else."""
+
 PATH_KEYWORDS = (
     "file", "filename", "path", "name", "fname", "f", "fp", "dst", "src", "filepath_or_buffer", "path_or_buf", "fid",
 )  # fmt: skip
@@ -102,6 +105,9 @@ ENDS_OF_COMMANDS = frozenset({"wait", "communicate"})
 
 FILLS_FOLDERS = frozenset({"shutil.copytree", "shutil.unpack_archive"})
 """Calls that make a folder with files in it."""
+
+SAVERS_OF_PRETRAINED = frozenset({"save_pretrained", "save_vocabulary", "to_json_file"})
+"""Methods of transformers' models, tokenizers and settings that write what they are into a folder, or a file."""
 
 FILLING_METHODS = frozenset({"extractall", "save_pretrained", "save_to_disk"})
 """Methods that do."""
@@ -136,8 +142,8 @@ CHANGING_METHODS = frozenset(
     {
         "write_text", "write_bytes", "unlink", "touch", "symlink_to", "hardlink_to", "link_to", "rmdir", "savefig",
         "to_csv", "to_json", "to_excel", "to_pickle", "to_parquet", "to_hdf", "to_feather", "to_stata", "to_latex",
-        "save_pretrained", "save_model", "save_weights", "save_to_disk", "write_image", "write_html", "write_videofile",
-        "write_gif", "tofile", "save_word2vec_format", "push_to_hub", "extractall", "save",
+        *SAVERS_OF_PRETRAINED, "save_model", "save_weights", "save_to_disk", "write_image", "write_html",
+        "write_videofile", "write_gif", "tofile", "save_word2vec_format", "push_to_hub", "extractall", "save",
         "export_chrome_trace", "export_stacks", "export_memory_timeline",
     }
 )  # fmt: skip

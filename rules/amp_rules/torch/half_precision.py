@@ -167,6 +167,16 @@ Source: https://kornia.readthedocs.io/en/latest/geometry.transform.html; https:/
 https://github.com/VainF/pytorch-msssim; https://github.com/Po-Hsun-Su/pytorch-ssim
 """
 
+SPECTRAL_LAYERS = frozenset(
+    f"torchaudio.transforms.{name}" for name in ("InverseMelScale", "LFCC", "MFCC", "MelScale", "MelSpectrogram")
+)
+"""Layers that multiply a spectrum by a bank of filters.
+
+What they give spans many powers of ten, of which a logarithm is taken as a rule.
+
+Source: https://docs.pytorch.org/audio/stable/transforms.html
+"""
+
 FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
 """Methods of ``torchdiffeq`` whose steps are those that they are told."""
 

@@ -54,6 +54,14 @@ NAMED_SEVERAL = re.compile(
 )
 """What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
 
+NAMED_COUNT = re.compile(
+    r"^(get_)?world_?size$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
+)
+"""Numbers of processes or GPUs: ``if cfg.NUM_GPUS:`` asks for no rank, and holds where there are several."""
+
+NAMED_OF_SEVERAL = re.compile(r"^(DDP|Distributed(DataParallel|Sampler))$")
+"""Classes of what there is where there are several processes: ``isinstance(model, DDP)``."""
+
 NAMED_FIRST_RANK = re.compile(r"is_?(local_?)?(main|master|primary)(_?process)?$|is_rank_?(zero|0)$", re.IGNORECASE)
 """Functions and properties that hold on one rank alone: ``is_main_process``, ``is_rank_zero``."""
 

@@ -239,3 +239,18 @@ NO_FORWARD = (
     )
 )  # fmt: skip
 """Methods of models of any library that run no forward pass: they tell of a model, change it, or prepare its input."""
+
+_LAYERS_WITHOUT_PRODUCTS = re.compile(
+    r"torch\.nn\.(\w*Loss|\w*Pad[123]d|\w*Pool[123]d|\w*Norm\w*|\w*Dropout\w*|Embedding\w*|Flatten|Unflatten|Identity"
+    r"|Upsample|Upsampling\w*|Pixel(Uns|S)huffle|ChannelShuffle|Log[Ss]\w+|Soft\w+|Hard\w+|Tanh\w*|Sigmoid|\w*ELU|ReLU6?"
+    r"|RReLU|LeakyReLU|SiLU|Mish|Threshold|GLU|CosineSimilarity|PairwiseDistance)"
+)
+"""Layers of torch that have no matrix product and no convolution, so that autocast runs nothing of them in half.
+
+Source: https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
+"""
+
+
+def is_layer_without_products(name: str) -> bool:
+    """Whether a class, by its qualified name, is such a layer."""
+    return _LAYERS_WITHOUT_PRODUCTS.fullmatch(name) is not None

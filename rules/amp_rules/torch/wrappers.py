@@ -101,6 +101,28 @@ DISTRIBUTED_DATA_PARALLEL = frozenset(
     }
 )
 
+OF_DISTRIBUTED_DATA_PARALLEL = frozenset(
+    """
+    T_destination add_module apply bfloat16 broadcast_bucket_size broadcast_buffers bucket_bytes_cap buffers
+    call_super_init children compile cpu cuda device device_ids device_type dim double dump_patches eval
+    extra_repr find_unused_parameters float forward gather get_buffer get_extra_state get_parameter
+    get_submodule gradient_as_bucket_view half ipu is_multi_device_module join join_device join_hook
+    join_process_group load_state_dict logger mixed_precision module modules modules_buffers mtia named_buffers
+    named_children named_module_buffers named_modules named_parameters no_sync output_device parameters
+    parameters_to_ignore process_group reducer register_backward_hook register_buffer register_comm_hook
+    register_forward_hook register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook
+    register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter
+    register_state_dict_post_hook register_state_dict_pre_hook require_backward_grad_sync
+    require_forward_param_sync requires_grad_ scatter set_extra_state set_submodule share_memory state_dict
+    static_graph to to_empty to_kwargs train training type use_side_stream_for_tensor_copies
+    will_sync_module_buffers xpu zero_grad
+    """.split()
+)
+"""The public attributes and methods of ``DistributedDataParallel``, those of every module included.
+
+Source: ``dir()`` and ``vars()`` of an object of PyTorch 2.13, and ``ipu`` of earlier releases.
+"""
+
 TRACES = frozenset({"torch.jit.trace", "torch.jit.trace_module", "torch.onnx.export", "torch.export.export"})
 """Functions that run a model, given first, to write its graph down: no wrapper of torch's can be in it."""
 

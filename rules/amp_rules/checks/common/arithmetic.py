@@ -25,7 +25,7 @@ from amp_rules.lattice.abstract_values import (
     source_of,
 )  # fmt: skip
 from amp_rules.lattice.frame import Frame
-from amp_rules.lattice.torch_operations import clamp_bounds
+from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.source.index import keyword
 from amp_rules.torch.idioms import EPSILON, NAMED_LOSS
 

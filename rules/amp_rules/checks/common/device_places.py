@@ -9,6 +9,7 @@ from amp_rules.checks.common.mixed_types import operands
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import IN_A_FUNCTION, Value
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.operation_names import FACTORIES
 
 
 def is_on_cpu(value: Value, frame: Frame, depth: int = IN_A_FUNCTION) -> bool:
@@ -21,7 +22,7 @@ def is_on_cpu(value: Value, frame: Frame, depth: int = IN_A_FUNCTION) -> bool:
         return False
     if value.kwargs and "device" in value.kwargs:
         return False
-    if value.op in ops.FACTORIES:
+    if value.op in FACTORIES:
         # What a constructor makes moves with the module.
         return value.op not in ("from_numpy", "tensor", "as_tensor") and is_here(value, frame)
     parts = [

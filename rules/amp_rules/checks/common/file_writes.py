@@ -11,7 +11,14 @@ from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import children, last_name, walk
-from amp_rules.torch.file_access import OF_THIS_MOMENT, OF_THIS_PROCESS, OPENERS, REMOVERS, TEMPORARY
+from amp_rules.torch.file_access import (
+    OF_THIS_MOMENT,
+    OF_THIS_PROCESS,
+    OPENERS,
+    REMOVERS,
+    SAVERS_OF_PRETRAINED,
+    TEMPORARY,
+)
 from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_HOLE, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
@@ -64,7 +71,7 @@ def _method(module: ModuleFacts, call: ast.Call, name: str) -> Access | None:
     """Methods of paths, tables, figures and models."""
     assert isinstance(call.func, ast.Attribute)
     held = call.func.value
-    if name == "save_pretrained":
+    if name in SAVERS_OF_PRETRAINED:
         return Access(call, "write", _path(module, call, 0))
     if name == "save" and _is_scripted(module, held):
         return Access(call, "write", _path(module, call, 0))

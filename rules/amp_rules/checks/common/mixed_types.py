@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import BOOL, F32, F64, FLOATS, INT, LOW, NUM, Value, source_of
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.operation_names import FACTORIES
 
 MATRIX_PRODUCTS = frozenset("matmul mm bmm mv addmm addmv addbmm baddbmm einsum".split())
 """Operations that sum products of their operands; ``einsum`` has its equation first, that of einops last."""
@@ -115,7 +116,7 @@ def makes_float32(value: Value) -> bool:
 
 def is_plain_factory(value: Value) -> bool:
     """Whether a value was made by a factory without a type."""
-    return value.op in ops.FACTORIES and value.op not in ("from_numpy", "normal") and not _has_type(value)
+    return value.op in FACTORIES and value.op not in ("from_numpy", "normal") and not _has_type(value)
 
 
 def _has_type(value: Value) -> bool:

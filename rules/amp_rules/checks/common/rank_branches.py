@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_DEVICE, NAMED_JOIN, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import NAMED_COUNT, NAMED_DEVICE, NAMED_JOIN, NAMED_OF_SEVERAL, NAMED_RANK, NAMED_SEVERAL
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -91,7 +91,11 @@ def in_several(test: ast.expr) -> bool | None:
         return True if True in parts else None if None in parts else False
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _compared(test.left, test.ops[0], test.comparators[0])
+    if isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
+        return True if NAMED_OF_SEVERAL.search(last_name(test.args[1])) else None
     name = name_of_test(test)
+    if NAMED_COUNT.search(name):
+        return None if isinstance(test, ast.Call) else True  # ``if cfg.NUM_GPUS:``
     return True if NAMED_SEVERAL.search(name) and not counts_processes(name) else None
 
 
@@ -110,7 +114,9 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
         if counts_processes(name) or (not NAMED_RANK.search(name) and not NAMED_DEVICE.search(name)):
             return None
         return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
-    if counts_processes(name) and literal(right) == 1:
+    if NAMED_COUNT.search(name) and literal(right) == 0:
+        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
+    if (counts_processes(name) or NAMED_COUNT.search(name)) and literal(right) == 1:
         return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
     return None
 

@@ -306,7 +306,7 @@ class RankPaths:
 
     def says(self, test: ast.expr, holds: bool) -> Reach:
         """Which processes go on where a test comes out like this."""
-        several = in_several(test)
+        several = self._in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
         if self._asks is not None and self._asks(test, holds):
@@ -316,6 +316,14 @@ class RankPaths:
         if _is_of_number(test) or _is_of_launcher(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
         return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
+
+    def _in_several(self, test: ast.expr) -> bool | None:
+        """What a test is where there are several processes; a name stands for ``args.resume or distributed``."""
+        found = in_several(test)
+        if found is not None or not isinstance(test, ast.Name):
+            return found
+        values = self.index.values_of(test)
+        return in_several(values[0]) if len(values) == 1 and isinstance(values[0], ast.BoolOp) else None
 
     def _asks_helper(self, test: ast.expr) -> bool:
         """Whether a short function of another file, which has no telling name, asks for the process."""

@@ -22,7 +22,7 @@ from amp_rules.lattice.paths import LOST, Path, is_about_precision, unite
 from amp_rules.lint.check import Check
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
-from amp_rules.source.syntax import COMPREHENSIONS, last_name
+from amp_rules.source.syntax import COMPREHENSIONS, is_none, last_name
 from amp_rules.torch.frameworks import WRAPPING_PACKAGES
 from amp_rules.torch.gradients import CLIP_METHODS
 from amp_rules.torch.idioms import NAMED_WRAPPER, SCALER
@@ -111,7 +111,7 @@ def _of_gradient(op: Value) -> Event | None:
 
 
 def _backward(op: Value, node: ast.Call, receiver: Value | None, holder: ast.expr, frame: Frame) -> Event | None:
-    given = [item for item in node.args if not (isinstance(item, ast.Constant) and item.value is None)]
+    given = [item for item in node.args if not is_none(item)]
     if NAMED_WRAPPER.search(last_name(holder).lower()) or (given and is_optimizer(receiver, holder)):
         return Event("backward", node, how=WRAPPED, value=receiver)
     if last_name(holder) == "autograd" or (given and receiver is not None and receiver.op in ("self", "context")):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.checks.common.number_limits import numbers_of
-from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import (
     BOOL,
     IN_A_FEW_LINES,
@@ -23,6 +22,7 @@ from amp_rules.lattice.abstract_values import (
     Value,
     same,
 )
+from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.lattice.mode import Mode
 
 EPSILON_USED = re.compile(
@@ -90,7 +90,7 @@ def _guard(value: Value) -> Guard | None:
             if tensor.tensor and numbers_of(epsilon):
                 return Guard(value, tensor, epsilon)
     elif value.op in ("clamp", "clamp_min"):
-        least, _ = ops.clamp_bounds(value)
+        least, _ = clamp_bounds(value)
         return Guard(value, args[0], least) if least is not None else None
     elif value.op in ("maximum", "max") and len(args) == 2:
         for tensor, other in (args, args[::-1]):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from amp_rules.checks.common.number_limits import numbers_of, other_half
 from amp_rules.checks.common.zero_guards import EPSILON_USED
-from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import PASSING, Value
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 
@@ -80,7 +80,7 @@ class EpsAbsorbed(Check):
         """``log(1 - clamp(x, e, 1 - e))``."""
         if clamp.op not in ("clamp", "clamp_max") or clamp.node is None or not _is_half(clamp.args[0], frame):
             return
-        _, bound = ops.clamp_bounds(clamp)
+        _, bound = clamp_bounds(clamp)
         numbers = numbers_of(bound)
         if bound is not None and numbers and all(_is_one(item, frame.mode) and item < 1 for item in numbers):
             self._absorbed(op, clamp, bound, numbers[0], frame)

@@ -9,7 +9,7 @@ from amp_rules.checks.common.number_limits import vanishes
 from amp_rules.lattice.abstract_values import F32, F64, Value, is_true
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import DTYPES
+from amp_rules.lattice.operation_names import DTYPES
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 from amp_rules.torch.idioms import NAMED_TRIAL

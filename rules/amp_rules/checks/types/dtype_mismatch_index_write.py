@@ -7,9 +7,9 @@ import re
 
 from amp_rules.checks.common.arithmetic import likely_half
 from amp_rules.checks.common.mixed_types import float32_origin, float_type, whole_text, written
-from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.abstract_values import BOOL, F32, INT, LOW, NUM, OTHER, ZERO_DIM, Value, source_of
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.operation_names import LIKES, NEWS
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 
@@ -106,12 +106,12 @@ def _differ(target: Value, source: Value, frame: Frame) -> bool:
     if given == F32 and not frame.mode.autocast:
         # Made like something that a half model gives.
         made = source_of(target)
-        return made.op in ops.LIKES | ops.NEWS and likely_half(target, frame) and float32_origin(source) is not None
+        return made.op in LIKES | NEWS and likely_half(target, frame) and float32_origin(source) is not None
     if not (frame.autocast and given == LOW and source.root.op in frame.machine.table.lower):
         return False
     # A buffer made like the input: under autocast an input may be float32, a matrix product never is.
     made, root = source_of(target), target.root
-    return made.op in ops.LIKES | ops.NEWS and root.op == "param" and root.dtypes == LOW | F32
+    return made.op in LIKES | NEWS and root.op == "param" and root.dtypes == LOW | F32
 
 
 def _kind(value: Value, frame: Frame) -> str:

@@ -16,7 +16,7 @@ from amp_rules.checks.common.arithmetic import (
 )
 from amp_rules.lattice.abstract_values import Value, source_of
 from amp_rules.lattice.frame import Frame
-from amp_rules.lattice.torch_operations import clamp_bounds
+from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
 

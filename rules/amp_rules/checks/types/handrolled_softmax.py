@@ -9,6 +9,7 @@ from amp_rules.checks.common.arithmetic import (
     bounded_above,
     factors,
     is_gaussian,
+    is_here,
     is_loss,
     operand,
     source,
@@ -24,6 +25,8 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword
 
 _LARGEST_EXPONENT = 80.0
+_LOSSES_OF_LOGARITHMS = ("nll_loss", "kl_div")
+"""Losses whose first argument is a logarithm."""
 
 
 class HandrolledSoftmax(Check):
@@ -52,8 +55,9 @@ class HandrolledSoftmax(Check):
     ## When it is silent
     The maximum was subtracted, or the argument of ``exp`` cannot be large (a negative square, the result of ``tanh``, a
     clamped value). ``log(p + eps)`` is left alone where the logarithm is multiplied by ``p`` itself (an entropy),
-    because the term is 0 where the logarithm is wrong. ``log(softmax(x))`` outside of losses is left alone where the
-    softmax is float32, as under autocast on CUDA: scores and metrics survive a ``-inf`` at one part in ``exp(104)``.
+    because the term is 0 where the logarithm is wrong. ``log(softmax(x))`` that no loss is given is left alone where
+    the softmax is float32, as under autocast on CUDA: scores and metrics survive a ``-inf`` at one part in
+    ``exp(104)``.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.log_softmax.html says that doing the two
@@ -68,7 +72,7 @@ class HandrolledSoftmax(Check):
     fix_title = "use the operation of torch"
     fix_safety = "safe"
     triggers = ("softmax", "exp(", "Softmax")
-    operations = ("div", "log", "log2", "log10", "mul")
+    operations = ("div", "log", "log2", "log10", "mul", *_LOSSES_OF_LOGARITHMS)
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Value, Value, Frame]] = []
@@ -79,6 +83,8 @@ class HandrolledSoftmax(Check):
             self._quotient(op, frame)
         elif op.op == "mul":
             self._settle(op)
+        elif op.op in _LOSSES_OF_LOGARITHMS:
+            self._loss(op, frame)
         elif op.args:
             for inner in ways(op.args[0]):
                 if self._logarithm(op, inner, frame):
@@ -128,6 +134,18 @@ class HandrolledSoftmax(Check):
             self.report(frame, op.node, message)  # type: ignore[arg-type]
             return True
         return self._of_sum(op, inner, frame) if epsilon is None else False
+
+    def _loss(self, op: Value, frame: Frame) -> None:
+        """A loss is given the logarithm of a softmax in float32: its gradient is NaN there, whatever the function."""
+        if is_loss(frame):
+            return
+        for log in ways(op.args[0]) if op.args else ():
+            inner, epsilon = unguarded(log.args[0]) if log.op == "log" and log.args else (log, None)
+            if log.op != "log" or epsilon is not None or log.node is None or not is_here(log, frame):
+                continue
+            if any(item.op == "softmax" and item.float32 for item in ways(inner)):
+                message = f"`{frame.text(log.node)}` is -inf where a probability rounds to 0"
+                self.report(frame, log.node, message, fix=_log_softmax(log, inner, frame))
 
     def _of_sum(self, op: Value, inner: Value, frame: Frame) -> bool:
         if inner.op not in ("sum", "nansum") or not inner.args:

@@ -14,7 +14,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.source import blocks
 from amp_rules.source.resolver import Binding
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch import apex as api
 
 AMP = "apex.amp"
@@ -145,7 +145,7 @@ def _asked(file: ApexFile, node: ast.Name, text: str, test: ast.expr) -> tuple[a
     is_there = True
     if isinstance(parent, ast.Compare) and parent.left is node and len(parent.ops) == 1:
         right = parent.comparators[0]
-        if not (isinstance(right, ast.Constant) and right.value is None):
+        if not is_none(right):
             return None
         if not isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
             return None
@@ -176,7 +176,7 @@ def _is_none(file: ApexFile, node: ast.Name) -> bool:
     test = parent.test
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.IsNot):
         right = test.comparators[0]
-        test = test.left if isinstance(right, ast.Constant) and right.value is None else test
+        test = test.left if is_none(right) else test
     return isinstance(test, ast.Name) and test.id == node.id
 
 

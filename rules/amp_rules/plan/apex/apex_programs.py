@@ -26,7 +26,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
 from amp_rules.source.resolver import names_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch import apex as api
 from amp_rules.torch.frameworks import OWN_FRAMEWORK
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
@@ -224,7 +224,7 @@ def _unused(program: Program, selection: Selection, distribution: Outcome, *, co
 def _gives_scale(program: Program) -> bool:
     """Whether the script gives ``amp.initialize`` a loss scale."""
     return any(
-        item.arg == "loss_scale" and not (isinstance(item.value, ast.Constant) and item.value.value is None)
+        item.arg == "loss_scale" and not is_none(item.value)
         for call in stages.initializing(program)
         for item in call.keywords
     )

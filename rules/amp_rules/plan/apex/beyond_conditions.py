@@ -14,7 +14,7 @@ from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Action, Insert, Remove, Unwrap
 from amp_rules.torch.models import TELLS_OF_MODEL
 
@@ -121,7 +121,7 @@ def _is_given(program: Program, name: str, site: Site) -> bool:
     if info is None or name not in info.positional:
         return False
     given = [info.argument(caller.call, name) for caller in program.flow.callers(info)]
-    return not any(item is None or (isinstance(item, ast.Constant) and item.value is None) for item in given)
+    return not any(item is None or is_none(item) for item in given)
 
 
 def _leaves_alone(program: Program, statement: ast.stmt, held: set[str], site: Site) -> bool:

@@ -11,7 +11,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import is_none, own_name, walk
 from amp_rules.text.actions import Action, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute, without_argument
 from amp_rules.torch.apex import NAMES_APEX
@@ -107,7 +107,7 @@ def simplified(file: ApexFile, node: ast.expr, known: Known, compared: Compared 
         told = answer_of_member(file.references, node)
     if told is not None:
         return told
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and _is_none(node.comparators[0]):
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and is_none(node.comparators[0]):
         if isinstance(node.left, (ast.Name, ast.Call)) and simplified(file, node.left, known, compared) is True:
             return isinstance(node.ops[0], ast.IsNot)
     if isinstance(node, ast.BoolOp):
@@ -162,7 +162,3 @@ def _grouped(text: str, node: ast.expr) -> str:
 def _is_path(text: str) -> bool:
     """``fp16``, ``self.args.fp16``."""
     return all(part.isidentifier() for part in text.split("."))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

@@ -10,6 +10,7 @@ from amp_rules.plan.apex.references import References
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.source.syntax import is_none
 from amp_rules.torch import apex as api
 
 AMP = "apex.amp"
@@ -89,7 +90,7 @@ def is_set_to_none(module: Module, target: ast.expr) -> bool:
     """Whether an assignment gives the target None: alone, or in a row as in ``self.a, self.b = None, 0``."""
     parent = module.parents[target]
     if isinstance(parent, ast.Assign) and target in parent.targets:
-        return _is_none(parent.value)
+        return is_none(parent.value)
     holder = module.parents[parent] if isinstance(parent, (ast.Tuple, ast.List)) else None
     if not isinstance(parent, (ast.Tuple, ast.List)) or not isinstance(holder, ast.Assign):
         return False
@@ -97,11 +98,7 @@ def is_set_to_none(module: Module, target: ast.expr) -> bool:
     if not isinstance(values, (ast.Tuple, ast.List)) or len(values.elts) != len(parent.elts):
         return False
     starred = any(isinstance(item, ast.Starred) for item in (*values.elts, *parent.elts))
-    return not starred and _is_none(values.elts[parent.elts.index(target)])
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    return not starred and is_none(values.elts[parent.elts.index(target)])
 
 
 def _is_called_amp(node: ast.expr) -> bool:

@@ -9,6 +9,7 @@ from amp_rules.flow.records import constructor_fields
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
+from amp_rules.plan.model_homes.picked import is_picked
 from amp_rules.plan.model_homes.placement import Placement
 from amp_rules.plan.model_homes.takers_of_parts import takers_of_parts
 from amp_rules.plan.model_homes.variables import (
@@ -335,6 +336,10 @@ class Homes:
             for item in candidates
             if not self._variables.comes_too_late(item) and not self._part_by_part.is_run(item.body)
         ]
+        # What a loop picks out of a list in each round is prepared where the list is made: once each.
+        others = [item for item in candidates if not is_picked(self.program, item)]
+        if len(others) < len(candidates) and self._where_made(value) is not None:
+            candidates = others
         # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
         candidates = [
             item for item in candidates if not self._trained_before.is_trained(value, item.assignments[0], item.module)

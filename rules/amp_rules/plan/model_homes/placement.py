@@ -62,7 +62,7 @@ class Placement:
         inline = None
         is_optional = any(
             may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
-            for given in item.assignments
+            for given in [*item.assignments, *_emptied(suite[start], item.path)]
         )
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
@@ -210,6 +210,18 @@ def _loads(node: ast.AST, names: Collection[str]) -> bool:
         and node.func.attr == "load_state_dict"
         and blocks.path_of(node.func.value) in names
     )
+
+
+def _emptied(statement: ast.stmt, path: str) -> list[ast.stmt]:
+    """The assignments of None within a statement, one of whose branches makes the model."""
+    return [
+        node
+        for node in walk(statement)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is None
+        and any(exact_path(target) == path for target in node.targets)
+    ]
 
 
 def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> bool:

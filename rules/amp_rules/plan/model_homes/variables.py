@@ -15,7 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.models import OF_PRETRAINED, PUTS_PART, TELLS_OF_MODEL
 
 PLACING = frozenset(
@@ -74,11 +74,11 @@ class Variables:
         for node, path, key, body, scope in self.given.get(value, ()):
             entry = found.setdefault((key, body), HoldingVariable(key, path, scope.module, scope, body, []))
             entry.assignments.append(blocks.statement_of(scope.module, node))
-        found = {key: item for key, item in found.items() if not self._only_builds(item)}
         for entry in found.values():
-            # Where the variable holds None until a condition makes the model, the model is made under that condition.
-            entry.assignments = [item for item in entry.assignments if not _empties(item)] or entry.assignments
-        return list(found.values())
+            # Where the variable holds None until something makes the model, the model is made there: under a condition
+            # of the same body, or in another one, such as a property that makes it when it is first asked for.
+            entry.assignments = [item for item in entry.assignments if not _empties(item)]
+        return [item for item in found.values() if item.assignments and not self._only_builds(item)]
 
     @cached_property
     def given(self) -> dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]]:
@@ -410,7 +410,7 @@ def _is_no_model(value: ast.expr) -> bool:
 def _empties(statement: ast.stmt) -> bool:
     """``model = None``."""
     value = getattr(statement, "value", None)
-    return isinstance(value, ast.Constant) and value.value is None
+    return is_none(value)
 
 
 def _flat_paths(target: ast.expr) -> set[str]:

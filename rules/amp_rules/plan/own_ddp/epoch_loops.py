@@ -139,6 +139,8 @@ def _counts(own: OwnDdp, node: ast.expr, site: Site, depth: int) -> bool:
         if name == "enumerate":
             return False
         return name in _AROUND and bool(node.args) and _counts(own, node.args[0], site, depth)
+    if isinstance(node, ast.NamedExpr):
+        return _counts(own, node.value, site, depth)  # ``for epoch in (bar := trange(epochs)):``
     if isinstance(node, ast.Name) and not depth:
         values = assigned(own.program, node, site.scope)
         return bool(values) and all(_counts(own, value, site, depth + 1) for value in values)

@@ -11,6 +11,7 @@ from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
+from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
@@ -27,8 +28,12 @@ from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
+from amp_rules.plan.own_ddp.trained_outside import trained_outside
+from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
+from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -52,6 +57,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         )
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from without_address(own)
     yield from fixed_sizes(own)
     yield from one_gpu(own)
     yield from one_device(own)
@@ -62,11 +68,15 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
+    yield from trained_outside(own)
+    yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
+    yield from waits_by_a_look(own)
     yield from _evaluations(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
+    yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 
 NO_WORD = "nothing that this file imports at its head tells the rank"
@@ -23,6 +26,7 @@ NO_WORD = "nothing that this file imports at its head tells the rank"
 
 _INITIALISED = "torch.distributed.is_initialized"
 _GET_RANK = "torch.distributed.get_rank"
+_ENVIRONMENT = "os.environ"
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -53,6 +57,28 @@ class FirstRank:
         """Whether a test asks torch for the rank at a place above the process group, where it holds on all."""
         asks = any(name.rpartition(".")[2] in test.text for name in (_INITIALISED, _GET_RANK))
         return (asks or self._asks_by_function(module, test)) and self._own.joins_below(module, node)
+
+    def known_at(self, module: Module, node: ast.AST) -> Test | None:
+        """The test at a place, by the environment where torch is not asked yet; None where nothing tells the rank."""
+        test = self.at(module, node)
+        if test is not None and not self.is_told_later(module, node, test):
+            return test
+        environment = self._own.word(module, _ENVIRONMENT)
+        if environment is None or not self._is_in_environment:
+            return None
+        rank = f'int({environment}.get("RANK", 0))'
+        return Test(f"{rank} == 0", f"{rank} != 0")
+
+    @cached_property
+    def _is_in_environment(self) -> bool:
+        """Whether each process finds its rank there: it joins by what is there, and launchers alone put it there."""
+        program = self._own.program
+        if program.calls_to(SPAWNS) or not all(map(_joins_by_environment, self._own.joins)):
+            return False
+        return not any(
+            isinstance(node, ast.Constant) and node.value == "RANK" and _is_written(scope.module, node)
+            for node, _, scope in program.nodes()
+        )
 
     def _asks_by_function(self, module: Module, test: Test) -> bool:
         """Whether a test of the file calls a function of the project that asks torch: ``is_main_process()``."""
@@ -175,6 +201,25 @@ class FirstRank:
         flow = self._own.program.flow
         mine = flow.values(ast.copy_location(ast.Name(name.id, ast.Load()), node), scope)
         return bool(mine) and mine == flow.values(name, origin)
+
+
+def _joins_by_environment(site: Site) -> bool:
+    """Whether a call of ``init_process_group`` takes the rank from the environment: it says nothing of it."""
+    assert isinstance(site.node, ast.Call)
+    method = keyword(site.node, "init_method")
+    given = {item.arg for item in site.node.keywords}
+    if len(site.node.args) > 1 or given & {"rank", "world_size", "store", None}:
+        return False
+    return method is None or literal(method) == "env://"
+
+
+def _is_written(module: Module, key: ast.Constant) -> bool:
+    """Whether a variable of the environment is given a value: ``os.environ["RANK"] = ...``, ``setdefault``."""
+    parent = module.parents[key]
+    if isinstance(parent, ast.Subscript):
+        return not isinstance(parent.ctx, ast.Load)
+    asks = isinstance(parent, ast.Call) and last_name(parent.func) in ("get", "getenv")
+    return not asks and not isinstance(parent, ast.Compare)
 
 
 def _parts(test: ast.expr) -> Iterator[ast.expr]:

@@ -12,6 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import is_none
 
 _MAX_DEPTH = 4
 """Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
@@ -75,7 +76,7 @@ class HeldByOne:
 
     def _given(self, value: ast.expr | None, place: Site, depth: int) -> Iterator[Site | None]:
         """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
-        if isinstance(value, ast.Constant) and value.value is None:
+        if is_none(value):
             return
         # Where one process alone comes by, it does not matter what it has.
         if isinstance(value, ast.Name) and self._reach(place.module, place.node) not in _ALONE:

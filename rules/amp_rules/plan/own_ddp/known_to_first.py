@@ -6,19 +6,25 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.distributed import EXCHANGES
 
 _Found = tuple[Module, ast.AST, str]
+
+_MAX_NAMES = 4
+"""Names that a flag has from where it is computed: a setting, a parameter, an attribute."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,36 @@ def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
         if isinstance(item, ast.If) and own.parts_first(module, item):
             if any(node is part for inner in item.body for part in walk(inner)):
                 return True
+        if isinstance(item, ast.If) and isinstance(item.test, (ast.Name, ast.Attribute)) and _is_set_by_rank(own, item):
+            return True
     return False
+
+
+def _is_set_by_rank(own: OwnDdp, branch: ast.If) -> bool:
+    """Whether a flag is computed from the rank: ``params["verb"] = verb * (rank == 0)``, and ``if self.verb:``."""
+    located = own.program.locate(branch)
+    pending = [(branch.test, located[1], _MAX_NAMES)] if located is not None else []
+    for node, scope, depth in pending:
+        if names_rank(node):
+            return True
+        if depth and isinstance(node, (ast.Name, ast.Attribute)):
+            found = assigned(own.program, node, scope)
+            pending += [(value, own.program.flow.scopes[_body(own, value, scope)], depth - 1) for value in found]
+        elif depth and isinstance(node, ast.Subscript):
+            path = (blocks.path_of(node.value) or "").rpartition(".")[2]
+            for stored, site in own.put_into.get(path, ()) if path else ():
+                keys = site.node.targets if isinstance(site.node, ast.Assign) else ()
+                if any(isinstance(item, ast.Subscript) and _is_same_key(item, node) for item in keys):
+                    pending.append((stored, site.scope, depth - 1))
+    return False
+
+
+def _body(own: OwnDdp, value: ast.expr, scope: Scope) -> ast.AST:
+    return blocks.body_of(own.program.module_of(value) or scope.module, value)
+
+
+def _is_same_key(one: ast.Subscript, other: ast.Subscript) -> bool:
+    return ast.dump(one.slice) == ast.dump(other.slice)
 
 
 def _is_given_to_first_alone(own: OwnDdp, alone: _Alone, name: str) -> bool:
@@ -233,6 +268,12 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
                 f"`{module.text(given[0])}` is computed only under `{test}`: `{module.text(node)}` gives the other "
                 "processes a different learning rate"
             )
+    if isinstance(node, ast.For) and _goes_on_by(own, alone, names, node):
+        number = min(blocks.reads(node.iter) & names)
+        return (
+            f"`{number}` is set only under `{test}`: one process goes through `{module.text(node.iter)}` another "
+            "number of times, and waits where the others do not come"
+        )
     if isinstance(node, ast.If) and blocks.reads(node.test) & names:
         site = Site(module, alone.scope, alone.body, node)
         if _ends_training(own, site, node):
@@ -241,6 +282,13 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
                 "the others wait for it"
             )
     return None
+
+
+def _goes_on_by(own: OwnDdp, alone: _Alone, names: set[str], loop: ast.For) -> bool:
+    """Whether a loop that trains goes as often as a variable says; of one that is resumed from the state is told."""
+    if not blocks.reads(loop.iter) & names or not own.program.runs_backward(loop):
+        return False
+    return not any(isinstance(node, ast.Attribute) and node.attr == "load_state_dict" for node in walk(alone.branch))
 
 
 # ---- the end of the training ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Models that each process puts on the GPU that is the current one, where nothing makes that another than GPU 0."""
+"""Models and batches that each process puts on the current GPU, where nothing makes that another than GPU 0."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.devices import Devices
+from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -21,17 +22,29 @@ def one_device(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     if own.program.calls_to(CHOOSING) or _hides_gpus(own):
         return
     devices = Devices(own.program)
-    for call, _, scope in own.program.calls():
-        module, moving = scope.module, call.func
-        if not isinstance(moving, ast.Attribute) or moving.attr not in ("to", "cuda") or module not in own.modules:
-            continue
-        if not own.program.roles.modules(moving.value, scope) or not _goes_to_first(devices, call, scope):
+    found = [
+        (call, scope.module, bool(own.program.roles.modules(call.func.value, scope)))
+        for call, _, scope in own.program.calls()
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("to", "cuda")
+        and scope.module in own.modules
+        and _goes_to_first(devices, call, scope)
+    ]
+    # Before batches, the model that they go through.
+    for call, module, is_model in sorted(found, key=lambda item: not item[2]):
+        if not is_model and not _is_trained_on(own, module, call):
             continue
         if own.reach(module, call) is not Reach.EVERY or own.is_of_first_alone(module, call):
             continue
         text = f"`{module.text(call)}` puts it on GPU 0 in every process of a machine"
         yield module, call, f"{text}: nothing chooses another, as `torch.cuda.set_device(local_rank)` above would"
         return
+
+
+def _is_trained_on(own: OwnDdp, module: Module, call: ast.Call) -> bool:
+    """Whether what is moved is of a loop that trains a wrapped model."""
+    loop = next((item for item in blocks.enclosing(module, call) if isinstance(item, ast.For)), None)
+    return bool(own.wraps) and loop is not None and own.program.runs_backward(loop)
 
 
 def _goes_to_first(devices: Devices, call: ast.Call, scope: Scope) -> bool:

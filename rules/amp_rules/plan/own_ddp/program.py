@@ -22,6 +22,7 @@ from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.statement_order import comes_after
 from amp_rules.plan.words import Words
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.program import Program
@@ -199,9 +200,8 @@ class OwnDdp:
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
             return Reach.ONE
-        callers = self.program.flow.callers(info)
         most = Reach.UNKNOWN
-        for item in callers:
+        for item in self._running_callers(info):
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
@@ -217,14 +217,23 @@ class OwnDdp:
     def _workers(self) -> frozenset[ast.AST]:
         return frozenset(info.node for _, info in training_workers(self.program))
 
-    def _is_called_elsewhere(self, module: Module, info: FunctionFacts) -> bool:
-        """Whether other files alone call a function: its own does where it is a script itself, which is not run."""
-        callers = self.program.flow.callers(info)
-        return (
-            module is not self.program.entry
-            and bool(callers)
-            and all(item.scope.module is not module for item in callers)
-        )
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether other files alone call a function, through functions of its own: its file is no script that runs."""
+        callers = self._running_callers(info)
+        if module is self.program.entry or not callers or info.node in seen:
+            return False
+        inner = [self.program.function_of(calling(item).body) for item in callers if item.scope.module is module]
+        below = seen | {info.node}
+        return all(around is not None and self._is_called_elsewhere(module, around, below) for around in inner)
+
+    def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
+        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
+        return [
+            item
+            for item in self.program.flow.callers(info)
+            if item.scope.module is self.program.entry
+            or not any(_is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
+        ]
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
@@ -335,6 +344,7 @@ class OwnDdp:
     def told_by_rank(self, module: Module, node: ast.AST) -> bool:
         """Whether the function at a place gives something that is read there another value on other ranks."""
         body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
         read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
         # ``with open(path, "w") as file:`` gives its file to itself.
         opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
@@ -343,6 +353,7 @@ class OwnDdp:
             isinstance(item, ast.If)
             and self._parts_processes(module, item.test)
             and blocks.writes(item) & read
+            and comes_after(module, statement, item)
             and not self.holds_on_all(module, item)
             for item in blocks.walk_body(body)
         )

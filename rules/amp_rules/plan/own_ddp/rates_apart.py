@@ -24,7 +24,8 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
     sinks = [sink for sink in Sinks(own.program, forwards=False).find(shares.ranks, frozenset()) if _is_of_batch(sink)]
     if any(_counts_epochs(own, sink) for sink in sinks):
         return  # settings are not told from batches: processes with numbers of epochs of their own would hang
-    for sink in sinks:
+    # A schedule that is told nothing at a place is another one there, or was told at another.
+    for sink in sorted(sinks, key=_is_of_object):
         module, body = sink.module, blocks.body_of(sink.module, sink.node)
         if body in told or module not in own.modules or not _is_rate(own, sink):
             continue
@@ -43,6 +44,12 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
 
 def _is_of_batch(sink: Sink) -> bool:
     return any(origin.kind is Kind.BATCH for origin in sink.origins)
+
+
+def _is_of_object(sink: Sink) -> bool:
+    """Whether what differs is the schedule that is stepped, and nothing that it is told."""
+    call = sink.what
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and sink.node is call.func.value
 
 
 def _counts_epochs(own: OwnDdp, sink: Sink) -> bool:

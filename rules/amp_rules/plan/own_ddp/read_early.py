@@ -64,7 +64,7 @@ def _is_same(paths: Paths, write: Site, path: ast.expr, read: Site, other: ast.e
     """Whether two paths are of one file, for certain or by the same words in one function."""
     if write.body is read.body and ast.unparse(path) == ast.unparse(other):
         return True
-    exact = {text for text in paths.of(path, write.scope) if "*" not in text and not text.startswith("<")}
+    exact = {text for text in paths.of(path, write.scope) if text and "*" not in text and not text.startswith("<")}
     return bool(exact & paths.of(other, read.scope)) or _is_same_setting(path, other)
 
 

@@ -16,7 +16,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.idioms import NAMED_EVALUATION
 
@@ -128,6 +128,11 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
             values = own.program.flow.values(call.func.value, scope)
             if not values or any(value.site is sampler.node or value.kind == "attribute" for value in values):
                 return True
+            # A loader of a class of the project's own need not show what its attribute holds.
+            held = call.func.value
+            if isinstance(held, ast.Attribute) and held.attr == "sampler":
+                if own.program.flow.values(held.value, scope) & sampler.loaders:
+                    return True
     return False
 
 
@@ -172,7 +177,7 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
         if any(value.site is sampler.node for value in values):
             origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
-            yield _Read(path, False, bool(others), all(_is_none(item) for item in others))
+            yield _Read(path, False, bool(others), all(is_none(item) for item in others))
         elif values & sampler.loaders:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
@@ -259,7 +264,3 @@ def _origins(own: OwnDdp, node: ast.expr, scope: Scope, depth: int) -> Iterator[
         given = bool(callers)
     if not values and not given:
         yield node
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

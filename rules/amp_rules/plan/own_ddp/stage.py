@@ -21,6 +21,7 @@ from amp_rules.plan.own_ddp.written_ranks import is_of_one, written_ranks
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.shards.embeddings import has_large
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
@@ -123,7 +124,8 @@ def _round(
 def _told(own: OwnDdp, selection: Selection, wrong: Iterable[Fault]) -> list[Note]:
     """What is left as it is, and what is wrong in the script itself."""
     for module, node, text in wrong:
-        own.tell(module, node, text)
+        if not never_runs(own.program.flow, module, node):
+            own.tell(module, node, text)
     return [note for note in own.told if selection.wants(_code_of(note))]
 
 

@@ -12,7 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch import own_half as names
 
 # A flag is handed from the main function to the one that makes the model, and seldom further.
@@ -187,7 +187,7 @@ def _of_wrapper(place: Place) -> tuple[ast.expr | None, ast.expr | None, list[tu
         raise NotUnderstood(place.scope.module, place.call, f"`{min(unknown)}=` of the optimizer has no counterpart")
     others: list[tuple[str, ast.expr]] = []
     details = given.get("dynamic_loss_args")
-    if details is not None and not (isinstance(details, ast.Constant) and details.value is None):
+    if details is not None and not is_none(details):
         keys = details.keys if isinstance(details, ast.Dict) else [None]
         for key, value in zip(keys, details.values if isinstance(details, ast.Dict) else [details], strict=True):
             name = names.SCALER_ARGUMENTS.get(str(key.value)) if isinstance(key, ast.Constant) else None
@@ -201,7 +201,7 @@ def _of_wrapper(place: Place) -> tuple[ast.expr | None, ast.expr | None, list[tu
 
 
 def _not_none(node: ast.expr | None) -> ast.expr | None:
-    return None if isinstance(node, ast.Constant) and node.value is None else node
+    return None if is_none(node) else node
 
 
 def _choice(wrappers: list[Place]) -> ast.If | None:

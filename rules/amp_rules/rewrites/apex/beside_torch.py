@@ -60,7 +60,7 @@ from amp_rules.plan.apex.installed import flags_of_transformers, questions
 from amp_rules.plan.apex.torch_choices import TorchChoice, torch_choices
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Action, Remove, Unwrap
 from amp_rules.torch import apex as api
 
@@ -199,7 +199,7 @@ def _is_none(file: ApexFile, node: ast.Name) -> dict[ast.expr, bool] | None:
     if not isinstance(parent, ast.Compare):
         return {}
     value = parent.comparators[0]
-    if parent.left is not node or len(parent.ops) != 1 or not (isinstance(value, ast.Constant) and value.value is None):
+    if parent.left is not node or len(parent.ops) != 1 or not is_none(value):
         return None
     given = [
         item.value
@@ -207,7 +207,7 @@ def _is_none(file: ApexFile, node: ast.Name) -> dict[ast.expr, bool] | None:
         for item in guard.node.handlers[0].body
         if isinstance(item, ast.Assign) and any(isinstance(to, ast.Name) and to.id == node.id for to in item.targets)
     ]
-    if not all(isinstance(item, ast.Constant) and item.value is None for item in given):
+    if not all(is_none(item) for item in given):
         return None
     return {parent: isinstance(parent.ops[0], ast.Is)}
 

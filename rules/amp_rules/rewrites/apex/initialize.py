@@ -44,7 +44,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.step_conditions import never_both
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Action, Insert, Remove
 from amp_rules.text.vocabulary import InitArguments
 from amp_rules.torch import apex as api
@@ -149,7 +149,7 @@ def _arguments(file: ApexFile, call: ast.Call) -> dict[str, ast.expr]:
     for name, value in found.items():
         if name in ("models", "optimizers", "opt_level", *api.INIT_ARGUMENTS, *api.IGNORED_ARGUMENTS):
             continue
-        if not (isinstance(value, ast.Constant) and value.value is None):
+        if not is_none(value):
             raise file.not_understood(value, f"`{name}=` of `initialize` has no counterpart")
     if "models" not in found:
         raise file.not_understood(call, "`initialize` is given no model")
@@ -242,7 +242,7 @@ def _init(file: ApexFile, start: Start, before: ast.stmt) -> str:
     more = tuple(
         (name, code_of(file, value))
         for name, value in start.arguments.items()
-        if name in api.INIT_ARGUMENTS and not (isinstance(value, ast.Constant) and value.value is None)
+        if name in api.INIT_ARGUMENTS and not is_none(value)
     )
     asked = file.options.loss_scale
     said = InitArguments(
@@ -319,7 +319,7 @@ class _Pair:
 def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: dict[str, ast.expr]) -> list[str]:
     """The statements that prepare the models, and hand the optimizers on where they get other names."""
     models, optimizers = arguments["models"], arguments.get("optimizers")
-    if isinstance(optimizers, ast.Constant) and optimizers.value is None:
+    if is_none(optimizers):
         optimizers = None
     if isinstance(statement, ast.Return) and statement.value is call:
         prepared = _prepare(file, models)

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.new_folders import new_folders
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.folder_edits import allowing
@@ -46,9 +47,10 @@ RULE = Rule("AMP209", "folder-made-once", "A folder may have been made by anothe
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each folder that two processes may make at once."""
     made_by_one = {node for statement in context.processes.files.statements for node in walk(statement)}
+    idle = uncalled(context.program)
     for site in new_folders(context.program):
         assert isinstance(site.node, ast.Call)
-        if site.node in made_by_one:
+        if site.node in made_by_one or not idle.isdisjoint(site.module.ancestors(site.node)):
             continue
         allowed = "True" if site.looked else context.vocabulary.several_processes(site.module)
         message = f"`{site.module.text(site.node)}` does not fail if another process made the folder first"

@@ -2,7 +2,8 @@
 
 ## What it does
 A number of a process's own batches that a learning rate follows goes through `amp.reduce_mean(...)`:
-what `ReduceLROnPlateau.step` is given, and what is assigned to a parameter group.
+what `ReduceLROnPlateau.step` is given, what is assigned to a parameter group, and the rate that an optimizer is made
+with, where a search has found it.
 
 ## Why
 Each process sees its own batches, so the loss of an epoch differs between them. A schedule that is given it lowers the

@@ -33,6 +33,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.old import OldProgram, change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import is_none
 from amp_rules.text.actions import Replace
 
 RULE = Rule("AMP508", "next", "The next item is taken by next().", "modern", optional=True)
@@ -66,7 +67,7 @@ def _is_iterator(old: OldProgram, module: Module, node: ast.expr, depth: int = 0
     """Whether everything that the expression can be comes from ``iter`` or is a generator."""
     if depth > _MOST_HANDS:
         return False
-    if isinstance(node, ast.Constant) and node.value is None:
+    if is_none(node):
         return depth > 0  # what is taken from it is not None
     if isinstance(node, ast.Call):
         return old.tensors.target(module, node.func) in ("builtins.iter", "iter") or _is_builtin_iter(node)

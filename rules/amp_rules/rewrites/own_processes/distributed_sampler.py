@@ -51,12 +51,13 @@ from amp_rules.plan.own_ddp.unfit_calls import is_called_in_vain
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.loader_arguments import given_to_loader
+from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable, names_of
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.data import LOADERS_OF_TORCH
@@ -82,7 +83,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for use in own.data.uses:
         for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
             site = _made(own, value)
-            if site is None or site.node in done:
+            if site is None or site.node in done or _is_replaced(use, site):
                 continue
             done.add(site.node)
             reason = _against(own, site, value in evaluated, use.values)
@@ -109,6 +110,21 @@ def _made(own: OwnDdp, value: Value) -> Site | None:
         if given is not None and literal(given) is not None:
             return None
     return Site(located[1].module, located[1], located[0], call)
+
+
+def _is_replaced(use: LoaderUse, site: Site) -> bool:
+    """Whether a variable is given another loader right above the loop over it: in each epoch one with a sampler."""
+    path = blocks.path_of(use.loader) if isinstance(use.loader, (ast.Name, ast.Attribute)) else None
+    # What stands further out than the loop around it is for the first round of that.
+    if path is None:
+        return False
+    for suite, index in blocks.suites_around(use.module, use.statement):
+        for item in reversed(suite[:index]):
+            if isinstance(item, ast.Assign) and path in map(blocks.path_of, item.targets):
+                return all(node is not site.node for node in walk(item))
+            if blocks.touches({path}, blocks.writes(item)):
+                return False
+    return False
 
 
 def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Value]) -> str | None:

@@ -5,7 +5,8 @@ A logging client that every process makes is made by the first one, and is None 
 stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
 `mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
 `wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
-The test is the script's own for the first rank where it has one.
+The test is the script's own for the first rank where it has one; above the process group it asks the environment that
+a launcher sets, where the processes join by it.
 
 ## Why
 Several clients in one folder make curves that jump back and forth, and N processes make N runs.
@@ -33,8 +34,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import libcst as cst
-
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank, Test
@@ -45,7 +44,8 @@ from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import ExpressionEdit, Replace, Wrap
+from amp_rules.text.actions import Replace, Wrap
+from amp_rules.text.expression_edits import either
 from amp_rules.text.line_width import keyword_within
 from amp_rules.torch.writers import RUN_LOGS, RUNS
 
@@ -79,8 +79,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             )
             own.leave(RULE, site.module, call, text)
             continue
-        test = first_rank.at(site.module, call)
-        if test is not None and first_rank.is_told_later(site.module, call, test):
+        test = first_rank.known_at(site.module, call)
+        if test is None and first_rank.at(site.module, call) is not None:
             text = "every process begins a run here, where the rank is not known yet: begin it below the process group"
             own.leave(RULE, site.module, call, text)
         elif test is not None:
@@ -113,16 +113,16 @@ def _logs_without_run(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
 
 def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:
     made = client.made
-    test = first_rank.at(made.module, made.node)
-    told_later = test is not None and first_rank.is_told_later(made.module, made.node, test)
-    if client.reason is not None or test is None or told_later:
+    test = first_rank.known_at(made.module, made.node)
+    told_later = test is None and first_rank.at(made.module, made.node) is not None
+    if client.reason is not None or test is None:
         unknown = "the rank is not known yet: make it below the process group" if told_later else NO_WORD
         reason = client.reason or unknown
         own.leave(RULE, made.module, made.node, f"every process makes `{client.path}`: {reason}")
         return
     assert isinstance(made.node, ast.expr)
     message = f"`{client.path}` logs on the first process alone"
-    yield Change(RULE, made.module, made.node, message, [Replace(made.node, _on_first(test))])
+    yield Change(RULE, made.module, made.node, message, [Replace(made.node, either(test.text, "None"))])
     by_path = sorted({path for _, path in client.logs})
     for path in by_path:
         rows = [
@@ -178,10 +178,3 @@ def _are_same(own: OwnDdp, asked: ast.AST, site: Site, other: Site) -> bool:
         for name in walk(asked)
         if isinstance(name, ast.Name)
     )
-
-
-def _on_first(test: Test) -> ExpressionEdit:
-    def edit(node: cst.BaseExpression) -> cst.BaseExpression:
-        return cst.IfExp(test=cst.parse_expression(test.text), body=node, orelse=cst.Name("None"))
-
-    return edit

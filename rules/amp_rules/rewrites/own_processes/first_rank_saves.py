@@ -4,7 +4,10 @@
 Statements that save a checkpoint, an image or an array, and those that remove, move or copy files, run under a test for
 the first rank where every process reached them. The test is the script's own where it has one, as in
 `if args.rank == 0:`; else a variable that is the rank, or `torch.distributed.get_rank()`. The time in a name makes no
-file of one process: all come there at about the same time.
+file of one process: all come there at about the same time. Where all processes read the file later, at a place to
+which they all come once, they wait above it: `torch.distributed.barrier()`. The handler of a log's file is a
+`logging.NullHandler()` on the other processes. Above the process group the test asks the environment that a launcher
+sets, where the processes join by it.
 
 ## Why
 Several processes that write one file at the same time leave a broken one.
@@ -18,9 +21,10 @@ Several processes that write one file at the same time leave a broken one.
 
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
-save; where what is saved is put together by all processes, where a result of the statement is used, and where another
-place reads the file again: that would need a barrier (AMP288). All statements of a file from its opening on are left
-then. Files that stay open, and those of logs, are left, and named (AMP288).
+save; where what is saved is put together by all processes, where a result of the statement is used, and where the file
+is read again in a loop, or by only some processes: no barrier can stand there (AMP288). All statements of a file
+from its opening on are left then. Files that stay open, and those that `logging.basicConfig` opens, are left, and named
+(AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
@@ -35,13 +39,15 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
+from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.waits import Waits
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import file_effects, mode_of, opens_to_write
@@ -53,13 +59,15 @@ from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
-from amp_rules.text.actions import Wrap
+from amp_rules.source.syntax import is_none, last_name, walk
+from amp_rules.text.actions import Insert, Replace, Wrap
+from amp_rules.text.expression_edits import either
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS, MOVES
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
+_NO_HANDLER = "logging.NullHandler"
 _Row = tuple[Module, ast.stmt]
 
 RULE = Rule("AMP234", "save-on-first-rank", "The first process alone writes files.", "distribution", optional=True)
@@ -83,11 +91,11 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
-    _leave_logs(own)
+    yield from _logs(own, first_rank)
     _leave_savers(own)
     _leave_unknown(own)
-    _leave_loose_tests(own)
-    _leave_other_modes(own)
+    for module, node, text in loose_tests(own):
+        own.leave(RULE, module, node, text)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()
     saves = _lifted(guards.statements)
@@ -95,21 +103,41 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     told = _with_neighbours(saves, [row for row in saves if own.told_by_rank(*row)])
     saves = [row for row in saves if row not in told]
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
+    awaited = _awaited(own, order, first_rank, [row for row, found in read.items() if found is not None])
+    read = {row: found for row, found in read.items() if row not in awaited}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
     written = [row for row in saves if row not in kept]
     for module, first, last in adjacent(written):
-        test = first_rank.at(module, first)
+        test = first_rank.known_at(module, first)
         if test is None:
-            own.leave(RULE, module, first, f"every process writes this file, and {NO_WORD}")
-            continue
-        if first_rank.is_told_later(module, first, test):
             text = "every process writes this file here, where the rank is not known yet: write it below the group"
-            own.leave(RULE, module, first, text)
+            is_later = first_rank.at(module, first) is not None
+            own.leave(RULE, module, first, text if is_later else f"every process writes this file, and {NO_WORD}")
             continue
         message = f"`{module.text(first)}` runs on the first process only"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
+    written_and_read = [item for row in written for item in awaited.get(row, ())]
+    turns = Waits(own, order)
+    for module, place in turns.barriers(written_and_read):
+        text = "the file is read once the first process has written it"
+        yield Change(RULE, module, place, text, [Insert(place, turns.code(module, place))])
     _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _awaited(
+    own: OwnDdp, order: FileOrder, first_rank: FirstRank, saves: list[_Row]
+) -> dict[_Row, list[tuple[ast.AST, list[Site]]]]:
+    """The statements for whose files all can wait, with the calls that write them and what reads those."""
+    turns = Waits(own, order)
+    found = {}
+    for row in saves:
+        if first_rank.known_at(*row) is None:
+            continue
+        calls = [(node, readers) for node in walk(row[1]) if (readers := _readers(own, order, node))]
+        if all(turns.can_wait(call, readers) for call, readers in calls):
+            found[row] = calls
+    return found
 
 
 def _with_neighbours(saves: list[_Row], left: list[_Row]) -> set[_Row]:
@@ -161,13 +189,26 @@ def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: as
     """What a statement writes that another place may read, and that place: the nearest of them."""
     for node in walk(statement):
         located = own.program.locate(node) if isinstance(node, ast.Call) and node in order.readers else None
-        readers = [site for site in order.readers.get(node, ()) if not _is_read_by_first(own, site)]
+        readers = _readers(own, order, node)
         if located is not None and readers:
             body, scope = located
             nearest = min(readers, key=lambda site: (site.body is not body, site.module is not module))
             alone = all(site.body is body for site in readers)
             return _Read(Site(module, scope, body, node), nearest, _only_called(own, body) if alone else None)
     return None
+
+
+def _readers(own: OwnDdp, order: FileOrder, node: ast.AST) -> list[Site]:
+    """What reads a file that a call writes, on other processes than the one that would write alone."""
+    found = []
+    for site in order.readers.get(node, ()):
+        # A helper may read this file for the first process, and others for all.
+        told = [met for read, met, _ in order.places.get(node, ()) if read.node is site.node]
+        if not all(
+            _is_read_by_first(own, place) for place in (told if told and node not in order.unwaited else [site])
+        ):
+            found.append(site)
+    return found
 
 
 def _is_read_by_first(own: OwnDdp, reader: Site) -> bool:
@@ -220,19 +261,29 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
     guards.calls.clear()
 
 
-def _leave_logs(own: OwnDdp) -> None:
-    """Note the file of a log that every process opens: the first of them, since a script sets its logs up at once."""
+def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
+    """Yield an edit for each file of a log that every process opens; of those that stay, the first is noted."""
+    is_noted = False
     for site in own.program.calls_to(LOG_KEEPERS & KEEPERS | NAMED_LOGS):
         call = site.node
         if site.module not in own.modules or not isinstance(call, ast.Call) or own.is_own_file(site.module, call):
             continue
-        if own.program.callee_names(call, site.scope) & NAMED_LOGS and _has_no_file(call):
+        is_named = bool(own.program.callee_names(call, site.scope) & NAMED_LOGS)
+        if is_named and _has_no_file(call):
             continue
-        if never_runs(own.program.flow, site.module, call):
+        if never_runs(own.program.flow, site.module, call) or is_ruled_out(own.program, site.module, call):
             continue
-        if own.reach(site.module, call) is Reach.EVERY or _runs_in_the_spawned(own, site):
+        is_spawned = _runs_in_the_spawned(own, site)
+        if own.reach(site.module, call) is not Reach.EVERY and not is_spawned:
+            continue
+        test = None if is_named or is_spawned else first_rank.known_at(site.module, call)
+        other = own.word(site.module, _NO_HANDLER)
+        if test is not None and other is not None:
+            message = f"`{site.module.text(call)}` opens a log on the first process alone"
+            yield Change(RULE, site.module, call, message, [Replace(call, either(test.text, f"{other}()"))])
+        elif not is_noted:
+            is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
-            return
 
 
 def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
@@ -248,7 +299,7 @@ def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
 def _has_no_file(call: ast.Call) -> bool:
     """Whether ``logging.basicConfig`` sets up no file."""
     given = keyword(call, "filename")
-    return given is None or (isinstance(given, ast.Constant) and given.value is None)
+    return given is None or is_none(given)
 
 
 def _leave_savers(own: OwnDdp) -> None:
@@ -283,86 +334,6 @@ def _leave_unknown(own: OwnDdp) -> None:
         if own.reach(module, call) is Reach.EVERY:
             text = module.text(call)
             own.leave(RULE, module, call, f"every process runs `{text}`, which is not known and may write a file")
-
-
-def _leave_loose_tests(own: OwnDdp) -> None:
-    """Note ``if not best or loss < best and rank == 0:``, which lets every process write where its first part holds."""
-    for call, _, scope in own.program.calls():
-        module = scope.module
-        if module not in own.modules or not own.saves(module, call) or own.is_own_file(module, call):
-            continue
-        for test, holds in own.branches(module, call):
-            if holds and (part := _open_part(test)) is not None:
-                text = (
-                    f"every process runs `{module.text(call)}` where `{module.text(part)}`: the test asks for the rank"
-                )
-                own.leave(RULE, module, call, f"{text} only behind `or`")
-                break
-
-
-def _leave_other_modes(own: OwnDdp) -> None:
-    """Note ``if not spawned or rank == 0:`` around a file, where ``distributed = several or spawned`` joins too."""
-    modes = dict(_modes(own))
-    saving = {call for call, _, scope in own.program.calls() if own.saves(scope.module, call)} if modes else set()
-    saves = own.program.closure(lambda node: node in saving)
-    for node, _, scope in own.program.nodes() if saving else ():
-        mode = _mode_without_rank(node.test) if isinstance(node, ast.If) else None
-        if not isinstance(node, ast.If) or mode not in modes or scope.module not in own.modules:
-            continue
-        first = next((item for item in node.body if saves(item)), None)
-        if first is not None:
-            text = (
-                f"every process writes this file where `{modes[mode]}` lets them join without `{mode}`: the test asks "
-                "for the rank only with it"
-            )
-            own.leave(RULE, scope.module, first, text)
-            return
-
-
-def _modes(own: OwnDdp) -> Iterator[tuple[str, str]]:
-    """Yield switches that are one of several ways to join, with another of these ways."""
-    asked = {
-        path
-        for site in own.joins
-        for test, holds in own.branches(site.module, site.node)
-        if holds
-        for path in blocks.reads(test)
-    }
-    for node, _, scope in own.program.nodes():
-        value = node.value if isinstance(node, ast.Assign) else None
-        if not (isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or) and len(value.values) == 2):
-            continue
-        if not asked.intersection(blocks.writes(node)):
-            continue
-        for one, other in (value.values, value.values[::-1]):
-            path = blocks.path_of(one) if isinstance(one, (ast.Name, ast.Attribute)) else None
-            if path is not None and in_several(other):
-                yield path, scope.module.text(other)
-
-
-def _mode_without_rank(test: ast.expr) -> str | None:
-    """``spawned`` of ``not spawned or (spawned and rank == 0)``."""
-    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
-        return None
-    for one, other in (test.values, test.values[::-1]):
-        if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and names_rank(other):
-            return blocks.path_of(one.operand)
-    return None
-
-
-def _open_part(test: ast.expr) -> ast.expr | None:
-    """The part of a test beside ``or`` that asks for no rank, where the other part asks more of the same variable."""
-    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
-        return None
-    loose, strict = test.values
-    if not (isinstance(strict, ast.BoolOp) and isinstance(strict.op, ast.And) and names_rank(strict)):
-        return None
-    if names_rank(loose) or in_several(loose) is not None:
-        return None
-    others = [item for item in strict.values if not names_rank(item)]
-    if any(ast.unparse(loose) == f"not {ast.unparse(item)}" for item in others):
-        return None  # ``not distributed or (distributed and rank == 0)``
-    return loose if any(blocks.reads(item) & blocks.reads(loose) for item in others) else None
 
 
 def _lifted(found: dict[ast.stmt, Module]) -> list[tuple[Module, ast.stmt]]:

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_rules.plan import double_precision, frozen_features
+from amp_rules.plan import double_precision, frozen_features, nothing_lowered
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -72,6 +72,7 @@ def changes(context: Context) -> Iterator[Change]:
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield what makes a model float64, of which a region lowers nothing, and what stays outside of all regions."""
+    yield from nothing_lowered.notes(context)
     if context.precision.runs:
         yield from double_precision.notes(context.program)
         yield from frozen_features.notes(context.program, context.precision)

@@ -42,9 +42,22 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import ClassInfo
-from amp_rules.lattice import torch_operations as ops
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import DEVICES, Mode
+from amp_rules.lattice.operation_names import (
+    BOOLEANS,
+    ELEMENTWISE,
+    FACTORIES,
+    INTEGERS,
+    LIKES,
+    NEWS,
+    PAIRS,
+    REDUCTIONS,
+    SPLITS,
+    VIEWS,
+    function_named,
+    layer_named,
+)
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
@@ -58,7 +71,7 @@ RULE = Rule(
     "AMP111", "autograd-function-in-fp32", "Functions with a backward pass of their own run in FP32.", "precision"
 )
 
-_BY_ELEMENT = ops.VIEWS | ops.SPLITS | ops.PAIRS | ops.INTEGERS | ops.BOOLEANS | ops.LIKES | ops.NEWS | ops.FACTORIES
+_BY_ELEMENT = VIEWS | SPLITS | PAIRS | INTEGERS | BOOLEANS | LIKES | NEWS | FACTORIES
 _KNOWN = ("torch.", "torchvision.", "apex.", "builtins.")
 """Packages whose functions take what autocast gives them, or are looked at elsewhere."""
 _WEIGHTS = frozenset({"weight", "bias"})
@@ -186,11 +199,11 @@ def _is_by_element(program: Program, method: FunctionFacts) -> bool:
 def _takes_any_types(program: Program, call: ast.Call, scope: Scope) -> bool:
     names = program.callee_names(call, scope)
     if names:
-        return all(name.startswith("builtins.") or _mixes(ops.function_named(name)) for name in names)
+        return all(name.startswith("builtins.") or _mixes(function_named(name)) for name in names)
     if not isinstance(call.func, ast.Attribute):
         # A layer that the file made: ``sigmoid = nn.Sigmoid()``.
         layers = program.flow.values(call.func, scope)
-        return bool(layers) and all(value.kind == "object" and _mixes(ops.layer_named(value.name)) for value in layers)
+        return bool(layers) and all(value.kind == "object" and _mixes(layer_named(value.name)) for value in layers)
     method = call.func.attr
     if method == "apply" and _is_function(program, call.func.value, scope):
         return True  # judged by itself
@@ -208,7 +221,7 @@ def _mixes(operation: str) -> bool:
     """Whether an operation computes with tensors of several types, in half precision too."""
     if operation in _BY_ELEMENT:
         return True
-    if operation not in ops.ELEMENTWISE | ops.REDUCTIONS:
+    if operation not in ELEMENTWISE | REDUCTIONS:
         return False
     return all(
         fate(operation, Mode(device=device), autocast=True) not in ("lowered", "refused", "no kernel")

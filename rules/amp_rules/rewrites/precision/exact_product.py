@@ -10,18 +10,22 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   beside the model on the way there;
 - matrices that are inverted or decomposed, and divisors;
 - sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
+- products of a spectrum, such as that with a bank of mel filters, and those whose logarithm is taken;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
 - products whose mean is the loss;
 - products of data that has not passed through a model, such as the rays of a camera;
-- what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others.
+- steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
+- what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others, mel
+  spectra of `torchaudio`.
 
 A chain of products with an inverse, `a @ b @ inverse @ c`, runs in FP32 as a whole. So do later products with its
 result in the same function.
 
 ## Why
 Autocast makes the operands and the result half. The sum over the pixels of an image passes 65504 early, a difference of
-rounded numbers finds other neighbours, a coordinate of 400 has steps of 0.25 in fp16 and of 2 in bfloat16, and a
-covariance that is rounded is not positive definite any more.
+rounded numbers finds other neighbours, 1e-5 keeps seven bits in fp16 and the gradient of its logarithm is 1e5, a
+coordinate of 400 has steps of 0.25 in fp16 and of 2 in bfloat16, and a covariance that is rounded is not positive
+definite any more.
 
 ## Before
     gram = features @ features.t()
@@ -41,13 +45,16 @@ https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float16
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.rule import Rule
-from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
+from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES, SPECTRAL_LAYERS
 
 RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32.", "precision", after=("AMP113",))
 
@@ -63,8 +70,11 @@ _WHY: dict[Need, str] = {
     "area": "areas in pixels overflow in fp16",
     "theta": "half has too few digits for places in an image",
     "variance": "a variance is a small difference of large means",
+    "logarithm": "below 6e-5 fp16 has too few digits for a logarithm, and its gradient overflows",
+    "spectrum": "a spectrum spans more powers of ten than fp16 has digits for",
     "loss": "a mean of it, as a loss is, would be half",
     "data": "it is made of data alone, which no model has rounded",
+    "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 
 
@@ -79,13 +89,31 @@ def changes(context: Context) -> Iterator[Change]:
     yield from _in_libraries(context)
 
 
+def _made_and_run(program: Program, sites: Sequence[Site]) -> set[ast.AST | None]:
+    """Where the layers of libraries are made that some places run."""
+    called = [(site.node.func, site.scope) for site in sites if isinstance(site.node, ast.Call)]
+    return {
+        value.site
+        for func, scope in called
+        if isinstance(func, (ast.Name, ast.Attribute))
+        for value in program.flow.values(func, scope)
+        if value.kind == "object" and not value.is_result
+    }
+
+
 def _in_libraries(context: Context) -> Iterator[Change]:
     """Yield an edit for each function of a region, and each layer, whose library needs the digits of its products."""
-    inside = {site.node for site in context.precision.nodes(context.program)}
+    sites = context.precision.nodes(context.program)
+    inside = {site.node for site in sites}
+    run: set[ast.AST | None] | None = None
     for call, _, scope in context.program.calls():
-        names = context.program.callee_names(call, scope) & EXACT_IN_LIBRARIES
+        names = context.program.callee_names(call, scope) & (EXACT_IN_LIBRARIES | SPECTRAL_LAYERS)
         if not names:
             continue
+        if names <= SPECTRAL_LAYERS:  # a data set has them, too
+            run = _made_and_run(context.program, sites) if run is None else run
+            if call not in run:
+                continue
         is_layer = min(names).rpartition(".")[2][0].isupper()
         if not is_layer and call not in inside:
             continue

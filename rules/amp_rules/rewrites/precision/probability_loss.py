@@ -38,7 +38,7 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
-from amp_rules.lattice.torch_operations import function_named, layer_named
+from amp_rules.lattice.operation_names import function_named, layer_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in

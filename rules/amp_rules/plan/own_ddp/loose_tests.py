@@ -1,0 +1,99 @@
+"""Files that every process writes though a test around them asks for the rank: it asks only in some runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+
+_Found = tuple[Module, ast.AST, str]
+
+
+def loose_tests(own: OwnDdp) -> Iterator[_Found]:
+    """Yield what writes such a file, and why it does on every process."""
+    yield from _behind_or(own)
+    yield from _in_other_modes(own)
+
+
+def _behind_or(own: OwnDdp) -> Iterator[_Found]:
+    """Yield ``if not best or loss < best and rank == 0:``: every process writes where the first part holds."""
+    for call, _, scope in own.program.calls():
+        module = scope.module
+        if module not in own.modules or not own.saves(module, call) or own.is_own_file(module, call):
+            continue
+        for test, holds in own.branches(module, call):
+            if holds and (part := _open_part(test)) is not None:
+                text = (
+                    f"every process runs `{module.text(call)}` where `{module.text(part)}`: the test asks for the rank"
+                )
+                yield module, call, f"{text} only behind `or`"
+                break
+
+
+def _in_other_modes(own: OwnDdp) -> Iterator[_Found]:
+    """Yield ``if not spawned or rank == 0:`` around a file, where ``distributed = several or spawned`` joins too."""
+    modes = dict(_modes(own))
+    saving = {call for call, _, scope in own.program.calls() if own.saves(scope.module, call)} if modes else set()
+    saves = own.program.closure(lambda node: node in saving)
+    for node, _, scope in own.program.nodes() if saving else ():
+        mode = _mode_without_rank(node.test) if isinstance(node, ast.If) else None
+        if not isinstance(node, ast.If) or mode not in modes or scope.module not in own.modules:
+            continue
+        first = next((item for item in node.body if saves(item)), None)
+        if first is not None:
+            text = (
+                f"every process writes this file where `{modes[mode]}` lets them join without `{mode}`: the test asks "
+                "for the rank only with it"
+            )
+            yield scope.module, first, text
+            return
+
+
+def _modes(own: OwnDdp) -> Iterator[tuple[str, str]]:
+    """Yield switches that are one of several ways to join, with another of these ways."""
+    asked = {
+        path
+        for site in own.joins
+        for test, holds in own.branches(site.module, site.node)
+        if holds
+        for path in blocks.reads(test)
+    }
+    for node, _, scope in own.program.nodes():
+        value = node.value if isinstance(node, ast.Assign) else None
+        if not (isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or) and len(value.values) == 2):
+            continue
+        if not asked.intersection(blocks.writes(node)):
+            continue
+        for one, other in (value.values, value.values[::-1]):
+            path = blocks.path_of(one) if isinstance(one, (ast.Name, ast.Attribute)) else None
+            if path is not None and in_several(other):
+                yield path, scope.module.text(other)
+
+
+def _mode_without_rank(test: ast.expr) -> str | None:
+    """``spawned`` of ``not spawned or (spawned and rank == 0)``."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
+        return None
+    for one, other in (test.values, test.values[::-1]):
+        if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and names_rank(other):
+            return blocks.path_of(one.operand)
+    return None
+
+
+def _open_part(test: ast.expr) -> ast.expr | None:
+    """The part of a test beside ``or`` that asks for no rank, where the other part asks more of the same variable."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
+        return None
+    loose, strict = test.values
+    if not (isinstance(strict, ast.BoolOp) and isinstance(strict.op, ast.And) and names_rank(strict)):
+        return None
+    if names_rank(loose) or in_several(loose) is not None:
+        return None
+    others = [item for item in strict.values if not names_rank(item)]
+    if any(ast.unparse(loose) == f"not {ast.unparse(item)}" for item in others):
+        return None  # ``not distributed or (distributed and rank == 0)``
+    return loose if any(blocks.reads(item) & blocks.reads(loose) for item in others) else None

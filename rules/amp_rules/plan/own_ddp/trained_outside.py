@@ -1,0 +1,76 @@
+"""Models that are trained beside one in ``DistributedDataParallel``, and that no wrapper has."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.model_parts import has_parameters, with_parts
+from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.kinds import is_module
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
+
+_WRAPPING = ("ddp", "distribut", "parallel", "wrap")
+"""What the names of functions say that may put a model into a wrapper."""
+
+
+def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield where such a model is made: each process goes on with weights of its own."""
+    program = own.program
+    trained = program.trained if own.wraps else set()
+    if len(trained) < 2 or may_average(program):
+        return
+    wrapped: set[Value] = set()
+    for wrap in own.wraps:
+        call = wrap.node
+        assert isinstance(call, ast.Call)
+        given = call.args[0] if call.args else keyword(call, "module")
+        values = program.flow.values(given, wrap.scope) if given is not None else set()
+        if not any(map(is_module, values)):
+            return  # any of them may be this one's: ``models[name] = DDP(models[name])``
+        wrapped |= values
+    inside = with_parts(program, wrapped)
+    kinds = {value.ref for value in inside}
+    taken = _taken(own)
+    told: set[str] = set()
+    for value in sorted(trained - inside, key=lambda item: getattr(item.site, "lineno", 0)):
+        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is None or not isinstance(value.site, ast.Call) or not has_parameters(value):
+            continue
+        module = located[1].module
+        # A class whose objects are wrapped elsewhere may have made this one for them, or for one process.
+        if value.ref in kinds or value in taken or with_parts(program, {value}) & wrapped:
+            continue
+        if module not in own.modules or own.several_alone(module, value.site) is False or located[0] in own.uncalled:
+            continue
+        name = _name(module, value.site)
+        if name is not None and name not in told:
+            told.add(name)
+            text = f"`{name}` is trained and in no DistributedDataParallel: nothing averages its gradients"
+            yield module, value.site, f"{text} over the processes, and each goes on with weights of its own"
+
+
+def _taken(own: OwnDdp) -> set[Value]:
+    """What is given to a function that may wrap it, by its name."""
+    wraps = {wrap.node for wrap in own.wraps}
+    found: set[Value] = set()
+    for call, _, scope in own.program.calls():
+        name = last_name(call.func).lower()
+        if call not in wraps and any(word in name for word in _WRAPPING):
+            for given in [*call.args, *(item.value for item in call.keywords)]:
+                found |= own.program.flow.values(given, scope)
+    return found
+
+
+def _name(module: Module, made: ast.Call) -> str | None:
+    """The variable that a model is assigned to, through ``Net().to(device)``."""
+    statement = blocks.statement_of(module, made)
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return blocks.path_of(target) if isinstance(target, (ast.Name, ast.Attribute)) else None
+    return None
