@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
@@ -17,13 +18,18 @@ from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, varia
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, children
+from amp_rules.source.syntax import called_name, children, walk
 from amp_rules.torch.containers import TALLIES
 
 _COUNTS = frozenset({"size", "shape", "device", "dtype", "numel", "dim", "ndim"})
 """Attributes of a batch that are none of its numbers."""
 
 _GROWING = frozenset({"append", "extend", "insert", "appendleft"})
+
+_JOINING = frozenset({"append", "concatenate", "concat", "cat", "vstack", "hstack"})
+"""Functions that give an array and more of it."""
+
+_ROWS = (ast.Tuple, ast.List)
 
 _LIMITS = frozenset({"max", "min", "maximum", "minimum"})
 _TALLYING = frozenset({"add", "update"})
@@ -86,19 +92,17 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
     loops = [*loops_of_batches(processes)]
     ways = WaysToShow(processes, scores=True) if loops else None
     for loop in loops:
-        filled: dict[str, ast.Call | ast.Assign] = {}
+        filled: dict[str, _Filling] = {}
         for item in of_the_share(processes, loop):
-            keeper = _filled(processes, loop, item)
-            path = variable(keeper) if keeper is not None else None
-            if isinstance(item, (ast.Call, ast.Assign)) and path is not None and (loop.body, path) not in named:
-                filled[path] = item
+            filling = _fills(processes, loop, item)
+            if filling is not None and (loop.body, filling.path) not in named:
+                filled[filling.path] = filling
         if not filled or ways is None:
             continue
         made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
-        for path, node in filled.items():
-            values = node.args if isinstance(node, ast.Call) else [node.value]
-            if path in left_out or not any(_is_made_of(value, made - {path}) for value in values):
+        for path, (_, node, given) in filled.items():
+            if path in left_out or not any(_is_made_of(value, made - {path}) for value in given):
                 continue
             if _begins_each_round(loop, path, node):
                 continue
@@ -106,19 +110,43 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_GATHERED)
 
 
-def _filled(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.AST) -> ast.expr | None:
-    """What a node adds to, or the array of which it sets an item: ``losses[step] = loss.item()``."""
+class _Filling(NamedTuple):
+    """A list or an array that is filled, the node where it is, and what it gets."""
+
+    path: str
+    node: ast.AST
+    given: list[ast.expr]
+
+
+def _fills(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.AST) -> _Filling | None:
+    """``kept.append(x)``, ``losses[step] = loss.item()``, ``kept = np.append(kept, x)``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _grows(processes, loop, node):
-        return node.func.value
+        path = variable(node.func.value)
+        return _Filling(path, node, node.args) if path is not None else None
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    is_item = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Name, ast.BinOp))
-    return target.value if is_item and isinstance(target, ast.Subscript) else None
+    if not isinstance(node, ast.Assign) or target is None:
+        return None
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Name, ast.BinOp)):
+        path = variable(target.value)
+        return _Filling(path, node, [node.value]) if path is not None else None
+    return _joins(node, target)
+
+
+def _joins(node: ast.Assign, target: ast.expr) -> _Filling | None:
+    """``kept = np.append(kept, x)``, ``kept = torch.cat((kept, x))``."""
+    if not (isinstance(node.value, ast.Call) and called_name(node.value) in _JOINING):
+        return None
+    parts = [item for given in node.value.args for item in (given.elts if isinstance(given, _ROWS) else [given])]
+    path = variable(target)
+    if path is None or path not in map(variable, parts):
+        return None
+    return _Filling(path, node, [item for item in parts if variable(item) != path])
 
 
 def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Call) -> bool:
     """Whether a method adds to a list, or to what tells values apart or counts them: ``seen.update(labels)``."""
     if called_name(call) in _GROWING:
-        return True
+        return called_name(call) == "insert" or len(call.args) == 1  # not ``np.append(kept, x)``
     if called_name(call) not in _TALLYING or not isinstance(call.func, ast.Attribute):
         return False
     values = processes.program.flow.values(call.func.value, loop.scope)
@@ -128,12 +156,19 @@ def _grows(processes: Distribution, loop: TrainingLoop | BatchLoop, call: ast.Ca
 def _used(loop: TrainingLoop | BatchLoop) -> set[str]:
     """The variables that a loop reads otherwise than to fill or to show them: memories that the training uses."""
     parents = loop.module.parents
+    joined = [
+        filling
+        for item in loop.inner
+        if isinstance(item, ast.Assign) and (filling := _joins(item, item.targets[0])) is not None
+    ]
+    grown = {(filling.path, part) for filling in joined for part in walk(filling.node)}
     return {
         path
         for node in loop.inner
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
         if getattr(parents[node], "attr", "") not in _GROWING | _TALLYING and (path := variable(node)) is not None
         if not isinstance(getattr(parents[node], "ctx", None), ast.Store) and not is_shown(loop, node)
+        if (path, node) not in grown
     }
 
 

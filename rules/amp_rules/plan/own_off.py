@@ -51,16 +51,23 @@ class _Off:
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def holds(self, module: Module, node: ast.stmt, seen: frozenset[ast.AST] = frozenset()) -> bool | None:
+    def holds(self, module: Module, node: ast.stmt) -> bool | None:
         """Whether a place runs without autocast; None where some callers turn it off and others do not."""
-        body = blocks.body_of(module, node)
-        if self._is_around(module, node) or self._is_decorated(body):
-            return True
-        info = self._program.function_of(body)
-        if info is None or body in seen:
-            return False
-        callers = [calling(item) for item in self._program.flow.callers(info)]
-        found = {self.holds(item.module, item.statement, seen | {body}) for item in callers if item.body not in seen}
+        found: set[bool] = set()
+        pending, seen = [(module, node)], set[ast.AST]()
+        while pending:
+            module, node = pending.pop()
+            body = blocks.body_of(module, node)
+            if self._is_around(module, node) or self._is_decorated(body):
+                found.add(True)
+                continue
+            info = self._program.function_of(body)
+            callers = [calling(item) for item in self._program.flow.callers(info)] if info is not None else []
+            if not callers:
+                found.add(False)
+            elif body not in seen:
+                seen.add(body)
+                pending += [(item.module, item.statement) for item in callers]
         return found.pop() if len(found) == 1 else None if found else False
 
     def _is_around(self, module: Module, node: ast.stmt) -> bool:

@@ -27,7 +27,7 @@ from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.optimizers import EXACT_SCHEDULES, is_scheduler_name
 
 _MAX_VARIABLES = 4
@@ -314,6 +314,8 @@ class ShareSteps:
             if isinstance(parent, ast.Subscript) and child is parent.slice:
                 return True
             if isinstance(parent, ast.Call):
+                if parent in self._made_for_loaders:
+                    return True
                 names = self.program.callee_names(parent, site.scope)
                 if "builtins.range" in names:
                     return not self._takes_batches(parent, site)
@@ -322,6 +324,18 @@ class ShareSteps:
                         return True
             child = parent
         return False
+
+    @cached_property
+    def _made_for_loaders(self) -> set[ast.AST]:
+        """The calls that make the training loaders, and what these get: a sampler draws for all processes together."""
+        calls = {value.site for value in self.lengths.loaders if isinstance(value.site, ast.Call)}
+        found: set[ast.AST] = set(calls)
+        for call in calls:
+            located = self.program.locate(call)
+            for given in values_given(call) if located is not None else ():
+                held = self.program.flow.values(given, located[1]) if located is not None else set()
+                found |= {value.site for value in held if isinstance(value.site, ast.Call)}
+        return found
 
     def _takes_batches(self, call: ast.Call, site: Site) -> bool:
         """Whether a loop over the range takes its batches from a loader that is shared out."""

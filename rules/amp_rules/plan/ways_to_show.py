@@ -33,6 +33,7 @@ _MEANS = frozenset({"mean", "nanmean", "average", "fmean", "median"})
 _CARRYING = _MEANS | {
     *("float", "int", "round", "str", "sum", "list", "tuple", "abs", "max", "min", "dict", "sqrt", "exp"),
     *("item", "cpu", "detach", "numpy", "tolist", "array", "asarray", "tensor", "stack", "copy", "join"),
+    *("append", "concatenate", "concat", "cat", "vstack", "hstack"),
     *("enumerate", "zip", "sorted", "reversed", "values", "items", "get", "median", "double"),
 }
 """Functions and methods that give the number that they get, or what is made of it."""
@@ -148,7 +149,7 @@ class WaysToShow:
                 name = called_name(parent)
                 if self._meets is not None and self._meets(parent):
                     return None
-                if child is not parent.func and name in _KEEPING and isinstance(parent.func, ast.Attribute):
+                if child is not parent.func and isinstance(parent.func, ast.Attribute) and _keeps(parent):
                     self._hold(site, variable(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
@@ -298,6 +299,12 @@ def asked_of(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> str:
 def _read(node: ast.AST) -> str | None:
     """The variable that an expression reads."""
     return variable(node) if isinstance(getattr(node, "ctx", None), ast.Load) else None
+
+
+def _keeps(call: ast.Call) -> bool:
+    """Whether a call is a method that puts something into a list; ``np.append(kept, x)`` gives another array."""
+    name = called_name(call)
+    return name in _KEEPING and (name == "insert" or len(call.args) == 1)
 
 
 def _asks(parent: ast.AST, child: ast.AST) -> bool:

@@ -32,11 +32,18 @@ def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
 
 
 def only_makes_folder(call: ast.Call) -> bool:
-    """Whether a command is ``mkdir -p``, which accepts a folder that is there, and nothing behind it."""
+    """Whether a command is ``mkdir -p``, which accepts a folder that is there, and nothing behind it.
+
+    In one text, or in words that are run as they are or joined.
+    """
     texts = [node.value for node in walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return any(text.lstrip().startswith("mkdir -p") for text in texts) and not any(
-        _ONE_AFTER_THE_OTHER.search(text) for text in texts
-    )
+    words = [
+        [item.value for item in node.elts[:2] if isinstance(item, ast.Constant)]
+        for node in walk(call)
+        if isinstance(node, (ast.List, ast.Tuple))
+    ]
+    makes = any(text.lstrip().startswith("mkdir -p") for text in texts) or ["mkdir", "-p"] in words
+    return makes and not any(_ONE_AFTER_THE_OTHER.search(text) for text in texts)
 
 
 def words_given(node: ast.expr) -> list[ast.expr]:

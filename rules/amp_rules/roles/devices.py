@@ -176,7 +176,7 @@ class Devices:
             return self._kind_of_item(node.value, scope)
         # That of a tensor, or the one that the process has chosen.
         is_known = isinstance(node, ast.Call) and own_name(node.func) in ("get_device", "current_device")
-        return "plain" if is_known else "unknown"
+        return "plain" if is_known or _is_read_off(node) else "unknown"
 
     def _kind_of_item(self, node: ast.expr, scope: Scope) -> Origin:
         """What the items of a list are: the numbers of GPUs, or those of an option, ``args.gpu_ids[0]``."""
@@ -331,10 +331,12 @@ class Devices:
             if isinstance(current, ast.Call) and (returned := self._returned(current)):
                 pending.extend(returned)
                 continue
-            if not isinstance(current, (ast.Name, ast.Attribute)) or self.is_option(current, where):
+            followed = isinstance(current, (ast.Name, ast.Attribute)) and not _is_read_off(current)
+            if not followed or self.is_option(current, where):
                 body = blocks.body_of(where.module, current)
                 found[current] = DeviceUse(where.module, where, body, current)
                 continue
+            assert isinstance(current, (ast.Name, ast.Attribute))
             before = self._behind(current, where)
             if before is None:
                 return None
@@ -513,6 +515,13 @@ def _is_index(constant: object) -> bool:
     if isinstance(constant, str):
         return bool(_INDEXED.match(constant))
     return isinstance(constant, int) and not isinstance(constant, bool)
+
+
+def _is_read_off(node: ast.expr) -> bool:
+    """``next(model.parameters()).device``, and its ``index``: where something is already."""
+    if isinstance(node, ast.Attribute) and node.attr == "index":
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "device"
+    return isinstance(node, ast.Attribute) and node.attr == "device" and isinstance(node.value, ast.Call)
 
 
 def _writes_index(node: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.commands import words_given, writes_files
+from amp_rules.roles.commands import only_makes_folder, words_given, writes_files
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -149,6 +149,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return FileEffect(module, scope, body, call, call, given_paths(call), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
         return None
+    if names & COMMANDS and only_makes_folder(call):
+        return None  # by all processes: what they do next may need it
     if names & CHANGERS:
         if names & WHEN_ALONE and not _is_alone(module, call):
             if not (names & COMMANDS and _is_kept(module, call) and writes_files(program, call, scope)):

@@ -14,7 +14,9 @@ def is_picked(program: Program, item: HoldingVariable) -> bool:
 
     Prepared there, a model would be wrapped anew in each round.
     """
-    return all(_takes_item(given, item.path) and _is_repeated(program, item, given) for given in item.assignments)
+    return bool(item.assignments) and all(
+        _takes_item(given, item.path) and _is_repeated(program, item, given) for given in item.assignments
+    )
 
 
 def _takes_item(statement: ast.stmt, path: str) -> bool:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.file_guards import is_guarded
 from amp_rules.plan.progress_bars import progress_bars
 from amp_rules.plan.rule import Rule
 from amp_rules.text.actions import Replace
@@ -37,6 +38,9 @@ RULE = Rule("AMP206", "one-progress-bar", "Only the main process shows a progres
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each progress bar."""
+    alone = context.processes.files.statements
     for site, call in progress_bars(context.program):
+        if is_guarded(site.module, call) or not alone.keys().isdisjoint(site.module.ancestors(call)):
+            continue  # only the main process gets there
         edit = keyword_within(site.module, call, f"disable=not {context.vocabulary.is_main_process(site.module)}")
         yield Change(RULE, site.module, call, "one bar for all processes", [Replace(call, edit)], needs_import=True)
