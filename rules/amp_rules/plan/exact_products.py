@@ -80,6 +80,7 @@ _CHOOSING = _ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "resu
 """Operations between a product and the loss that keep its type."""
 _GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
 """What people do with a divisor before they divide by it."""
+_ADDITIONS = frozenset({"add", "sub"})
 _SPECTRA = frozenset({"stft", "rfft", "fft"})
 _LOGARITHMS = frozenset({"log", "log2", "log10"})
 _LIMITING = _SHAPING | frozenset({"clamp", "clamp_min", "maximum", "max", "where", "getitem", "result", "mul", "div"})
@@ -365,7 +366,9 @@ def _cosines_behind(value: Value) -> Iterator[Value]:
 
 
 def _products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]:
-    """Yield the products of one of some matrices with itself that a value is made of: ``(eye - a.t() @ a) / 2``."""
+    """Yield the products of one of some matrices with itself that a sum is made of: ``(eye - a.t() @ a) / 2``."""
+    if not any(_made_by(value, _ADDITIONS, _ARITHMETIC | _SHAPING)):
+        return  # ``a @ a.t() @ a`` is attention without a softmax
     for item in _products_behind(value, _ARITHMETIC):
         given = [part.through(_SHAPING) for part in operands(item) if part.tensor]
         if len(given) == 2 and same(given[0], given[1]) and any(same(given[0], matrix) for matrix in matrices):
