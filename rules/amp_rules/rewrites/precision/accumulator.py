@@ -34,6 +34,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
@@ -214,13 +215,14 @@ def _around(site: Site, node: ast.stmt) -> list[ast.stmt]:
 
 
 def _converted(context: Context) -> Iterator[Change]:
-    """``torch.arange(n).to(x.dtype)`` and ``torch.arange(n).type_as(x)``."""
+    """``torch.arange(n).to(x.dtype)``, ``torch.arange(n).view(2, -1).to(x)`` and ``torch.arange(n).type_as(x)``."""
     for site in context.precision.nodes(context.program):
         call = site.node
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(call.args) == 1):
             continue
         made = call.func.value
-        if not isinstance(made, ast.Call) or not context.program.callee_names(made, site.scope) & NUMBERED:
+        numbers = _without_views(made)
+        if not isinstance(numbers, ast.Call) or not context.program.callee_names(numbers, site.scope) & NUMBERED:
             continue
         module, given = site.module, call.args[0]
         message = f"`{module.text(call)}` has at least FP32: in bfloat16, whole numbers end at 256"
@@ -228,11 +230,34 @@ def _converted(context: Context) -> Iterator[Change]:
         if like is not None:
             wide = context.vocabulary.at_least_float32(module, module.text(given))
             yield Change(RULE, module, call, message, [Replace(given, substitute(wide))], needs_import=True)
-        elif call.func.attr == "type_as" and blocks.path_of(given) is not None:
+        elif call.func.attr == "type_as" or (call.func.attr == "to" and _is_used_as_tensor(site, given)):
+            if blocks.path_of(given) is None:
+                continue
             name = ast.unparse(given)
             wide = context.vocabulary.at_least_float32(module, f"{name}.dtype")
             code = f"{module.text(made)}.to({name}.device, {wide})"
             yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)
+
+
+def _without_views(node: ast.expr) -> ast.expr:
+    """What a chain of views is of: ``torch.arange(n)`` of ``torch.arange(n).view(2, -1).contiguous()``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+        node = node.func.value
+    return node
+
+
+_OF_TENSORS = TENSOR_ONLY | {"device", "dim", "dtype", "shape", "size"}
+"""What neither a type nor a device has."""
+
+
+def _is_used_as_tensor(site: Site, node: ast.expr) -> bool:
+    """Whether a function asks a variable for what neither a type nor a device has: ``x.size()``."""
+    path = blocks.path_of(node)
+    return path is not None and any(
+        item.attr in _OF_TENSORS
+        for item in blocks.walk_body(site.body)
+        if isinstance(item, ast.Attribute) and blocks.path_of(item.value) == path
+    )
 
 
 _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})
