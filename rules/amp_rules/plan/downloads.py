@@ -29,7 +29,7 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     fetches = program.closure(lambda node: _gets(program, node))
     # Preparing a model is a meeting of all ranks: it is not done in turns, but behind the statement that makes it.
     homes = {home.statement for home in precision.homes}
-    followed = {
+    followed: dict[ast.stmt, ast.AST] = {
         home.statement: home.statement.value
         for home in precision.homes
         if isinstance(home.statement, ast.Assign) and not home.in_place and not home.before
