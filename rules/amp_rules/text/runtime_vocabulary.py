@@ -224,6 +224,10 @@ class RuntimeVocabulary(Vocabulary):
             return Written((Replace(node, lambda given: call_with("str")(device(given))),))
         return Written((Replace(node, change_function(function) if is_constructor else call_with(function)),))
 
+    def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
+        """``.cuda(device=amp.device("cuda"))``."""
+        return Written((Replace(call, add_keyword(self._code(module, 'device={amp}.device("cuda")'))),))
+
     def loader(self, module: Module, node: ast.expr, variable: str | None) -> Written:
         """``amp.prepare_loader(...)``: around a constructor of one line; else on a line of its own, which leaves it."""
         function = self._code(module, "{amp}.prepare_loader")

@@ -238,6 +238,10 @@ class Vocabulary(ABC):
         """
 
     @abstractmethod
+    def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
+        """Have ``.cuda()`` move to the process's own device, also where the process has none yet."""
+
+    @abstractmethod
     def loader(self, module: Module, node: ast.expr, variable: str | None) -> Written:
         """Give each process its share of a loader that an expression makes.
 
