@@ -406,6 +406,12 @@ class RuntimeVocabulary(Vocabulary):
         function = self._code(module, "{amp}.reduce_mean")
         return Written((Insert(statement, f"{variable} = {function}({variable})"),))
 
+    def reduced_once(self, module: Module, statement: ast.stmt, numbers: Sequence[ast.expr], variable: str) -> Written:
+        """``mean_loss = amp.reduce_mean(loss)``, and ``mean_loss`` at each place."""
+        code = f"{variable} = {self._code(module, '{amp}.reduce_mean')}({module.text(numbers[0])})"
+        before = Insert(statement, code, commented=True)
+        return Written((before, *(Replace(item, substitute(variable)) for item in numbers)))
+
     def is_main_process(self, module: Module) -> str:
         """``amp.is_main_process()``."""
         return self._code(module, "{amp}.is_main_process()")

@@ -406,6 +406,17 @@ class Vocabulary(ABC):
         """Ask on the main process only, and give all processes its answer."""
 
     @abstractmethod
+    def reduced_once(self, module: Module, statement: ast.stmt, numbers: Sequence[ast.expr], variable: str) -> Written:
+        """Give a variable the mean of one number over the ranks, for all places of a statement that read the number.
+
+        Args:
+            module: the file.
+            statement: the statement, which the variable is assigned before.
+            numbers: the same expression at each place.
+            variable: a name that the file does not use.
+        """
+
+    @abstractmethod
     def reduced_before(self, module: Module, statement: ast.stmt, variable: str) -> Written:
         """Let a variable hold the mean over all processes before a statement."""
 
