@@ -27,13 +27,20 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     A statement that computes with a model as well, as an evaluation does, would keep the other ranks waiting for it.
     """
     fetches = program.closure(lambda node: _gets(program, node))
-    # Preparing a model is a meeting of all ranks: it cannot be done in turns.
+    # Preparing a model is a meeting of all ranks: it is not done in turns, but behind the statement that makes it.
     homes = {home.statement for home in precision.homes}
+    followed: dict[ast.stmt, ast.AST] = {
+        home.statement: home.statement.value
+        for home in precision.homes
+        if isinstance(home.statement, ast.Assign) and not home.in_place and not home.before
+    }
     meets = program.closure(lambda node: node in homes)
     for_samples = _run_for_samples(program)
 
     def can_take_turns(statement: ast.stmt) -> bool:
-        return not program.runs_backward(statement) and not program.runs_model(statement) and not meets(statement)
+        if program.runs_backward(statement) or program.runs_model(statement):
+            return False
+        return not meets(followed.get(statement, statement))
 
     found: dict[ast.stmt, Module] = {}
     for node, body, scope in program.nodes():

@@ -23,6 +23,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, walk
+from amp_rules.torch.data import RUN_FOR_SAMPLES
 
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
@@ -78,7 +79,8 @@ class FileOrder:
                 if not effects and given is not site:
                     # The helper may write the file before it reads it: a cache that it builds where there is none.
                     given, effects = site, list(self._written(site, path, within=site.body))
-                for met in self._where_all_come(given, HELPERS) if effects else ():
+                meetings = self._where_all_come(given, HELPERS) if effects else ()
+                for met in (above for item in meetings for above in self._makes_data(item, effects)):
                     for effect in effects:
                         if isinstance(met.statement, ast.While) and self._writes_before(met, effect, met.statement):
                             self._decline_rounds(met, effect)
@@ -119,6 +121,24 @@ class FileOrder:
             above = calling(caller)
             if not self._asked.is_left(above):
                 yield from self._where_all_come(above, depth - 1)
+
+    def _makes_data(self, site: Site, effects: Collection[FileEffect]) -> Iterator[Site]:
+        """The site, or what makes the data set in whose constructor it stands: a data set may be made by one alone.
+
+        A constructor that writes the files itself waits for them where it reads them.
+        """
+        info = self._program.function_of(site.body)
+        owner = self._program.flow.class_of(info) if info is not None and info.name == "__init__" else None
+        makers = self._program.flow.callers(info) if info is not None and owner is not None else ()
+        is_data = owner is not None and any(name in owner.facts.methods for name in RUN_FOR_SAMPLES)
+        sites = [calling(caller) for caller in makers]
+        if not is_data or not sites or any(site.body in self._ways(effect) for effect in effects):
+            yield site
+            return
+        if any(above.body in self._not_by_all or self._asked.is_left(above) for above in sites):
+            yield site
+            return
+        yield from sites
 
     def _before_the_look(self, site: Site, effect: FileEffect) -> ast.stmt:
         """The outermost statement around a read that looks for the file or opens it: ranks may find it differently.

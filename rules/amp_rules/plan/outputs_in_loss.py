@@ -149,19 +149,40 @@ class Outputs:
                 found = True
                 made: ast.expr = given.elts[index]
                 if isinstance(made, ast.Name):
-                    nodes = self._program.nodes_of(info.node)
-                    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == made.id]
-                    values = [
-                        node.value
-                        for node in nodes
-                        if isinstance(node, ast.Assign) and made.id in {blocks.path_of(item) for item in node.targets}
-                    ]
-                    if len(values) != 1 or sum(isinstance(node.ctx, ast.Load) for node in reads) != 1:
+                    only = self._only_read_as(made, info.node, given)
+                    if only is None:
                         return False
-                    made = values[0]
+                    made = only
                 if not (isinstance(made, ast.Call) and self._uses_part(made)):
                     return False
         return found
+
+    def _only_read_as(self, name: ast.Name, function: ast.AST, given: ast.expr) -> ast.expr | None:
+        """What a variable holds where a function returns it, if nothing else reads that value.
+
+        A name may hold other values before: ``out = self.conv(x)``, and ``out = self.head(out)`` further below.
+        """
+        nodes = self._program.nodes_of(function)
+        uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == name.id]
+        giving = [
+            node
+            for node in nodes
+            if isinstance(node, ast.Assign) and name.id in {blocks.path_of(item) for item in node.targets}
+        ]
+        if len(giving) == 1:
+            return giving[0].value if sum(isinstance(node.ctx, ast.Load) for node in uses) == 1 else None
+        located = self._program.locate(given)
+        if located is None:
+            return None
+        where = blocks.place(located[1].module, blocks.statement_of(located[1].module, given))
+        last = max((i for i, item in enumerate(where.suite[: where.index]) if item in giving), default=None)
+        if last is None:
+            return None
+        below = [node for item in where.suite[last + 1 :] for node in walk(item)]
+        inner = [node for node in uses if node in below]
+        statement = where.suite[last]
+        assert isinstance(statement, ast.Assign)
+        return statement.value if inner == [name] else None
 
     def _decides_between(self, node: ast.If | ast.IfExp, outputs: set[str], call: Site) -> bool:
         loop = next((item for item in blocks.enclosing(call.module, call.node) if isinstance(item, blocks.LOOPS)), None)

@@ -29,16 +29,15 @@ _OR_EVALUATE = "; or put it into evaluation mode"
 def homes(program: Program, precision: Precision) -> list[Home]:
     """Where such modules are prepared."""
     finder = Homes(program)
-    found = [finder.of(value) for value in _writers(program, precision)]
-    return [home for home in found if home is not None]
+    return [home for value in _writers(program, precision) for home in finder.each_of(value)]
 
 
 def homes_of_batch_norm(program: Program, precision: Precision) -> list[Home]:
     """Where modules that normalise by the batch are prepared: they train nothing, and write no buffers themselves."""
     finder = Homes(program)
     others = {home.key for home in homes(program, precision)}
-    found = [finder.of(value) for value in normalising_beside(program, precision)]
-    return [home for home in found if home is not None and home.key not in others]
+    found = [home for value in normalising_beside(program, precision) for home in finder.each_of(value)]
+    return [home for home in found if home.key not in others]
 
 
 def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterator[Declined]:

@@ -47,7 +47,10 @@ def only_rescales(statement: ast.stmt) -> bool:
 
 def _rescales(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _RESCALING
+        # ``criterion.get(outputs, targets)`` computes: what rescales is given nothing but a dimension or a name.
+        given = [*node.args, *(item.value for item in node.keywords)]
+        is_plain = all(isinstance(item, ast.Constant) for item in given)
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _RESCALING and is_plain
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         return isinstance(node.op, (ast.Div, ast.Mult))
     return not isinstance(node, ast.stmt) or isinstance(node, (ast.Assign, ast.If))

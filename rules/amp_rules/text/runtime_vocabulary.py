@@ -224,6 +224,10 @@ class RuntimeVocabulary(Vocabulary):
             return Written((Replace(node, lambda given: call_with("str")(device(given))),))
         return Written((Replace(node, change_function(function) if is_constructor else call_with(function)),))
 
+    def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
+        """``.cuda(device=amp.device("cuda"))``."""
+        return Written((Replace(call, add_keyword(self._code(module, 'device={amp}.device("cuda")'))),))
+
     def loader(self, module: Module, node: ast.expr, variable: str | None) -> Written:
         """``amp.prepare_loader(...)``: around a constructor of one line; else on a line of its own, which leaves it."""
         function = self._code(module, "{amp}.prepare_loader")
@@ -401,6 +405,12 @@ class RuntimeVocabulary(Vocabulary):
         """``loss = amp.reduce_mean(loss)``."""
         function = self._code(module, "{amp}.reduce_mean")
         return Written((Insert(statement, f"{variable} = {function}({variable})"),))
+
+    def reduced_once(self, module: Module, statement: ast.stmt, numbers: Sequence[ast.expr], variable: str) -> Written:
+        """``mean_loss = amp.reduce_mean(loss)``, and ``mean_loss`` at each place."""
+        code = f"{variable} = {self._code(module, '{amp}.reduce_mean')}({module.text(numbers[0])})"
+        before = Insert(statement, code, commented=True)
+        return Written((before, *(Replace(item, substitute(variable)) for item in numbers)))
 
     def is_main_process(self, module: Module) -> str:
         """``amp.is_main_process()``."""

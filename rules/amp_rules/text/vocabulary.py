@@ -238,6 +238,10 @@ class Vocabulary(ABC):
         """
 
     @abstractmethod
+    def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
+        """Have ``.cuda()`` move to the process's own device, also where the process has none yet."""
+
+    @abstractmethod
     def loader(self, module: Module, node: ast.expr, variable: str | None) -> Written:
         """Give each process its share of a loader that an expression makes.
 
@@ -400,6 +404,17 @@ class Vocabulary(ABC):
     @abstractmethod
     def asked_on_main(self, module: Module, call: ast.Call) -> Written:
         """Ask on the main process only, and give all processes its answer."""
+
+    @abstractmethod
+    def reduced_once(self, module: Module, statement: ast.stmt, numbers: Sequence[ast.expr], variable: str) -> Written:
+        """Give a variable the mean of one number over the ranks, for all places of a statement that read the number.
+
+        Args:
+            module: the file.
+            statement: the statement, which the variable is assigned before.
+            numbers: the same expression at each place.
+            variable: a name that the file does not use.
+        """
 
     @abstractmethod
     def reduced_before(self, module: Module, statement: ast.stmt, variable: str) -> Written:

@@ -49,11 +49,23 @@ WRITERS = frozenset(
         "tensorboard_logger.Logger",
         "comet_ml.Experiment",
         "neptune.init_run",
+        "neptune.init",
+        "neptune.new.init_run",
+        "neptune.new.init",
     }
 )
 """Logging clients, of which one per run is wanted."""
 
-WRITERS_WITHOUT_FOLDER = frozenset({"visdom.Visdom", "comet_ml.Experiment", "neptune.init_run"})
+WRITERS_WITHOUT_FOLDER = frozenset(
+    {
+        "visdom.Visdom",
+        "comet_ml.Experiment",
+        "neptune.init_run",
+        "neptune.init",
+        "neptune.new.init_run",
+        "neptune.new.init",
+    }
+)
 """Those that send what they are given to a server."""
 
 WRITERS_OF_FOLDERS = frozenset(

@@ -20,7 +20,7 @@ from amp_rules.plan.model_homes.variables import (
     is_alias,
     is_function,
 )
-from amp_rules.plan.model_homes.wrapping import Wrapping, where_bound
+from amp_rules.plan.model_homes.wrapping import Wrapping
 from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.trained_before import TrainedBefore
 from amp_rules.roles.kinds import is_module
@@ -73,7 +73,11 @@ class Homes:
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._placement.of(turn, value)
         found = sorted(
-            (one for home in homes.values() for one in where_bound(self._wrapping.inside_parallel(home))),
+            (
+                one
+                for home in homes.values()
+                for one in self._wrapping.where_bound(self._wrapping.inside_parallel(home))
+            ),
             key=lambda home: (str(home.module.path), home.module.start(home.statement), home.made),
         )
         # What a factory makes in one of several ways is one model, in one variable.
@@ -131,6 +135,11 @@ class Homes:
         """Where a single model goes through ``prepare_model``, if a variable or a list holds it."""
         chosen = self._choose(self._variables.of(value), value)
         return self._where_made(value) if chosen is None else self._placement.of(chosen, value)
+
+    def each_of(self, value: Value) -> list[Home]:
+        """The same; under the condition that the model is made under, where other branches make none."""
+        home = self.of(value)
+        return self._wrapping.where_bound(home) if home is not None else []
 
     # ---- models --------------------------------------------------------------------------------------------
 

@@ -107,28 +107,36 @@ class Wrapping:
             for node in blocks.walk_own(statement)
         )
 
+    def where_bound(self, home: Home) -> list[Home]:
+        """The home; or one at each assignment, where other branches make no model: ``if a: x = A()``, no ``else``."""
+        where = blocks.place(home.module, home.statement)
+        bound = (name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item))
+        if home.in_place or home.before or not isinstance(home.statement, ast.If) or not home.variable.isidentifier():
+            return [home]
+        given = arguments_of(home.body) if is_function(home.body) else ()
+        if home.variable in {*bound, *(argument.arg for argument in given)}:
+            return [home]
+        if any(
+            isinstance(item, (ast.Expr, ast.Assign)) and home.variable in blocks.reads(item)
+            for item in where.suite[: where.index]
+        ):
+            return [home]  # what is read there has a value
+        made = [
+            node
+            for node in blocks.walk_own(home.statement)
+            if isinstance(node, ast.Assign) and home.variable in {blocks.path_of(target) for target in node.targets}
+        ]
+        singles = [
+            node
+            for node in made
+            if len(node.targets) == 1 and node.lineno == node.end_lineno and not self._spreads(node.value, home)
+        ]
+        bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
+        return bound_at or [home]
 
-def where_bound(home: Home) -> list[Home]:
-    """The home; or one at each assignment, where other branches make no model: ``if a: x = A()`` and no ``else``."""
-    where = blocks.place(home.module, home.statement)
-    bound = (name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item))
-    if home.in_place or home.before or not isinstance(home.statement, ast.If) or not home.variable.isidentifier():
-        return [home]
-    given = arguments_of(home.body) if is_function(home.body) else ()
-    if home.variable in {*bound, *(argument.arg for argument in given)}:
-        return [home]
-    if any(
-        isinstance(item, (ast.Expr, ast.Assign)) and home.variable in blocks.reads(item)
-        for item in where.suite[: where.index]
-    ):
-        return [home]  # what is read there has a value
-    made = [
-        node
-        for node in blocks.walk_own(home.statement)
-        if isinstance(node, ast.Assign) and home.variable in {blocks.path_of(target) for target in node.targets}
-    ]
-    singles = [node for node in made if len(node.targets) == 1 and node.lineno == node.end_lineno]
-    return [replace(home, statement=node, inline=node.value if node in singles else None) for node in made] or [home]
+    def _spreads(self, node: ast.expr, home: Home) -> bool:
+        """Whether a call wraps for several GPUs, which is rewritten where it stands."""
+        return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
 
 
 def _is_placed_by(statement: ast.AST, variable: str) -> bool:

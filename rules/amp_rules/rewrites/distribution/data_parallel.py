@@ -43,7 +43,7 @@ from enum import Enum
 
 import libcst as cst
 
-from amp_rules.plan import declining
+from amp_rules.plan import declining, written_buffers
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.pinned_devices import PinnedDevices
@@ -73,7 +73,7 @@ def changes(context: Context) -> Iterator[Change]:
     sites = program.calls_to(DATA_PARALLEL)
     pinned = PinnedDevices(program)
     never_run = [site for site in sites if pinned.never_several(site)]
-    gone = _gone(never_run if keeps_names else sites)
+    gone = _gone(never_run if keeps_names else sites, _prepared_at(context) if sites else set())
     conditions: set[ast.expr] = set()
     for site in sites:
         assert isinstance(site.node, ast.Call)
@@ -171,10 +171,19 @@ def _actions(site: Site, gone: dict[ast.stmt, ast.stmt | None]) -> list[Action]:
     return [Replace(choice, _wrapped_or_not(is_body=choice.body is call))]
 
 
-def _gone(sites: list[Site]) -> dict[ast.stmt, ast.stmt | None]:
+def _prepared_at(context: Context) -> set[ast.stmt]:
+    """The statements behind which a model is prepared."""
+    precision = context.precision
+    found = [*precision.homes, *written_buffers.homes(context.program, precision)]
+    if context.options.sync_bn:
+        found += written_buffers.homes_of_batch_norm(context.program, precision)
+    return {home.statement for home in found}
+
+
+def _gone(sites: list[Site], prepared_at: set[ast.stmt]) -> dict[ast.stmt, ast.stmt | None]:
     """Statements that do nothing but wrap, with what is removed for each: conditions and loops around them too.
 
-    None stands for a statement that leaves an empty suite behind.
+    None stands for a statement that leaves an empty suite behind. Where the model is prepared instead, none is empty.
     """
     found = {site.statement: site.module for site in sites if _only_wraps(site)}
     whole: dict[ast.stmt, ast.stmt] = {item: item for item in found}
@@ -182,6 +191,8 @@ def _gone(sites: list[Site]) -> dict[ast.stmt, ast.stmt | None]:
         current = statement
         while True:
             parent = module.parents[current]
+            if not prepared_at.isdisjoint({current, *blocks.walk_own(current)}):
+                break
             if not isinstance(parent, (ast.If, ast.For)) or not all(item in whole for item in _inner(parent)):
                 break
             whole[parent] = current = parent
@@ -190,7 +201,8 @@ def _gone(sites: list[Site]) -> dict[ast.stmt, ast.stmt | None]:
                 whole[inner] = current
     places = {item: blocks.place(module, whole[item]) for item, module in found.items()}
     return {
-        item: None if all(other in whole for other in place.suite) else whole[item] for item, place in places.items()
+        item: None if all(other in whole and other not in prepared_at for other in place.suite) else whole[item]
+        for item, place in places.items()
     }
 
 

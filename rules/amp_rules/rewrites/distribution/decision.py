@@ -39,20 +39,38 @@ https://pytorch.org/docs/stable/notes/ddp.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.remedies import written
+from amp_rules.plan.remedies import Reduction, written
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.sinks import Need
+from amp_rules.source import blocks
+from amp_rules.source.resolver import free_name
+from amp_rules.source.syntax import last_name
 
 RULE = Rule("AMP211", "same-decision", "All processes decide alike over training.", "distribution")
+
+_NEEDS = (Need.DECISION, Need.ROUNDS, Need.WEIGHTS)
 
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each number that decides."""
-    for item in context.processes.agreed.reductions:
-        if item.need in (Need.DECISION, Need.ROUNDS, Need.WEIGHTS):
+    decisions = [item for item in context.processes.agreed.reductions if item.need in _NEEDS]
+    together = _read_twice(decisions)
+    for items in together.values():
+        first = items[0]
+        module = first.module
+        statement = blocks.statement_of(module, first.node)
+        name = free_name(module, [f"mean_{last_name(first.node)}", f"{last_name(first.node)}_of_all"])
+        message = f"`{first.text}` is the mean over the processes, so that all decide alike"
+        nodes = [item.node for item in items if isinstance(item.node, ast.expr)]
+        once = context.vocabulary.reduced_once(module, statement, nodes, name)
+        yield Change.written(RULE, module, first.node, message, once)
+    mended = {item.node for items in together.values() for item in items}
+    for item in decisions:
+        if item.node not in mended:
             whose = "the main process's" if item.is_taken else "the mean over the processes"
             message = f"`{item.text}` is {whose}, so that all decide alike"
             yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))
@@ -60,3 +78,35 @@ def changes(context: Context) -> Iterator[Change]:
         message = "where one process leaves out a step that has failed, the others would wait for it for ever"
         again = context.vocabulary.raised_in_several(module, handler.body[0])
         yield Change.written(RULE, module, handler, message, again)
+
+
+def _read_twice(items: Sequence[Reduction]) -> dict[tuple[ast.stmt, str], list[Reduction]]:
+    """Numbers in variables that one test reads several times: ``if torch.isnan(loss) or torch.isinf(loss)``."""
+    found: dict[tuple[ast.stmt, str], list[Reduction]] = {}
+    for item in items:
+        if item.is_taken or item.need is not Need.DECISION or not isinstance(item.node, (ast.Name, ast.Attribute)):
+            continue
+        statement = blocks.statement_of(item.module, item.node)
+        if isinstance(statement, ast.If) and not blocks.is_elif(item.module, statement):
+            found.setdefault((statement, ast.dump(item.node)), []).append(item)
+    return {
+        key: same
+        for key, same in found.items()
+        if len({item.node for item in same}) > 1 and any(map(_is_asked_first, same))
+    }
+
+
+def _is_asked_first(item: Reduction) -> bool:
+    """Whether the test reads a number whatever else it finds: not behind ``loss is not None and``."""
+    below: ast.AST = item.node
+    for parent in item.module.ancestors(item.node):
+        if isinstance(parent, ast.stmt):
+            return True
+        if isinstance(parent, ast.BoolOp) and parent.values[0] is not below:
+            return False
+        if isinstance(parent, ast.IfExp) and parent.test is not below:
+            return False
+        if isinstance(parent, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
+            return False
+        below = parent
+    return False

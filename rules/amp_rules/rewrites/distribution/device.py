@@ -7,8 +7,9 @@ is used to where it is written: a variable or a constant of the file is changed 
 and an option of the command line, which its user may set, where they are used. Where the script reads the text
 itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
 does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
-`amp.init` sets the current device. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not start it, and
-reads it with `os.environ.get`.
+`amp.init` sets the current device. What a file moves there when it is imported goes through `amp.device("cuda")`, which
+the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not
+start it, and reads it with `os.environ.get`.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -36,12 +37,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from amp_rules.plan import declining
+from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.placed_early import early_calls, early_uses
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.start_place import start_place
 from amp_rules.roles.devices import Devices, DeviceUse
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
@@ -53,13 +58,20 @@ RULE = Rule("AMP201", "device-by-rank", "Each process uses its own device.", "di
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each device that is chosen by its index."""
-    for place in _places(Devices(context.program)):
+    devices = Devices(context.program)
+    start = start_place(context) if not context.initialised else None
+    for place in _places(devices, start):
         module, node = place.use.module, place.use.expression
         message = f"`{module.text(node)}` alone, this process's own device under torchrun"
         written = context.vocabulary.device(
             module, node, is_constructor=place.use.is_constructor, as_text=place.stays_text
         )
         yield Change.written(RULE, module, node, message, written)
+    for site in early_calls(devices, start):
+        assert isinstance(site.node, ast.Call)
+        written = context.vocabulary.moved_to_own_device(site.module, site.node)
+        message = "it is moved before the process has a GPU of its own"
+        yield Change.written(RULE, site.module, site.node, message, written)
     for module, statement in context.processes.visible_devices:
         target = module.text(statement).split("[")[0]
         message = "torchrun gives each process a device; all of them must stay visible"
@@ -118,9 +130,17 @@ class _Place(NamedTuple):
     stays_text: bool = False
 
 
-def _places(devices: Devices) -> list[_Place]:
-    """The expressions that choose a device by its index, where they are written if they can be followed."""
+def _places(devices: Devices, start: Place | None) -> list[_Place]:
+    """The expressions that choose a device by its index, where they are written if they can be followed.
+
+    Above the start plain CUDA is the first GPU in each process.
+    """
     found: dict[ast.AST, _Place] = {}
+    for use, origin in early_uses(devices, start):
+        is_constructor = isinstance(origin.node, ast.Call)
+        written = replace(origin, is_constructor=is_constructor)
+        is_text = not is_constructor and origin.node is not use.node
+        found.setdefault(origin.node, _Place(written, is_text and _is_read_as_text(devices, origin)))
     for use in devices.uses:
         for place in _of_constructor(devices, use) if use.is_constructor else _of_use(devices, use):
             found.setdefault(place.use.node, place)

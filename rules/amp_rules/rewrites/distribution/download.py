@@ -36,8 +36,12 @@ from amp_rules.plan.cached_data import folds_of_training
 from amp_rules.plan.context import Change, Context, adjacent
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 
 _LOADER = "AMP202"
+_MODEL = "AMP108"
+
+_Group = tuple[Module, ast.stmt, ast.stmt]
 
 RULE = Rule(
     "AMP207",
@@ -55,13 +59,25 @@ def changes(context: Context) -> Iterator[Change]:
         for change in context.made
         if change.rule.code == _LOADER and not isinstance(change.node, ast.stmt)
     }
-    # A loader is prepared after its own block, not in the middle of a longer one.
+    # A loader is prepared after its own block, not in the middle of a longer one; a model after the block that it ends.
     alone = [item for item in context.processes.downloads if item[1] in loaders]
     others = [item for item in context.processes.downloads if item[1] not in loaders]
-    for module, first, last in [*adjacent(others), *((module, item, item) for module, item in alone)]:
+    models = {change.node for change in context.made if change.rule.code == _MODEL}
+    groups = [part for group in adjacent(others) for part in _ending_at(models, *group)]
+    for module, first, last in [*groups, *((module, item, item) for module, item in alone)]:
         written = context.vocabulary.main_process_first(module, first, last)
         yield Change.written(RULE, module, first, "the main process downloads first", written)
     for site, loop in folds_of_training(context.program):
         assert isinstance(site.node, ast.Call)
         written = context.vocabulary.asked_once_before(site.module, loop, site.node)
         yield Change.written(RULE, site.module, loop, "the main process writes the split first", written)
+
+
+def _ending_at(ends: set[ast.AST], module: Module, first: ast.stmt, last: ast.stmt) -> Iterator[_Group]:
+    """Yield the parts of a group of which the statements given are the last."""
+    suite = blocks.place(module, first).suite
+    for item in suite[suite.index(first) : suite.index(last) + 1]:
+        if item is last or item in ends:
+            yield module, first, item
+            following = suite.index(item) + 1
+            first = suite[following] if item is not last else first

@@ -9,7 +9,8 @@ The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVE
 torchrun, `init` joins the other processes; it is never called at import, because workers of a
 DataLoader would then call it too. A script for Apex also gets one call, if the level that it gave to `amp.initialize`
 is known at that place; otherwise the first call joins the processes, and a second one chooses the level. If the script
-converts batch norm itself, perhaps on request, `sync_bn=False` keeps its conversion.
+converts batch norm itself, perhaps on request, `sync_bn=False` keeps its conversion. It also stands where gradients of
+`torch.autograd.grad` move weights within a step, as in meta-learning: batch norm is that of one task there.
 
 ## Before
     args = parser.parse_args()
@@ -36,6 +37,7 @@ from dataclasses import replace
 
 from amp_rules.plan import one_start
 from amp_rules.plan.context import QUANTIZE, Change, Context
+from amp_rules.plan.inner_steps import mixes_tasks
 from amp_rules.plan.notes import OWN_PRECISION_STAYS
 from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
@@ -92,6 +94,8 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{switch.level}` chooses the level; AMP_OPT_LEVEL overrides it"
     if context.keeps_precision:
         message = OWN_PRECISION_STAYS
+    elif _mixes_tasks(context):
+        message += "; batch norm stays that of each task, which an inner step moves the weights for"
     actions: list[Action] = [Insert(statement, code, after=after, order=-1, gap=True)]
     if moved is not None:
         message = "the processes join before the data is split; the level is known there"
@@ -156,10 +160,16 @@ def _settings(context: Context, switch: Switch | None) -> InitArguments:
     return start
 
 
+def _mixes_tasks(context: Context) -> bool:
+    return context.options.sync_bn and context.distribution is not None and mixes_tasks(context.program)
+
+
 def _of_level(context: Context, switch: Switch | None) -> InitArguments:
     options = context.options
     if context.program.calls_to(CONVERTS_BATCH_NORM):
         options = replace(options, sync_bn=False)  # the script does it itself, where it is asked to
+    elif _mixes_tasks(context):
+        options = replace(options, sync_bn=False)  # each task has batch norm, and an inner step, of its own
     ddp = context.distribution is not None
     if context.keeps_precision or context.initialised:
         # The script has its precision from elsewhere; only the processes join here.

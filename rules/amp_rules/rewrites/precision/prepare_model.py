@@ -52,6 +52,8 @@ def changes(context: Context) -> Iterator[Change]:
     delayed = averaging is not None and averaging.delayed
     at_the_step = f"gradients are averaged at the step, because {averaging.reason}" if averaging is not None else ""
     sharded = context.distribution is not None and context.distribution.sharding is not None
+    # The processes take turns where they download: there they cannot meet, so the model is prepared behind it.
+    in_turns = {statement for _, statement in context.distribution.downloads} if context.distribution else set()
     for order, home in enumerate(context.precision.homes):
         message = f"`{home.variable}` gets its precision" + (" and joins the other ranks" if averaging else "")
         message += f"; {at_the_step}" if delayed else ""
@@ -61,7 +63,7 @@ def changes(context: Context) -> Iterator[Change]:
             home.module,
             home.statement,
             home.variable,
-            None if _becomes_another(context, home) else home.inline,
+            None if _becomes_another(context, home) or home.statement in in_turns else home.inline,
             home.in_place,
             order,
             home.is_optional,
@@ -72,13 +74,15 @@ def changes(context: Context) -> Iterator[Change]:
     if averaging is not None:
         for home in written_buffers.homes(context.program, context.precision):
             message = f"`{home.variable}` writes buffers, which become those of the main process after each step"
-            place = ModelPlace(home.module, home.statement, home.variable, home.inline, home.in_place)
+            inline = home.inline if home.statement not in in_turns else None
+            place = ModelPlace(home.module, home.statement, home.variable, inline, home.in_place)
             written = context.vocabulary.model(place, delayed=False)
             yield Change.written(RULE, home.module, home.statement, message, written)
     if averaging is not None and context.options.sync_bn:
         for home in written_buffers.homes_of_batch_norm(context.program, context.precision):
             message = f"`{home.variable}` has batch norm in training mode, which takes the batch of all processes"
-            place = ModelPlace(home.module, home.statement, home.variable, home.inline, home.in_place)
+            inline = home.inline if home.statement not in in_turns else None
+            place = ModelPlace(home.module, home.statement, home.variable, inline, home.in_place)
             written = context.vocabulary.model(place, delayed=True)
             yield Change.written(RULE, home.module, home.statement, message, written)
     for order, (module, statement, variable) in enumerate(_reloads(context.program, context.precision.homes)):
