@@ -55,6 +55,18 @@ class GradientOwners:
         """The optimizers that a step can be of."""
         return self.at(step.optimizer, step.scope)
 
+    def made_true(self, step: Step) -> frozenset[Value]:
+        """The optimizers whose gradients are true after a step, on which the scaler unscales them where they are.
+
+        One that is given a whole model makes true what any other holds of it: a second function trains it with its own.
+        """
+        stepped = self.stepped(step)
+        held = {frozenset(self._held.get(optimizer) or ()) for optimizer in stepped}
+        models = next(iter(held)) if len(held) == 1 else frozenset()
+        if len(models) != 1 or not all(self.is_given_whole(one, model) for one in stepped for model in models):
+            return stepped
+        return stepped | self.held_by(models)
+
     def at(self, node: ast.expr, scope: Scope) -> frozenset[Value]:
         """The optimizers that an expression can be; one that is known by its use alone stands for itself."""
         found = {value for value in self._program.flow.values(node, scope) if is_optimizer(value)}

@@ -101,7 +101,7 @@ class GradientState:
             if node in self._backwards:
                 is_scaled = True
             elif node in self._steps:
-                left -= self._owners.stepped(self._steps[node])
+                left -= self._owners.made_true(self._steps[node])
                 continue
             located = self._program.locate(node)
             if located is not None:

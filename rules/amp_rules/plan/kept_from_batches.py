@@ -40,7 +40,10 @@ def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> It
     for site, body in _rounds(program, processes, losses):
         inner = [node for item in body for node in blocks.walk_own(item)]
         used: dict[str | None, int] = {}
+        updating = {(part, path) for node in inner for part, path in _of_update(node)}
         for node in inner:
+            if isinstance(node, (ast.Name, ast.Attribute)) and (node, blocks.path_of(node)) in updating:
+                continue  # what goes on by itself is no loss
             if node in losses and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
         entry = Round(written=_begun_with(site.node), settled=partial(settled_by, body=body, site=site))
@@ -75,6 +78,13 @@ def _rounds(program: Program, processes: Distribution, losses: set[ast.AST]) -> 
         if any(node in losses for node in program.nodes_of(function)):
             scope = program.flow.scopes[function]
             yield Site(scope.module, scope, function, function), function.body
+
+
+def _of_update(node: ast.AST) -> Iterator[tuple[ast.AST, str | None]]:
+    """What a statement reads that gives one variable a new value, with that variable: ``mean = 0.9 * mean + ...``."""
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        paths = _paths(node)
+        yield from ((part, path) for path in paths for part in walk(node.value) if len(paths) == 1)
 
 
 def _begun_with(node: ast.AST) -> set[str]:

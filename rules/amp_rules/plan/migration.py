@@ -19,6 +19,7 @@ from amp_rules.plan import (
     loose_parameters,
     mixed_already,
     models_from_outside,
+    next_methods,
     notes,
     own_processes,
     own_step_faults,
@@ -124,11 +125,12 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     report = with_skipped(report, modules, selection)
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = npu_notes(modules) if report.changes else ()
+    of_iterators = next_methods.notes(program) if report.changes else ()
     of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_steps])
+    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_steps])
     return replace(report, notes=told, launched=started, reach=reach)
 
 

@@ -100,6 +100,19 @@ _PAGES = {
         ## What to do by hand
         What the note says; `amp-lint --explain AMP811` tells more, and `amp-lint --fix` mends some of them.
         """,
+    notes.NEXT_METHOD: """
+        An iterator of a loader has no method `next`.
+
+        ## What is noted
+        `batches.next()` where `batches` is `iter(loader)` of a `DataLoader`, once for each variable of a script that is
+        migrated.
+
+        ## Why
+        PyTorch 1.13 took the method out, and the new code needs a later one: the call raises AttributeError.
+
+        ## What to do by hand
+        `next(batches)`, which `--modernize` writes too (AMP508).
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU stays.
 

@@ -31,6 +31,7 @@ OVERFLOWN_RECORD = Rule(
     "AMP187", "overflow-in-a-record", "What a script records of gradients breaks at an overflow.", "precision"
 )
 OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
+NEXT_METHOD = Rule("AMP486", "next-of-a-loader", "An iterator of a loader has no method `next`.", "precision")
 NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.plan.between_epochs import BetweenEpochs
 from amp_rules.plan.definitions import Definition, Definitions
+from amp_rules.plan.machine_names import joined_with_machine
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
@@ -115,12 +116,12 @@ class Remedies:
         found = self._times_of(timed, Need.PATH)
         return list(found) if len(timed) > _PLACES_OF_A_TIME * len(found) else []
 
-    @staticmethod
-    def _times_of(sinks: Iterable[Sink], need: Need) -> dict[Reduction, None]:
+    def _times_of(self, sinks: Iterable[Sink], need: Need) -> dict[Reduction, None]:
         origins = {origin for sink in sinks for origin in sink.origins}
         read = sorted(origins, key=lambda origin: (str(origin.module.path), origin.line))
         calls = [(origin.module, origin.node) for origin in read if isinstance(origin.node, ast.Call)]
-        return {Reduction(module, call, None, need, is_taken=True): None for module, call in calls}
+        whole = [(module, joined_with_machine(self._program, module, call) or call) for module, call in calls]
+        return {Reduction(module, node, None, need, is_taken=True): None for module, node in whole}
 
     @staticmethod
     def _of_main(sink: Sink) -> Reduction:

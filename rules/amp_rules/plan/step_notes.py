@@ -155,7 +155,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
                 continue
             within = bool(read) and read <= loop.of_epoch
             if _does_more(program, node, loop.scope, within=within):
-                begins = within and _holds_at_first(loop, part)
+                begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
     for found, text in (
         (of_all, f"{_LESS}: this code runs less often"),
@@ -219,7 +219,7 @@ def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
     head = loop.loop
     if ast.unparse(asked.comparators[0]) != "0" or len(asked.ops) > 1 or not isinstance(head, ast.For):
         return False
-    if not isinstance(loop.module.parents.get(asked), ast.If):
+    if not isinstance(loop.module.parents.get(asked), ast.If) and not _one_of_several(loop, asked):
         return False  # another condition beside it may not hold then
     first = head.target.elts[0] if isinstance(head.target, ast.Tuple) else None
     return (
@@ -229,8 +229,28 @@ def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
         and isinstance(head.iter, ast.Call)
         and isinstance(head.iter.func, ast.Name)
         and head.iter.func.id == "enumerate"
-        and len(head.iter.args) == 1
-        and not head.iter.keywords
+        and all(ast.unparse(start) == "0" for start in (*head.iter.args[1:], *(x.value for x in head.iter.keywords)))
+    )
+
+
+def _one_of_several(loop: BatchLoop, asked: ast.expr) -> list[ast.expr]:
+    """The conditions of which any is enough, if a test is nothing but one of them: ``a or b``."""
+    around = loop.module.parents.get(asked)
+    if not (isinstance(around, ast.BoolOp) and isinstance(around.op, ast.Or)):
+        return []
+    return around.values if isinstance(loop.module.parents.get(around), ast.If) else []
+
+
+def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, rest: ast.BinOp) -> bool:
+    """Whether the last step of an epoch is enough too: ``step % 100 == 0 or step == len(loader) - 1``."""
+    asked = loop.module.parents.get(rest)
+    return isinstance(asked, ast.Compare) and any(
+        isinstance(other, ast.Compare)
+        and isinstance(other.ops[0], (ast.Eq, ast.GtE))
+        and not loop.counters.isdisjoint(blocks.reads(other))
+        and any(_of_loader(program, processes, side, loop.scope) for side in (other.left, *other.comparators))
+        for other in _one_of_several(loop, asked)
+        if other is not asked
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Set
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.roles.uncalled_objects import uncalled_objects
 from amp_rules.roles.workers import training_workers
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import last_name, names_written, walk
+from amp_rules.torch.gradients import GRADIENT_HOOKS
 
 _BY_TEXT = frozenset(
     {"__dict__", "__import__", "Fire", "eval", "exec", "getmembers", "globals", "import_module", "locals", "vars"}
@@ -31,8 +34,40 @@ def without_idle_steps(program: Program) -> Program:
     A script that imports such a function trains in full precision with it, as before.
     """
     unknown = {site.body for site in program.unknown_steps} | _of_unknown_models(program)
-    idle = unknown & uncalled(program) if unknown else set()
+    idle = set(unknown & uncalled(program)) if unknown else set()
+    idle |= _with_idle_hooks(program)
     return Program(program.project, program.flow, idle) if idle else program
+
+
+def _with_idle_hooks(program: Program) -> set[ast.AST]:
+    """What hangs hooks into backward passes in the ``__call__`` of objects that are only made, as maps of a class are.
+
+    With it go the backward passes that such hooks are for, in the ``__call__`` of other such objects, and what is
+    defined within.
+    """
+    hooked = _objects_calls_with(program, GRADIENT_HOOKS)
+    if not hooked or program.entry.cells or not _trains(program) or _finds_any_by_text(program):
+        return set()
+    found = uncalled_objects(program, uncalled(program))
+    if hooked.isdisjoint(found):
+        return set()
+    idle = found & (hooked | _objects_calls_with(program, {"backward"}))
+    return {node for body in idle for node in walk(body) if isinstance(node, FunctionNode)}
+
+
+def _objects_calls_with(program: Program, names: Set[str]) -> set[ast.AST]:
+    """The ``__call__`` methods in which some attributes are asked for."""
+    return {
+        parent
+        for node, body, scope in program.nodes()
+        if isinstance(node, ast.Attribute) and node.attr in names
+        for parent in (body, *scope.module.ancestors(body))
+        if isinstance(parent, ast.FunctionDef) and parent.name == "__call__"
+    }
+
+
+def _finds_any_by_text(program: Program) -> bool:
+    return any(_finds_by_text(program, scope.module, node) for node, _, scope in program.nodes())
 
 
 def _of_unknown_models(program: Program) -> set[ast.AST]:

@@ -120,6 +120,9 @@ PROCESS = frozenset(
 The name of a machine is the same for its processes; on several machines it chooses where each has the same data.
 """
 
+MACHINE = frozenset({"os.uname", "platform.node", "platform.uname", "socket.getfqdn", "socket.gethostname"})
+"""What names the machine."""
+
 ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", "minigrid.", "retro.", "pybullet_envs.")
 """Libraries of environments, which each process has its own of."""
 
