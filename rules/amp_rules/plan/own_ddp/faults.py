@@ -26,6 +26,7 @@ from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
@@ -64,6 +65,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
+    yield from sampler_arguments(own)
     yield from asked_early(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
