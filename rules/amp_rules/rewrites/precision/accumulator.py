@@ -3,7 +3,7 @@
 ## What it does
 What a model counts, numbers or sums up in a tensor of an activation's type gets at least FP32:
 `x.new_zeros(n, dtype=amp.at_least_float32(x.dtype))`. These are counters and sums (`count += 1`, `index_add_`,
-`total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), indices
+`total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`, `torch.arange(n).to(x).long()`), indices
 (`x.new_tensor(places).long()`), and whole numbers beyond 256.
 
 A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
@@ -45,6 +45,7 @@ from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
     ACCUMULATING,
+    KEEPS_NUMBERS,
     LIKE_ANOTHER,
     MADE_BY_ANOTHER,
     MADE_OF_A_TYPE,
@@ -214,13 +215,15 @@ def _around(site: Site, node: ast.stmt) -> list[ast.stmt]:
 
 
 def _converted(context: Context) -> Iterator[Change]:
-    """``torch.arange(n).to(x.dtype)`` and ``torch.arange(n).type_as(x)``."""
+    """``torch.arange(n).to(x.dtype)``, ``torch.arange(n).type_as(x)`` and ``torch.arange(n).to(x).long()``.
+
+    Between the two there may be what keeps the numbers: ``torch.arange(n).view(1, -1).to(x)``.
+    """
     for site in context.precision.nodes(context.program):
         call = site.node
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(call.args) == 1):
             continue
-        made = call.func.value
-        if not isinstance(made, ast.Call) or not context.program.callee_names(made, site.scope) & NUMBERED:
+        if not _is_of_numbers(context.program, call.func.value, site):
             continue
         module, given = site.module, call.args[0]
         message = f"`{module.text(call)}` has at least FP32: in bfloat16, whole numbers end at 256"
@@ -228,12 +231,49 @@ def _converted(context: Context) -> Iterator[Change]:
         if like is not None:
             wide = context.vocabulary.at_least_float32(module, module.text(given))
             yield Change(RULE, module, call, message, [Replace(given, substitute(wide))], needs_import=True)
-        elif call.func.attr == "type_as" and blocks.path_of(given) is not None:
+        elif blocks.path_of(given) is not None and (
+            call.func.attr == "type_as" or (call.func.attr == "to" and _is_of_activation(context.program, call, site))
+        ):
             name = ast.unparse(given)
             wide = context.vocabulary.at_least_float32(module, f"{name}.dtype")
-            code = f"{module.text(made)}.to({name}.device, {wide})"
+            code = f"{module.code(call.func.value)}.to({name}.device, {wide})"
             yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)
 
+
+def _is_of_numbers(program: Program, node: ast.expr, site: Site) -> bool:
+    """Whether a tensor holds positions as they were made, in another shape perhaps."""
+    while isinstance(node, ast.Call):
+        if program.callee_names(node, site.scope) & NUMBERED:
+            return True
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr in KEEPS_NUMBERS):
+            return False
+        node = node.func.value
+    return False
+
+
+def _is_of_activation(program: Program, call: ast.Call, site: Site) -> bool:
+    """Whether ``x`` of ``.to(x)`` is a tensor that is no number of its own, and no device.
+
+    Its function asks for its shape, and makes an index of what comes out; or a layer gave it.
+    """
+    given, parent = call.args[0], site.module.parents.get(call)
+    path = blocks.path_of(given)
+    nodes = list(blocks.walk_body(site.body))
+    if isinstance(parent, ast.Attribute) and parent.attr in ("long", "int"):
+        reads = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS)
+        return any(blocks.path_of(node.value) == path for node in reads)
+    made = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and path in [blocks.path_of(target) for target in node.targets]
+    ]
+    return bool(made) and all(
+        isinstance(item, ast.Call) and bool(program.roles.modules(item.func, site.scope)) for item in made
+    )
+
+
+_OF_TENSORS = frozenset({"device", "dim", "dtype", "is_cuda", "ndim", "new_zeros", "requires_grad", "shape", "size"})
+"""What tensors have, and neither devices nor types."""
 
 _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})
 """Methods that give a tensor of the type that the script asks for."""
