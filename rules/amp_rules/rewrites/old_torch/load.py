@@ -2,8 +2,9 @@
 
 ## What it does
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
-(`checkpoint["model"].state_dict()`), or where the same program saves a model under that path. So it does where the program saves its settings in its checkpoints, `"args": args`, and
-asks what is loaded for the keys of such a checkpoint alone.
+(`checkpoint["model"].state_dict()`), or where the same program saves a model under that path. So it does where the
+program saves its settings in its checkpoints, `"args": args`, and asks what is loaded for the keys of such a checkpoint
+alone.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
