@@ -601,3 +601,30 @@ def test_what_every_worker_loads_is_not_loaded_by_one(tmp_path):
     (tmp_path / "train.py").write_text(one)
     report = migrate(tmp_path / "train.py", Options(ddp=True))
     assert any("only one process loads" in note.text for note in report.notes)
+
+
+UNFOLLOWED = """\
+import argparse
+import importlib
+
+import torch
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=0)
+parser.add_argument("--trainer", default="trainers.plain")
+args = parser.parse_args()
+dist.init_process_group("nccl")
+torch.cuda.set_device(args.local_rank)
+trainer = importlib.import_module(args.trainer).build(args)
+trainer.train()
+"""
+
+
+def test_where_the_training_is_not_followed_nothing_is_said_to_be_missing_and_the_rank_is_that_of_torchrun(tmp_path):
+    report, text = completed(tmp_path, UNFOLLOWED)
+    assert (report.precision, report.distribution) == ("declined", "already")
+    assert {edit.code for edit in report.edits} == {"AMP409"}
+    assert 'default=int(os.environ.get("LOCAL_RANK", 0))' in text
+    (own,) = [item for item in report.refusals if item.code == "AMP290"]
+    assert "nothing averages" not in own.message and "were not checked" in own.recipe

@@ -198,7 +198,8 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     if not is_joined and not _may_join(program):
         message = f"`{name}` needs a process group, which nothing in the script creates"
         return message, "create the group by hand with `torch.distributed.init_process_group`"
-    if used & JOINS and not may_wrap(program) and not may_average(program):
+    # Where no backward pass was found, what wraps the model may stand in what was not followed either.
+    if used & JOINS and program.backwards and not may_wrap(program) and not may_average(program):
         joining = min(used & JOINS)
         message = (
             f"`{joining}` creates a process group, but nothing averages the gradients: each process would train "

@@ -35,7 +35,7 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
             continue
-        if own.program.without_gradients(site.module, site.node, site.body):
+        if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
         text = (
             f"every process is seeded alike at line {reached[0].line}"
@@ -44,6 +44,24 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return
+
+
+def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:
+    """Whether a model is run on what is drawn for its shapes, and what it gives is dropped: ``model(dummy)``."""
+    statement = site.statement
+    names = blocks.writes(statement) if isinstance(statement, ast.Assign) else set()
+    uses = [
+        node
+        for node in blocks.walk_body(site.body)
+        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+    ]
+    return bool(uses) and all(_is_given_to_dropped_pass(own, site, node) for node in uses)
+
+
+def _is_given_to_dropped_pass(own: OwnDdp, site: Site, node: ast.Name) -> bool:
+    call = site.module.parents[node]
+    is_dropped = isinstance(call, ast.Call) and isinstance(site.module.parents[call], ast.Expr)
+    return is_dropped and bool(own.program.roles.modules(call.func, site.scope))  # type: ignore[attr-defined]
 
 
 def _loops(own: OwnDdp) -> list[ast.For]:

@@ -13,6 +13,7 @@ from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
@@ -26,6 +27,8 @@ from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
+from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
@@ -64,13 +67,16 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
+    yield from sampler_arguments(own)
     yield from asked_early(own)
+    yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from _around(own)
     yield from _taken(own)
+    yield from data_parallel_inside(own)
     yield from trained_outside(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.plain_files import PlainFiles
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.commands import only_makes_folder, writes_files
 from amp_rules.roles.file_effects import opens_to_write
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
@@ -22,6 +24,9 @@ from amp_rules.torch.devices import SET_DEVICE
 from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import COMMANDS, WEIGHT_LOADERS
 
+_MAX_CALLERS = 4
+"""Functions around what makes a data set: ``get_loaders``, ``setup``, ``main``."""
+
 _SAVES = frozenset({"torch.save"})
 _Found = tuple[Module, ast.AST, str]
 
@@ -29,6 +34,7 @@ _Found = tuple[Module, ast.AST, str]
 def files_of_all(own: OwnDdp) -> Iterator[_Found]:
     """Yield downloads, commands, and checkpoints that all read to the GPU of one."""
     yield from _downloads(own)
+    yield from _downloads_of_first(own)
     yield from _commands(own)
     yield from _loads(own)
 
@@ -59,28 +65,69 @@ def _downloads(own: OwnDdp) -> Iterator[_Found]:
         return
 
 
+def _downloads_of_first(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first data set that one process downloads while the others look for it: ``download=rank == 0``."""
+    fetched = [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in own.program.calls()
+        if _fetches(own, call, scope) or _fetches_on_first(own, call, scope)
+    ]
+    if any(own.reach(site.module, site.node) in (Reach.ONE, Reach.EACH_NODE) for site in fetched):
+        return  # one process may have gone before
+    for site in fetched:
+        assert isinstance(site.node, ast.Call)
+        if not _fetches_on_first(own, site.node, site.scope) or not _by_all(own, site) or _in_turns(own, site):
+            continue
+        text = (
+            f"only one process downloads in `{site.module.text(site.node)}`, and the others look for the files at the "
+            "same time: where they are missing, this raises an error; the others have to wait above it"
+        )
+        yield site.module, site.node, text
+        return
+
+
+def _fetches_on_first(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
+    """Whether a data set is made by all and downloaded by the first process, by a test for it that stands there."""
+    given = keyword(call, "download")
+    if given is None or isinstance(given, ast.Constant) or not _is_downloaded(own, call, scope):
+        return False
+    return in_several(given) is None and own.tells_apart(scope.module, given) and is_of_first(given, True)
+
+
 def _fetches(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
     """Whether a call writes what it downloads under a name that others know, while it goes on."""
     if own.program.callee_names(call, scope) & FETCHES_FILES:
         return True
-    if literal(keyword(call, "download")) is not True:
-        return False
+    return literal(keyword(call, "download")) is True and _is_downloaded(own, call, scope)
+
+
+def _is_downloaded(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call makes a data set of a library that downloads on demand."""
     made = (value.ref for value in own.program.flow.values(call.func, scope) if value.kind == "class")
     # A class of the project that is one of torchvision's, but for a part of it.
     names = own.program.callee_names(call, scope).union(*(info.external_bases() for info in made))
     return any(name.startswith(DOWNLOADED) for name in names)
 
 
-def _in_turns(own: OwnDdp, site: Site) -> bool:
-    """Whether a lock or a block stands around a place, or processes wait above it under a test for the rank."""
+def _in_turns(own: OwnDdp, site: Site, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether a lock or a block stands around a place, or processes wait above it under a test for the rank.
+
+    So do those around each call of its function: ``with first_process_first(): get_loaders()``.
+    """
     module = site.module
     if any(isinstance(item, (ast.With, ast.AsyncWith, ast.Try)) for item in blocks.enclosing(module, site.node)):
         return True
     barriers = {item.node for item in own.program.calls_to(BARRIERS)}
-    return any(
+    if any(
         isinstance(item, ast.If) and not barriers.isdisjoint(walk(item))
         for item in blocks.statements_above(module, site.statement, site.body)
-    )
+    ):
+        return True
+    info = own.program.function_of(site.body)
+    if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
+        return False
+    callers = [calling(item) for item in own.program.flow.callers(info)]
+    return bool(callers) and all(_in_turns(own, item, seen | {site.body}) for item in callers)
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------

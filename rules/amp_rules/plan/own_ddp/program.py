@@ -15,8 +15,10 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.options import Options
+from amp_rules.plan.own_ddp.decorators import Decorators
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
 from amp_rules.plan.own_ddp.idle import is_within_idle
+from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.parents import Parents
 from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
@@ -191,6 +193,8 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
             return found
+        if self._decorators.let_one_in(info):
+            return Reach.ONE
         if self._parents.run_alone(info.node):
             return Reach.UNKNOWN  # of none that trains
         if info.node in self._workers:
@@ -212,6 +216,10 @@ class OwnDdp:
     @cached_property
     def _parents(self) -> Parents:
         return Parents(self.program, self.joins)
+
+    @cached_property
+    def _decorators(self) -> Decorators:
+        return Decorators(self.program, self._rank_paths)
 
     @cached_property
     def _workers(self) -> frozenset[ast.AST]:
@@ -270,6 +278,8 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen:
             return True
+        if self._decorators.let_one_in(info):
+            return False
         below = seen | {info.node}
         return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
 
@@ -308,14 +318,25 @@ class OwnDdp:
         if access is not None and given:
             # A helper that is given the path: other calls of it, which nothing runs, say nothing.
             return all(self._is_own(where, access._replace(call=at, path=path)) for where, at, path in given)
-        paths = [access.path] if access is not None and access.path is not None else [*call.args, *call.keywords]
-        return any(map(names_rank, paths)) or (
-            access is not None and not is_shared(self.facts(module), access, by_clock=False)
+        paths: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+        if access is not None and access.path is not None:
+            paths = [access.path]
+        written = [item.value if isinstance(item, ast.keyword) else item for item in paths]
+        return (
+            any(map(names_rank, paths))
+            or any(self._named_by_rank.holds(module, path) for path in written)
+            or (access is not None and not is_shared(self.facts(module), access, by_clock=False))
         )
 
     def _is_own(self, module: Module, access: Access) -> bool:
         assert access.path is not None
-        return names_rank(access.path) or not is_shared(self.facts(module), access, by_clock=False)
+        if names_rank(access.path) or self._named_by_rank.holds(module, access.path):
+            return True
+        return not is_shared(self.facts(module), access, by_clock=False)
+
+    @cached_property
+    def _named_by_rank(self) -> NamedByRank:
+        return NamedByRank(self.program)
 
     def _given_paths(
         self, module: Module, call: ast.Call, access: Access | None
@@ -452,8 +473,11 @@ def more_places(count: int) -> str:
 
 def is_own(program: Program) -> bool:
     """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
-    if not program.backwards:
-        return False
+    return bool(program.backwards) and joins_torch_alone(program)
+
+
+def joins_torch_alone(program: Program) -> bool:
+    """Whether a program joins a process group of torch itself, and no framework looks after it."""
     others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
     if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from amp_rules import rewrites
-from amp_rules.plan import declining, notes, own_processes
+from amp_rules.plan import declining, left_unfollowed, notes, own_processes
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.stages import is_part_of_apex
@@ -16,7 +16,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
 from amp_rules.plan.own_ddp.faults import Fault, faults
 from amp_rules.plan.own_ddp.launchers import Starts
-from amp_rules.plan.own_ddp.program import OwnDdp, is_own
+from amp_rules.plan.own_ddp.program import OwnDdp, is_own, joins_torch_alone
 from amp_rules.plan.own_ddp.written_ranks import is_of_one, written_ranks
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
@@ -84,7 +84,11 @@ def extended(program: Program, selection: Selection) -> Extended:
     """The program with what its own processes lacked; itself where it has none."""
     found = Extended(program)
     options = selection.options
-    if not (options.ddp and is_own(program)) or options.shard or has_large(program, options):
+    if not options.ddp or options.shard:
+        return found
+    if not program.backwards:
+        return _with_ranks_of_torchrun(found, selection) if _may_train(program) else found
+    if not is_own(program) or has_large(program, options):
         return found
     for _ in range(_MAX_ROUNDS):
         modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
@@ -97,16 +101,34 @@ def extended(program: Program, selection: Selection) -> Extended:
         if not changes:
             found.told = _told(own, selection, faults(own))
             break
-        for module, todo in changes.items():
-            draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
-            draft.module = module  # the same text, parsed for the program of this round
-            draft.make(todo)
-            found.drafts[module.path] = draft
-        found.program = drafted(found.program, found.drafts)
+        _drafted(found, changes)
     else:
         found.told = _told(own, selection, faults(own))
     # What declines leaves no trace.
     return Extended(program) if found.drafts and own_processes.lacks_a_part(found.program) else found
+
+
+def _may_train(program: Program) -> bool:
+    """Whether a program without a backward pass may train in processes of its own, in what could not be followed."""
+    return joins_torch_alone(program) and next(left_unfollowed.reasons(program), None) is not None
+
+
+def _with_ranks_of_torchrun(found: Extended, selection: Selection) -> Extended:
+    """The program with its local rank as torchrun gives it: nothing else is certain where the training is unknown."""
+    own = OwnDdp(found.program, selection.options, frozenset(found.program.flow.modules))
+    modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
+    changes = _settled(_ranks_of_torchrun(own, modules), selection, found.drafts)
+    return _drafted(found, changes) if changes else found
+
+
+def _drafted(found: Extended, changes: dict[Module, list[Change]]) -> Extended:
+    for module, todo in changes.items():
+        draft = found.drafts.get(module.path) or Draft.of(module, frozenset())
+        draft.module = module  # the same text, parsed for the program of this round
+        draft.make(todo)
+        found.drafts[module.path] = draft
+    found.program = drafted(found.program, found.drafts)
+    return found
 
 
 def _round(
@@ -140,6 +162,10 @@ def _first(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
     for rewrite in rewrites.of_own_processes():
         if not rewrite.rule.last:
             yield from rewrite.changes(own)
+    yield from _ranks_of_torchrun(own, modules)
+
+
+def _ranks_of_torchrun(own: OwnDdp, modules: list[Module]) -> Iterator[Change]:
     # What starts the processes itself gives each its number, whatever the option says.
     launched = not Starts(own.program, own.joins).by_script_alone
     ranks = LocalRanks(own.program)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.own_ddp.events import is_never_true
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
@@ -38,7 +39,7 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
             )
     for module, node, test, loop in leaving:
         # Behind what was left apart, what a loop counts differs too.
-        if loop not in told and shares.decides(test):
+        if loop not in told and shares.decides(test) and not is_never_true(own, test):
             told.add(loop)
             yield (
                 module,

@@ -1,9 +1,10 @@
 """Load whole objects where a file holds one.
 
 ## What it does
-`torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or where the same program
-saves a model under that path. So it does where the program saves its settings in its checkpoints, `"args": args`, and
-asks what is loaded for the keys of such a checkpoint alone.
+`torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
+(`checkpoint["model"].state_dict()`), or where the same program saves a model under that path. So it does where the
+program saves its settings in its checkpoints, `"args": args`, and asks what is loaded for the keys of such a checkpoint
+alone.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
@@ -142,10 +143,16 @@ def _is_variable(old: OldProgram, use: Use, key: tuple[ast.AST, str], node: ast.
     return old.tensors.key(use.module, node) == key
 
 
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
 def _asks(use: Use, node: ast.expr) -> bool:
     """Whether the expression is called, or its method that only models have."""
     parent = use.module.parents[node]
-    if isinstance(parent, ast.Call):
+    if isinstance(parent, ast.Subscript) and parent.value is node and _is_text(parent.slice):
+        node, parent = parent, use.module.parents[parent]  # ``checkpoint["model"].state_dict()``
+    elif isinstance(parent, ast.Call):
         return parent.func is node
     if not isinstance(parent, ast.Attribute) or parent.attr not in _OF_MODELS:
         return False

@@ -49,6 +49,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
@@ -266,11 +267,27 @@ def _by_function(own: OwnDdp, values: set[Value], norms: BatchNorms) -> str | No
         call = norms.by_function(value)
         module = own.program.module_of(call) if call is not None else None
         if call is not None and module is not None:
+            place = f"`{module.text(call)}` ({module.path.name}:{call.lineno})"
+            derived = _derived_batch_norm(own.program, module, call)
+            if derived is not None:
+                return (
+                    f"{place} is how `{derived}` normalises, and `convert_sync_batchnorm` would put torch's own "
+                    "layer in its place"
+                )
             return (
-                f"`{module.text(call)}` ({module.path.name}:{call.lineno}) belongs to no module of torch that "
-                "`convert_sync_batchnorm` replaces: it stays that of each process"
+                f"{place} belongs to no module of torch that `convert_sync_batchnorm` replaces: it stays that of each "
+                "process"
             )
     return None
+
+
+def _derived_batch_norm(program: Program, module: Module, call: ast.Call) -> str | None:
+    """The class around a call, where it derives from torch's batch norm, and is replaced with its pass."""
+    info = program.function_of(blocks.body_of(module, call))
+    owner = program.flow.class_of(info) if info is not None else None
+    bases = owner.external_bases() if owner is not None else frozenset()
+    is_derived = any(name.startswith("torch.nn.") and "BatchNorm" in name for name in bases)
+    return owner.facts.name if owner is not None and is_derived else None
 
 
 def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:

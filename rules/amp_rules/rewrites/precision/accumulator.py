@@ -235,7 +235,7 @@ def _converted(context: Context) -> Iterator[Change]:
                 continue
             name = ast.unparse(given)
             wide = context.vocabulary.at_least_float32(module, f"{name}.dtype")
-            code = f"{module.text(made)}.to({name}.device, {wide})"
+            code = f"{module.code(made)}.to({name}.device, {wide})"
             yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)
 
 

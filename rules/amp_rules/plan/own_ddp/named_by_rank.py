@@ -1,0 +1,82 @@
+"""Paths that hold the rank of their process, by what attributes are given elsewhere in the program."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.roles.program import Program
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import children, is_none, last_name
+from amp_rules.torch.idioms import EXACT_RANK
+
+_MAX_DEPTH = 6
+"""Names and attributes between a path and a rank: ``path``, ``config.run_dir``, ``run_dir``, ``run_name``."""
+
+
+class NamedByRank:
+    """Answers for the paths of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def holds(self, module: Module, path: ast.expr) -> bool:
+        """Whether the rank is in a path for certain, whatever its attributes and variables were given."""
+        return self._holds(module, path, _MAX_DEPTH)
+
+    def _holds(self, module: Module, path: ast.expr, depth: int) -> bool:
+        parts = list(self._parts(path))
+        if any(EXACT_RANK.search(last_name(part)) for part in parts):
+            return True
+        return depth > 0 and any(self._is_given(module, part, depth - 1) for part in parts)
+
+    def _is_given(self, module: Module, part: ast.expr, depth: int) -> bool:
+        """Whether all that a variable or an attribute is given holds the rank, and something is given to it."""
+        if isinstance(part, ast.Name):
+            body = blocks.body_of(module, part)
+            given = [(module, value) for value in _assigned(module, body, part.id)]
+        else:
+            given = self._stored.get(last_name(part), [])
+        known = [(where, value) for where, value in given if value is None or not is_none(value)]
+        return bool(known) and all(value is not None and self._holds(where, value, depth) for where, value in known)
+
+    def _parts(self, path: ast.expr) -> Iterator[ast.expr]:
+        """The names and attributes that a path is put together of; of ``config.run.folder`` the last, and no tests."""
+        if isinstance(path, (ast.Name, ast.Attribute)):
+            yield path
+        elif isinstance(path, ast.Call):
+            yield path.func  # ``get_rank()``
+            if self._program.flow.callees(path):
+                return  # what a function of the project makes of a rank is not known
+            if isinstance(path.func, ast.Attribute):
+                yield from self._parts(path.func.value)  # ``folder.joinpath(name)``
+            for item in (*path.args, *(part.value for part in path.keywords)):
+                yield from self._parts(item)
+        elif not isinstance(path, (ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda)):
+            for child in children(path):
+                if isinstance(child, ast.expr):
+                    yield from self._parts(child)
+
+    @cached_property
+    def _stored(self) -> dict[str, list[tuple[Module, ast.expr | None]]]:
+        """What the program stores in attributes, by their names; None where that is not known."""
+        found: defaultdict[str, list[tuple[Module, ast.expr | None]]] = defaultdict(list)
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found[node.attr].append((scope.module, _value_of(scope.module, node)))
+        return found
+
+
+def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:
+    for node in blocks.walk_body(body):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            yield _value_of(module, node)
+
+
+def _value_of(module: Module, target: ast.expr) -> ast.expr | None:
+    """What alone a place writes; None where it is one of several names, or no assignment."""
+    statement = module.parents[target]
+    return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
