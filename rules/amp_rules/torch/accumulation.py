@@ -10,8 +10,6 @@ LIKE_ANOTHER = frozenset(f"torch.{name}_like" for name in ("empty", "full", "one
 
 NUMBERED = frozenset({"torch.arange", "torch.linspace", "torch.range"})
 """Functions that number places."""
-)
-"""Methods that give a tensor in another shape or place, with the numbers that it has."""
 
 MADE_OF_A_TYPE = NUMBERED | frozenset(f"torch.{name}" for name in ("empty", "full", "ones", "tensor", "zeros"))
 """Functions that make a tensor of the type that they are told."""
