@@ -246,6 +246,8 @@ class _Places:
             return []
         target, beside = self._beside_the_step(site)
         if beside is not None or left is None:
+            # One may have stepped already, and its step unscales what it holds.
+            optimizers = frozenset(item for item in optimizers if self._state.before(site, frozenset({item})) != set())
             return [self._at(access, site, target, beside, optimizers)]
         info = self._program.function_of(site.body)
         if info is None:
