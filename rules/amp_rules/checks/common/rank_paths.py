@@ -22,7 +22,7 @@ from amp_rules.checks.common.rank_branches import (
 )
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import Function, Loop, literal
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import called_name, last_name, walk
 from amp_rules.torch.idioms import (
     EXACT_FIRST_RANK,
     EXACT_RANK,
@@ -163,7 +163,8 @@ class RankPaths:
 
     def _called(self, function: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
         assert isinstance(function, Function)
-        if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
+        # By its name alone: ``@click.option("--local_rank")`` speaks of ranks and leaves all of them in.
+        if any(NAMED_ONE_RANK.search(called_name(item)) for item in function.decorator_list):
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = self._most(callers, seen)
