@@ -14,7 +14,8 @@ from amp_rules.source.spans import Position, Span
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.apex import NAMES_APEX
 
-_ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
+# The arguments of a call are none: `#amp.register_half_function(apex.normalization, "forward")`.
+_ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
