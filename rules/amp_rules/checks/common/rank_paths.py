@@ -73,6 +73,11 @@ def _counts_epochs(loop: Loop) -> bool:
     return any(NAMED_EPOCH.search(last_name(item)) for item in walk(about))
 
 
+def runs_on_one(function: ast.AST) -> bool:
+    """Whether a decorator runs a function on one rank, by its name: ``@click.option("--local_rank")`` does not."""
+    return any(NAMED_ONE_RANK.search(called_name(item)) for item in getattr(function, "decorator_list", ()))
+
+
 class RankPaths:
     """Answers for the places of one file.
 
@@ -163,8 +168,7 @@ class RankPaths:
 
     def _called(self, function: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
         assert isinstance(function, Function)
-        # By its name alone: ``@click.option("--local_rank")`` speaks of ranks and leaves all of them in.
-        if any(NAMED_ONE_RANK.search(called_name(item)) for item in function.decorator_list):
+        if runs_on_one(function):
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = self._most(callers, seen)
