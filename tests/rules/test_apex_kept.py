@@ -149,3 +149,29 @@ def test_an_import_that_is_still_read_stays(tmp_path):
     report = migrate(entry, Options())
     assert "AMP414" not in {edit.code for edit in report.edits}
     assert all("amp" in change.after for change in report.changes) and report.precision != "already"
+
+
+def test_a_copy_of_apex_in_the_project_needs_no_extension_any_more(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(LOST.format(names="amp", more="from apex.optimizers import FusedAdam\nprint(FusedAdam)"))
+    for name, text in {
+        "__init__": "from . import amp",
+        "amp": "def initialize(*given): ...",
+        "optimizers": OWN,
+    }.items():
+        (tmp_path / "apex").mkdir(exist_ok=True)
+        (tmp_path / "apex" / f"{name}.py").write_text(text)
+    (tmp_path / "own.py").write_text(OWN)
+    assert not [note for note in migrate(entry, Options()).notes if note.code == "AMP480"]
+    entry.write_text("import own\n" + entry.read_text())
+    (note,) = [note for note in migrate(entry, Options()).notes if note.code == "AMP480"]
+    assert note.path.name == "own.py"
+
+
+OWN = """
+import fused_adam_cuda
+
+
+class FusedAdam:
+    kernel = fused_adam_cuda
+"""

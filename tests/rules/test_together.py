@@ -322,6 +322,20 @@ def test_a_script_that_steps_by_itself_with_a_migrated_trainer_is_named(tmp_path
             assert text.startswith("second.py steps without the scaler") and "`amp-migrate first.py second.py`" in text
 
 
+def test_a_script_that_had_a_migrated_function_start_apex_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "accelerator.py").write_text(HEAD + APEX_ACCELERATOR)
+    (tmp_path / "first.py").write_text(HEAD + APEX_STEPS)
+    calls = (
+        'from accelerator import start\nif __name__ == "__main__":\n    start(nn.Linear(4, 2), [])(torch.rand(8, 4))\n'
+    )
+    (tmp_path / "test.py").write_text(HEAD + calls)
+    (tmp_path / "other.py").write_text(HEAD + calls.replace("start(", "id(").replace("start", "backward"))
+    reports = with_other_starts(join([migrate(tmp_path / "first.py", Options())]).reports)
+    (text,) = [note.text for item in reports for note in item.notes if note.code == "AMP483"]
+    assert text.startswith("test.py calls `start` too") and "amp.autocast" in text
+
+
 @pytest.mark.parametrize(("beside", "told"), [("neighbour", 0), ("my-neighbour", 0), ("mine/tools", 1)])
 def test_a_folder_that_only_lies_beside_a_project_is_not_named(tmp_path, beside, told):
     """Nothing marks the top of either: packages that lie side by side in one folder."""

@@ -102,6 +102,17 @@ def test_result_types_of_norms(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALF)
+def test_under_autocast_apply_casts_nothing(dtype: torch.dtype) -> None:
+    x, weight, bias = torch.randn(2, 4) * 1e-3, torch.randn(4), torch.randn(4)
+    with torch.autocast("cpu", dtype=dtype):
+        applied = fln.FusedLayerNormAffineFunction.apply(x, weight, bias, (4,), 1e-6)
+        assert fln.FusedRMSNormFunction.apply(x.to(dtype), (4,), 1e-6).dtype == dtype
+        assert fln.FusedLayerNormAffineMixedDtypesFunction.apply(x.to(dtype), weight, bias, 4, 1e-6).dtype == x.dtype
+        assert fln.fused_layer_norm_affine(x, weight, bias, (4,), 1e-6).dtype == dtype
+    torch.testing.assert_close(applied, F.layer_norm(x, (4,), weight, bias, 1e-6))
+
+
+@pytest.mark.parametrize("dtype", HALF)
 def test_under_autocast_norms_return_its_type(dtype: torch.dtype) -> None:
     x = torch.randn(2, 4) * 100
     for layer in (normalization.FusedLayerNorm(4), normalization.MixedFusedLayerNorm(4), normalization.FusedRMSNorm(4),

@@ -3,13 +3,14 @@
 What a script does not start, the runtime does not do: a trainer that scaled the loss by ``amp.scale_loss`` scales it by
 ``amp.scaler`` now, which waits for ``amp.init``. A script that goes on to call Apex's ``amp.initialize`` and then runs
 this trainer would train without a loss scale, so it is named. So is one whose helper kept Apex's loss scale in
-checkpoints, and keeps that of the runtime now, and one that steps itself where a shared trainer starts and scales.
+checkpoints, and keeps that of the runtime now, and one that steps itself where a shared trainer starts and scales. And
+so is one that calls a function which started Apex: at O1 Apex patched PyTorch for whatever ran after that.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from amp_rules.plan.report import Note, Report
 from amp_rules.source import blocks
 from amp_rules.source.files import Files
 from amp_rules.source.mentions import Mentions
+from amp_rules.source.modules import Module
 from amp_rules.source.project import project_root
 from amp_rules.source.resolver import names_of
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.source.text import SourceError
 
 _SCALES = frozenset({"AMP402", "AMP410"})
@@ -42,6 +45,7 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
     searched: dict[Path, Mentions] = {}
     reached = {file for report in reports if is_migrated(report) and report.reach for file in report.reach.files}
     told: set[Path] = set()
+    patched: set[Path] = set()
     found = []
     for report in reports:
         if not is_migrated(report):
@@ -53,6 +57,7 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
         started = {edit.path for edit in others if edit.code == _INITIALIZED}
         scaled = {edit.path for edit in others if edit.code == _SCALED}
         more = []
+        named: set[Path] = set()
         for path in sorted((scaling | keeping) - told):
             told.add(path)
             root = project_root(path)
@@ -67,9 +72,13 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
                 for file in users
                 if file not in starting and any(file in item for item in leading) and _steps(file)
             ]
+            named.update(starting, stepping)
             if stepping:
                 own = [item.entry for item in reports if is_migrated(item) and item.reach and path in item.reach.files]
                 more.append(_note(path, own, stepping, root, _STEPS_SCALED))
+        for path in sorted(started - patched):
+            patched.add(path)
+            more += _unpatched(path, project_root(path), reached | named, searched)
         found.append(replace(report, notes=notes.in_order([*report.notes, *more])) if more else report)
     return found
 
@@ -87,6 +96,51 @@ def _note(module: Path, migrated: Sequence[Path], starting: Sequence[Path], root
         f"migrate them together: `{command}`"
     )
     return Note(module, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
+
+
+def _unpatched(path: Path, root: Path, reached: Collection[Path], searched: dict[Path, Mentions]) -> Iterator[Note]:
+    """A note on scripts that call what started Apex, and thereby had PyTorch's functions patched for all they run."""
+    starting = _starting(path)
+    users = [file for file in _users(path, root, searched) if file not in reached] if starting else []
+    calling = {file: _called(file, starting) for file in users}
+    names = [_shown(file, root) for file, called in calling.items() if called]
+    if names:
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        functions = ", ".join(f"`{name}`" for name in sorted(frozenset().union(*calling.values())))
+        text = (
+            f"{listed} call{'s' if len(names) == 1 else ''} {functions} too: where that gave O1, Apex patched PyTorch "
+            "for all that ran after it, and now what stands outside of `with amp.autocast():` is computed in FP32"
+        )
+        yield Note(path, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
+
+
+def _starting(path: Path) -> frozenset[str]:
+    """The functions of a file, as it was, that start Apex."""
+    module = _module(path)
+    if module is None:
+        return frozenset()
+    names = names_of(module)
+    return frozenset(
+        node.name
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef)
+        if any(isinstance(item, ast.Call) and names.dotted(item.func) in _STARTS for item in walk(node))
+    )
+
+
+def _called(file: Path, functions: frozenset[str]) -> frozenset[str]:
+    """Which of some functions a script calls: a file that runs by itself."""
+    module = _module(file)
+    if module is None or "__main__" not in module.source.text:
+        return frozenset()
+    return functions & {last_name(node.func) for node in module.nodes if isinstance(node, ast.Call)}
+
+
+def _module(path: Path) -> Module | None:
+    try:
+        return Files().module(path)
+    except (OSError, SourceError):
+        return None
 
 
 def _shown(file: Path, root: Path) -> str:

@@ -246,6 +246,8 @@ class _Places:
             return []
         target, beside = self._beside_the_step(site)
         if beside is not None or left is None:
+            # One may have stepped already, and its step unscales what it holds.
+            optimizers = frozenset(item for item in optimizers if self._may_be_scaled(site, item))
             return [self._at(access, site, target, beside, optimizers)]
         info = self._program.function_of(site.body)
         if info is None:
@@ -262,6 +264,10 @@ class _Places:
             own, given = given_by(self.owners, caller, info, owner) or (left, None)
             found.extend(self._for(access, calling(caller), left & own, given, depth + 1, _hook(caller, info)))
         return found
+
+    def _may_be_scaled(self, site: Site, optimizer: Value) -> bool:
+        left = self._state.before(site, frozenset({optimizer}))
+        return left is None or bool(left)
 
     def _beside_the_step(self, site: Site) -> tuple[ast.stmt, blocks.Place | None]:
         """Before which statement gradients are unscaled, and beside which of the same function a step follows next."""

@@ -171,6 +171,9 @@ LISTS_FOLDERS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "
 PORT_METHODS = frozenset({"bind", "listen"})
 """Methods of a socket that take a port, which one process can have."""
 
+NEED_FOLDERS = frozenset({"os.listdir", "os.scandir"})
+"""Calls that fail where the folder is not there; a ``glob`` finds nothing then."""
+
 MAKES_FOLDERS = frozenset({"os.mkdir", "os.makedirs"})
 """Calls that make a folder, which may be there already."""
 

@@ -82,8 +82,9 @@ NAMED_FILE_WRITER = re.compile(
 )
 """Functions that write what they are given into a file: ``save_json`` (batchgenerators)."""
 
-NAMED_ONE_RANK = re.compile(r"rank|main|master|zero|only", re.IGNORECASE)
-"""Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV)."""
+NAMED_ONE_RANK = re.compile(r"rank|main_|main_?process|on_?main|master|zero|only", re.IGNORECASE)
+"""Decorators that run a function on one rank: ``rank_zero_only`` (Lightning), ``master_only`` (MMCV); ``hydra.main`` is
+none."""
 
 EXACT_RANK = re.compile(
     r"^(local_|global_|world_|dist_|my_)?rank$|^get_(local_|global_)?rank$|^RANK$|^LOCAL_RANK$", re.IGNORECASE

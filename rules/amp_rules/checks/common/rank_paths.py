@@ -22,7 +22,7 @@ from amp_rules.checks.common.rank_branches import (
 )
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import Function, Loop, literal
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import called_name, last_name, walk
 from amp_rules.torch.idioms import (
     EXACT_FIRST_RANK,
     EXACT_RANK,
@@ -71,6 +71,11 @@ _OF_ALL = (
 def _counts_epochs(loop: Loop) -> bool:
     about = loop.test if isinstance(loop, ast.While) else ast.Tuple([loop.target, loop.iter], ast.Load())
     return any(NAMED_EPOCH.search(last_name(item)) for item in walk(about))
+
+
+def runs_on_one(function: ast.AST) -> bool:
+    """Whether a decorator runs a function on one rank, by its name: ``@click.option("--local_rank")`` does not."""
+    return any(NAMED_ONE_RANK.search(called_name(item)) for item in getattr(function, "decorator_list", ()))
 
 
 class RankPaths:
@@ -163,7 +168,7 @@ class RankPaths:
 
     def _called(self, function: ast.AST, seen: tuple[ast.AST, ...]) -> Reach:
         assert isinstance(function, Function)
-        if any(NAMED_ONE_RANK.search(ast.unparse(item)) for item in function.decorator_list):
+        if runs_on_one(function):
             return Reach.ONE
         callers = [call for call in self.index.callers(function) if self._is_call_of(call, function)]
         found = self._most(callers, seen)

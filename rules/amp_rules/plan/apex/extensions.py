@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -21,6 +22,8 @@ _LOADERS = frozenset({"importlib.import_module", "__import__"})
 def extension_notes(program: Program) -> Iterator[Note]:
     """Yield a note on the first place of each file that loads an extension and cannot go on without it."""
     for module in program.flow.modules:
+        if is_part_of_apex(program, module):
+            continue  # a copy of Apex in the project, which nothing imports any more
         told: set[str] = set()
         for node, name in _loads(module):
             if name in told or program.project.find(module, name) is not None or _goes_on(module, node):

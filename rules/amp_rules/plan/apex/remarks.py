@@ -14,7 +14,8 @@ from amp_rules.source.spans import Position, Span
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.apex import NAMES_APEX
 
-_ASIDE = re.compile(r"[ \t]*\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
+# The arguments of a call are none: `#amp.register_half_function(apex.normalization, "forward")`.
+_ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
@@ -31,6 +32,8 @@ _ALONE = re.compile(
     r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*\W*",
     re.IGNORECASE,
 )
+# Functions of which nothing is left by their names.
+_REPLACED = re.compile(r"\bto_python_float\b|\bamp\.(?:initialize|scale_loss|master_params)\b|\bconvert_syncbn_model\b")
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
 
 _IMPORT = re.compile(r"(?:from|import) apex\b")
@@ -92,6 +95,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
         origins: for each of its lines the line that it stands for.
     """
     found = [*_above_imports(before, module), *_above_conditions(before, module)]
+    found += _above_replaced(before, module, origins)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -136,6 +140,19 @@ def _above_conditions(before: Module, module: Module) -> Iterator[Span]:
     for rows, (said, code) in zip(_commented(module), _conditions(module), strict=True):
         if spoke.get(tuple(said)) and "apex" not in code.casefold():
             yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in rows)
+
+
+def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> Iterator[Span]:
+    """What is said of a function of Apex, by its name, directly above the line that called it and does not any more."""
+    for block in _blocks(module) if _REPLACED.search(before.source.text) else ():
+        said = module.lines[block.start : block.stop]
+        was = origins[block.stop - 1]
+        named = set(_REPLACED.findall(" ".join(said)))
+        if not named or len(block) > _LONGEST or not was < len(before.lines) or any(map(_is_code, said)):
+            continue
+        called, below = before.lines[was], "".join(module.lines[block.stop : block.stop + 1])
+        if before.lines[was - 1] == said[-1] and all(name in called and name not in below for name in named):
+            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
 
 
 def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:

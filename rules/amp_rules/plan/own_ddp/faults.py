@@ -13,6 +13,7 @@ from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
@@ -68,6 +69,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_device(own)
     yield from local_ranks(own)
     yield from sampler_arguments(own)
+    yield from configured_ranks(own)
     yield from asked_early(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)

@@ -14,6 +14,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN
+from amp_rules.torch.functions import DEVICE_COUNTS
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -37,6 +38,8 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
             said = f"the group is of {size} processes"
         elif (default := _default_of(own, definitions, _meant(own, given, site))) is not None:
             said = f"the group is of {name} processes, {default} where the command line says nothing else"
+        elif _counts_gpus(own, given, site):
+            said = f"the group is of {name} processes, as many as the machine has GPUs"
         else:
             continue
         text = f"{said}, whatever number a launcher starts: with another one they fail, or wait for ever"
@@ -60,6 +63,29 @@ def _meant(own: OwnDdp, given: ast.expr, site: Site) -> ast.expr:
     """``args.gpus`` of ``world_size = args.gpus``."""
     values = assigned(own.program, given, site.scope) if isinstance(given, ast.Name) else []
     return values[0] if len(values) == 1 else given
+
+
+def _counts_gpus(own: OwnDdp, given: ast.expr, site: Site) -> bool:
+    """Whether a number is that of the GPUs, itself or by all that its variable is given."""
+    values = [given]
+    if isinstance(given, (ast.Name, ast.Attribute)):
+        values = assigned(own.program, given, site.scope)
+    if isinstance(given, ast.Attribute):
+        parents = [(scope.module.parents[node], node) for node, _, scope in own.program.nodes() if _stores(node, given)]
+        if any(not isinstance(parent, ast.Assign) or parent.targets != [node] for parent, node in parents):
+            return False
+        values = [parent.value for parent, _ in parents if isinstance(parent, ast.Assign)]
+    located = [(value, own.program.locate(value)) for value in values]
+    return bool(values) and all(
+        isinstance(value, ast.Call)
+        and place is not None
+        and bool(own.program.callee_names(value, place[1]) & DEVICE_COUNTS)
+        for value, place in located
+    )
+
+
+def _stores(node: ast.AST, given: ast.Attribute) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == given.attr and not isinstance(node.ctx, ast.Load)
 
 
 def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int | None:

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from amp_rules.checks.common.file_writes import Access, access_of, is_shared
 from amp_rules.checks.common.rank_branches import in_several, names_rank
-from amp_rules.checks.common.rank_paths import RankPaths, Reach
+from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
@@ -193,7 +193,7 @@ class OwnDdp:
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
             return found
-        if self._decorators.let_one_in(info):
+        if runs_on_one(info.node) or self._decorators.let_one_in(info):
             return Reach.ONE
         if self._parents.run_alone(info.node):
             return Reach.UNKNOWN  # of none that trains

@@ -13,7 +13,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import BARRIERS, EXCHANGES
-from amp_rules.torch.file_access import LOADERS
+from amp_rules.torch.file_access import LOADERS, MAKES_FOLDERS, NEED_FOLDERS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _MAX_CALLERS = 4
@@ -27,7 +27,7 @@ def read_early(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield a reading that every process runs, of what one of them may be writing: the first for each file."""
     reads = [
         site
-        for site in own.program.calls_to(LOADERS)
+        for site in own.program.calls_to(LOADERS | NEED_FOLDERS)
         if site.module in own.modules and isinstance(site.node, ast.Call) and site.node.args
     ]
     reads = [site for site in reads if own.reach(site.module, site.node) is Reach.EVERY]
@@ -35,17 +35,21 @@ def read_early(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         return
     paths, waits = Paths(own.program), _waits(own)
     for write, path in _written_by_first(own):
+        makes = bool(own.program.callee_names(write.node, write.scope) & MAKES_FOLDERS)  # type: ignore[arg-type]
         for read in reads:
             assert isinstance(read.node, ast.Call)
+            if makes is not bool(own.program.callee_names(read.node, read.scope) & NEED_FOLDERS):
+                continue
             if not _is_same(paths, write, path, read, read.node.args[0]):
                 continue
             if any(_follows(one, other, waits) for one in _ways(own, write) for other in _ways(own, read)):
+                does = "look" if makes else "read"
                 where = "" if read.module is write.module else f" in `{write.module.path.name}`"
                 yield (
                     read.module,
                     read.node,
-                    f"`{read.module.text(read.node)}` may read before `{write.module.text(write.node)}`{where} is done "
-                    "in another process: nothing between them waits for it",
+                    f"`{read.module.text(read.node)}` may {does} before `{write.module.text(write.node)}`{where} is "
+                    "done in another process: nothing between them waits for it",
                 )
                 return
 
@@ -54,6 +58,10 @@ def _written_by_first(own: OwnDdp) -> Iterator[tuple[Site, ast.expr]]:
     for call, body, scope in own.program.calls():
         module = scope.module
         access = access_of(own.facts(module), call) if module in own.modules else None
+        if own.program.callee_names(call, scope) & MAKES_FOLDERS and call.args and module in own.modules:
+            if own.is_of_first_alone(module, call):
+                yield Site(module, scope, body, call), call.args[0]
+            continue
         if access is None or access.kind != "write" or access.path is None or own.is_own_file(module, call):
             continue
         if own.is_of_first_alone(module, call):

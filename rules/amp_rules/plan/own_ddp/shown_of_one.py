@@ -13,7 +13,7 @@ from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_text, walk
 
 
 def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -44,8 +44,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
 
 
 def _sums(node: ast.AST) -> Iterator[str]:
-    """Yield what a statement adds a number to."""
-    if isinstance(node, (ast.AugAssign, ast.Assign)):
+    """Yield what a statement adds a number to, and no text."""
+    if isinstance(node, (ast.AugAssign, ast.Assign)) and not is_text(node.value):
         yield from added_to(node)
 
 

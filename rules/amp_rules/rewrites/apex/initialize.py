@@ -273,8 +273,11 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     if blocks.is_elif(file.module, parent):
         return None
-    others = [item for item in parent.body if item is not statement and item not in file.references.statements]
-    return parent if not others else None
+    imports = [item for item in file.references.statements if item in parent.body]
+    bound = {alias.asname or alias.name.partition(".")[0] for item in imports for alias in item.names}
+    others = [item for item in parent.body if item is not statement and item not in imports]
+    # ``global amp`` above ``from apex import amp`` goes with it.
+    return parent if all(isinstance(item, ast.Global) and bound.issuperset(item.names) for item in others) else None
 
 
 def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr]) -> ast.If | None:

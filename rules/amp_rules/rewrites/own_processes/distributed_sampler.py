@@ -15,7 +15,8 @@ Without it every process goes through all of the data: N processes do the work o
     loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
 
 ## When it declines
-Where something in the program shares samples out already, or may; where the data set has no samples by index, or draws
+Where something in the program shares samples out already, or may; where each sample is a file of samples, of which a
+loop makes a loader with a sampler; where the data set has no samples by index, or draws
 them whatever the index is; where each process splits it at random in its own way; where the loader is given packed
 arguments that may say which samples come when; where it is used to evaluate too, and where it is made before the
 processes have joined; where no loader of torch's feeds the loop, but an iterator of the script's own that speaks of no
@@ -150,7 +151,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if dataset is None or _named(own, site, dataset) is None:
         return "its data set has no name"
     values = own.program.flow.values(dataset, site.scope)
-    if any(shares(own, value) for value in values):
+    if any(shares(own, value) for value in values) or _feeds_loaders(own, site):
         return ""
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
         if not any(map(is_indexed, values)):
@@ -200,6 +201,21 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
         kinds = own.program.flow.values(other, located[1]) if other is not None else set()
         samples |= {kind.ref for kind in kinds} or {None}
     return bool(samples) and samples.isdisjoint({None, *(value.ref for value in values)})
+
+
+def _feeds_loaders(own: OwnDdp, site: Site) -> bool:
+    """Whether each sample is a data set of its own: a loop over the loader makes a loader with a sampler of each."""
+    for call, body, scope in own.program.calls():
+        if not own.program.callee_names(call, scope) & LOADERS_OF_TORCH:
+            continue
+        if not any(given_to_loader(call, name) is not None for name in ("sampler", "batch_sampler")):
+            continue
+        around = Site(scope.module, scope, body, call)
+        for loop in blocks.enclosing(scope.module, call):
+            uses = own.batches.loaders.iterated(loop.iter, around) if isinstance(loop, ast.For) else []
+            if any(value.site is site.node for use in uses for value in use.values):
+                return True
+    return False
 
 
 def _may_share(own: OwnDdp, loaders: frozenset[Value]) -> bool:

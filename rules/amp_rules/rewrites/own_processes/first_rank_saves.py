@@ -64,7 +64,7 @@ from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Insert, Replace, Wrap
 from amp_rules.text.expression_edits import either
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.file_access import KEEPERS, MOVES
+from amp_rules.torch.file_access import KEEPERS, MOVES, REMOVERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
@@ -282,11 +282,20 @@ def _leave_read(own: OwnDdp, read: list[_Read]) -> None:
     """Note files that are read again: the first of them, and how many more there are."""
     for write, reader, function in read[:1]:
         where = "" if reader.module is write.module else f" in `{reader.module.path.name}`"
-        text = f"every process writes this file, and `{reader.module.text(reader.node)}`{where} may read it"
+        # What makes a folder reads no file of it.
+        taken = _takes_away(own, write)
+        text = "every process takes this file away" if taken else "every process writes this file"
+        if not (taken and last_name(getattr(reader.node, "func", None)) in ("mkdir", "makedirs")):
+            text += f", and `{reader.module.text(reader.node)}`{where} may read it"
         barrier = "left to one process, the others would have to wait for it"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
         own.leave(RULE, write.module, write.node, f"{text}: {barrier}{more_places(len(read))}")
+
+
+def _takes_away(own: OwnDdp, write: Site) -> bool:
+    call = write.node
+    return isinstance(call, ast.Call) and bool(own.program.callee_names(call, write.scope) & REMOVERS)
 
 
 def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast.AST], bool]) -> None:

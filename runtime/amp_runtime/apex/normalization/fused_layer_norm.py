@@ -259,14 +259,15 @@ class MixedFusedRMSNorm(FusedRMSNorm):
 
 
 class _Applied:
-    """The ``apply`` of an autograd function of Apex, differentiated by torch."""
+    """The ``apply`` of an autograd function of Apex, differentiated by torch. It casts nothing inside autocast."""
 
     _function: Callable[..., torch.Tensor]
 
     @classmethod
-    def apply(cls, *args: Any) -> torch.Tensor:
-        """Calls the function with positional arguments."""
-        return cls._function(*args)
+    def apply(cls, input: torch.Tensor, *args: Any) -> torch.Tensor:
+        """Calls the function with positional arguments, outside of autocast."""
+        with without_autocast(input):
+            return cls._function(input, *args)
 
 
 class FusedLayerNormAffineFunction(_Applied):
