@@ -1,4 +1,4 @@
-"""Objects that keep a model from before its wrapper, and give the loss: ``RectifiedFlow(model)``, then ``DDP(model)``."""
+"""Objects that keep a model from before its wrapper, and give the loss: ``flow = Flow(model)``, then ``DDP(model)``."""
 
 from __future__ import annotations
 
