@@ -9,12 +9,16 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import is_module_base, is_network_of_library
+from amp_rules.torch.models import CHAINS, is_module_base, is_network_of_library
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
 _EMPTY = frozenset({"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module"})
+_CONTAINERS = CHAINS | frozenset({"torch.nn.ModuleList", "torch.nn.ModuleDict"})
+"""Modules whose parameters are those of what they are given."""
+
 _OF_NUMBERS = frozenset({"int", "float", "bool", "len", "max", "min", "abs", "round", "isinstance", "tuple", "range"})
 
 
@@ -36,6 +40,51 @@ def _is_plain(info: ClassInfo) -> bool:
         for node in walk(statement)
         if not _is_super(statement)
     )
+
+
+def surely_has_parameters(program: Program, value: Value) -> bool:
+    """Whether a model has parameters to train for certain, as a layer of torch does: no buffers, and none frozen."""
+    if value.kind == "instance" and any(map(_freezes, value.ref.mro())):
+        return False
+    return any(_makes_parameters(part) for part in with_parts(program, {value}))
+
+
+def _freezes(info: ClassInfo) -> bool:
+    """Whether a class keeps parameters from being trained, asked by no option."""
+    module = info.facts.module.module
+    return any(
+        _asks_for_gradient(node) is False and not any(isinstance(item, ast.If) for item in module.ancestors(node))
+        for node in walk(info.facts.node)
+    )
+
+
+def _asks_for_gradient(node: ast.AST) -> object:
+    """What ``requires_grad`` is set to: ``p.requires_grad = False``, ``net.requires_grad_(False)``."""
+    if isinstance(node, ast.Assign) and any(
+        isinstance(item, ast.Attribute) and item.attr == "requires_grad" for item in node.targets
+    ):
+        return literal(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+        return literal(node.args[0]) if node.args else None
+    return None
+
+
+def _makes_parameters(value: Value) -> bool:
+    if value.kind != "instance":
+        return has_parameters(value) and (value.ref is None or str(value.ref) not in _CONTAINERS)
+    return any(map(_brings_parameters, value.ref.external_bases() - _CONTAINERS)) or any(
+        isinstance(node, ast.Call) and _makes_parameter(node, info)
+        for info in value.ref.mro()
+        for node in walk(info.facts.node)
+    )
+
+
+def _makes_parameter(call: ast.Call, info: ClassInfo) -> bool:
+    """Whether a call makes a parameter that is trained."""
+    name = names_of(info.facts.module.module).dotted(call.func) or ""
+    if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+        return literal(keyword(call, "requires_grad")) is not False
+    return _brings_parameters(name) and name not in _CONTAINERS and not name.endswith("Loss")
 
 
 def _brings_parameters(base: str) -> bool:

@@ -41,7 +41,15 @@ class Exchanges:
 
         What one process tells the others, a seed or the name of a run, is not put together.
         """
-        return any(map(self._exchanges, _calls(body))) or self._in_callers(body, frozenset())
+        return any(map(self.puts_together, _calls(body))) or self.becomes_of_all(body)
+
+    def becomes_of_all(self, body: ast.AST) -> bool:
+        """Whether a caller may make a number of a function that of all processes."""
+        return self._in_callers(body, frozenset())
+
+    def is_of_torch(self, call: ast.Call) -> bool:
+        """Whether a call is one of torch's exchanges."""
+        return call in self._calls_of_torch
 
     def _in_callers(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         info = self._own.program.function_of(body)
@@ -52,7 +60,8 @@ class Exchanges:
             if located is None:
                 return True
             # What another loop reduces are numbers of its own.
-            reducing = (call for call in _calls(located[0]) if self._exchanges(call) and not self._loops_in(call))
+            calls = [call for call in _calls(located[0]) if self.puts_together(call)]
+            reducing = [call for call in calls if not self._evaluates(call)]
             is_plain = bool(info.returns) and info.receiver is None
             given = _names_given(located[1].module, located[0], caller.call, info) if is_plain else None
             for call in reducing:
@@ -67,6 +76,10 @@ class Exchanges:
             if self._in_callers(located[0], seen | {body}):
                 return True
         return False
+
+    def _evaluates(self, call: ast.Call) -> bool:
+        """Whether what a call runs itself, not what makes its arguments, goes through such a loader."""
+        return any(self._loops_in(info.node) for info in self._own.program.flow.callees(call))
 
     def _meet_around(self, info: FunctionFacts, call: ast.Call) -> bool:
         """Whether a call may be about a variable of the function around one, which that fills: ``meter.update(x)``."""
@@ -91,7 +104,8 @@ class Exchanges:
             pending = bool(more)
         return not read.isdisjoint(blocks.writes(blocks.statement_of(scope.module, reducing)))
 
-    def _exchanges(self, call: ast.Call) -> bool:
+    def puts_together(self, call: ast.Call) -> bool:
+        """Whether a call may put numbers of all processes together."""
         if self._reaches(call) or self._applies(call) or self._is_given_exchange(call):
             return True
         # A method of something unknown: it may be the one of this name that does.

@@ -22,6 +22,7 @@ from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
+from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
@@ -80,6 +81,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
+    yield from kept_before(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)

@@ -20,6 +20,7 @@ from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.distributed import EXCHANGES
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -286,9 +287,28 @@ def _use(own: OwnDdp, alone: _Alone, names: set[str], node: ast.AST) -> str | No
 
 def _goes_on_by(own: OwnDdp, alone: _Alone, names: set[str], loop: ast.For) -> bool:
     """Whether a loop that trains goes as often as a variable says; of one that is resumed from the state is told."""
-    if not blocks.reads(loop.iter) & names or not own.program.runs_backward(loop):
+    varying = {name for name in blocks.reads(loop.iter) & names if not _is_bar(own, alone, name, loop)}
+    if not varying or not own.program.runs_backward(loop):
         return False
     return not any(isinstance(node, ast.Attribute) and node.attr == "load_state_dict" for node in walk(alone.branch))
+
+
+def _is_bar(own: OwnDdp, alone: _Alone, name: str, loop: ast.For) -> bool:
+    """Whether a variable is a bar around what the others go through: ``loader if bar is None else bar``."""
+    others = blocks.reads(loop.iter) | {name}
+    given = [
+        item.value
+        for statement in alone.branch.body
+        for item in blocks.walk_own(statement)
+        if isinstance(item, ast.Assign) and name in blocks.writes(item)
+    ]
+    return bool(given) and all(
+        isinstance(item, ast.Call)
+        and bool(own.program.callee_names(item, alone.scope) & PROGRESS_BARS)
+        and bool(item.args)
+        and blocks.path_of(item.args[0]) in others
+        for item in given
+    )
 
 
 # ---- the end of the training ----------------------------------------------------------------------------------------

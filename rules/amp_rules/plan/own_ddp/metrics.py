@@ -113,7 +113,7 @@ class Metrics:
 
     def may_be_of_all(self, body: ast.AST) -> bool:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
-        return self._exchanges.may_be_of_all(body)
+        return self.exchanges.may_be_of_all(body)
 
     @cached_property
     def loops(self) -> list[TrainingLoop]:
@@ -176,7 +176,7 @@ class Metrics:
         evaluated = {use.node for use in self._own.data.evaluated}
         bodies = {item.site.body for item in found}
         for loop in [*self.loops, *self._loops_over(self._by_batches())]:
-            if loop.use.node not in evaluated or self._exchanges.may_be_of_all(loop.body):
+            if loop.use.node not in evaluated or self.exchanges.may_be_of_all(loop.body):
                 continue
             if self._takes_time_alone(loop.loop):
                 continue
@@ -211,7 +211,8 @@ class Metrics:
                 yield use
 
     @cached_property
-    def _exchanges(self) -> Exchanges:
+    def exchanges(self) -> Exchanges:
+        """Where the script puts numbers of all processes together itself."""
         return Exchanges(self._own, self.loops)
 
     def found(self) -> list[Metric]:
@@ -238,7 +239,7 @@ class Metrics:
         every = [
             item
             for item in candidates
-            if not self._exchanges.may_be_of_all(item.site.body)
+            if not self.exchanges.may_be_of_all(item.site.body)
             and self._own.reach(item.site.module, item.site.node) is Reach.EVERY
             and self._own.only_together(item.site.module, item.site.node)
         ]

@@ -6,12 +6,16 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import sampler_of
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
+from amp_rules.roles.loader_arguments import given_to_loader
+from amp_rules.source.index import literal
+from amp_rules.source.syntax import last_name
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 
@@ -39,6 +43,29 @@ class Shares:
     def decides(self, test: ast.expr) -> bool:
         """Whether a test comes out by numbers of a process's own batches."""
         return any(origin.kind is Kind.BATCH for origin in self.ranks.truth_origins(test))
+
+    @cached_property
+    def _by_order(self) -> Ranks | None:
+        """What differs because each process shuffles all that it evaluates on; None where all may shuffle alike."""
+        seeds = (call for call, _, _ in self._own.program.calls() if "seed" in last_name(call.func).lower())
+        found = frozenset(self._shuffled())
+        if not found or any(not names_rank(call) for call in seeds):
+            return None
+        return Ranks(self._own.program, Setting(prepared=found))
+
+    def decides_by_order(self, test: ast.expr) -> bool:
+        """Whether a test comes out by numbers of batches that each process shuffles for itself."""
+        ranks = self._by_order
+        return ranks is not None and any(origin.kind is Kind.BATCH for origin in ranks.truth_origins(test))
+
+    def _shuffled(self) -> Iterator[ast.AST]:
+        """Yield the loaders of an evaluation that shuffle by the generator of the process."""
+        for use in self._own.data.evaluated:
+            for value in use.values:
+                call = value.site
+                if isinstance(call, ast.Call) and literal(given_to_loader(call, "shuffle")) is True:
+                    if not any(given_to_loader(call, name) for name in ("sampler", "batch_sampler", "generator")):
+                        yield call
 
     def _of_own_samplers(self) -> Iterator[ast.AST]:
         """Yield the loaders whose sampler is of a class of the project that derives from torch's."""

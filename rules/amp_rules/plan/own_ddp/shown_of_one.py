@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.meters import meters_of
+from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rank_averages import is_shown
@@ -13,7 +14,7 @@ from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import is_text, walk
+from amp_rules.source.syntax import is_text, last_name, walk
 
 
 def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -30,12 +31,20 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         added = {path: node for node in walk(loop.loop) for path in _sums(node) if _is_of_batch(shares, node)}
         for path, *_ in meters_of(own.program, loop):
             added.setdefault(path, loop.loop)
+        for path, node in _meters_of_container(own, loop):
+            added.setdefault(path, node)
+        lists = {path: node for node in walk(loop.loop) for path in _lists(shares, node)}
         names = [path for path in added if _is_told(loop, path)]
+        kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
+        added |= {path: lists[path] for path in kept}
+        names += kept
         if names:
             quoted = [f"`{name}`" for name in names]
             listed = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
-            verb, its = ("add up", "their") if len(names) > 1 else ("adds up", "its")
-            text = f"AMP233: {listed} {verb} the batches of one process"
+            several = len(names) > 1
+            keeps = f"keep{'' if several else 's'} numbers of" if kept else f"add{'' if several else 's'} up"
+            its = "their" if several else "its"
+            text = f"AMP233: {listed} {keeps} the batches of one process"
             yield (
                 loop.module,
                 added[names[0]],
@@ -47,6 +56,64 @@ def _sums(node: ast.AST) -> Iterator[str]:
     """Yield what a statement adds a number to, and no text."""
     if isinstance(node, (ast.AugAssign, ast.Assign)) and not is_text(node.value):
         yield from added_to(node)
+
+
+def _meters_of_container(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the meters that a loop fills in a container: ``meters["loss"].update(loss.item())``."""
+    for node in walk(loop.loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+            held = node.func.value
+            path = variable(held) if isinstance(held, ast.Subscript) else None
+            values = own.program.flow.values(held, loop.scope) if path is not None else set()
+            if path is not None and values and not any(is_time(own.program, loop, item) for item in node.args):
+                if all(value.kind == "instance" and is_meter(own.program, value.ref) for value in values):
+                    yield path, node
+
+
+def _lists(shares: Shares, node: ast.AST) -> Iterator[str]:
+    """Yield what a call appends a number of a batch to: ``losses.append(loss.item())``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+        path = variable(node.func.value)
+        if path is not None and len(node.args) == 1:
+            if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(node.args[0])):
+                yield path
+
+
+def _is_averaged(loop: TrainingLoop, path: str) -> bool:
+    """Whether the function shows the mean of a list from its loop on."""
+    nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
+    means = [node for node in nodes if isinstance(node, ast.expr) and _is_mean_of(node, path)]
+    names = {
+        name
+        for node in nodes
+        if isinstance(node, ast.Assign) and any(part in means for part in walk(node.value))
+        for name in blocks.writes(node)
+    }
+    return any(is_shown(loop, node) for node in means) or any(
+        isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and blocks.path_of(node) in names
+        and is_shown(loop, node)
+        for node in nodes
+    )
+
+
+def _is_mean_of(node: ast.expr, path: str) -> bool:
+    """``mean(losses)``, ``torch.tensor(losses).mean()``, ``sum(losses) / len(losses)``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        total = node.left
+        return isinstance(total, ast.Call) and last_name(total.func) == "sum" and _is_given(total, path)
+    return isinstance(node, ast.Call) and last_name(node.func) in _MEANS and _is_given(node, path)
+
+
+def _is_given(call: ast.Call, path: str) -> bool:
+    """Whether a function is given a list, or a method is one of what a function makes of it."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    given = [*call.args[:1], *(owner.args[:1] if isinstance(owner, ast.Call) else ())]
+    return any(variable(item) == path for item in given)
+
+
+_MEANS = frozenset({"mean", "fmean", "average", "nanmean"})
 
 
 def _is_of_batch(shares: Shares, node: ast.AST) -> bool:

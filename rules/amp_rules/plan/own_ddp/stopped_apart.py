@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.events import is_never_true
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
+from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import EXCHANGES
@@ -22,10 +23,10 @@ _Found = tuple[Module, ast.AST, str]
 
 def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
     """Yield what leaves a training loop, or a backward pass out, by numbers of each process's own batches."""
-    leaving = list(_leaving(own)) if own.wraps else []
-    leaving = [item for item in leaving if not shares.metrics.may_be_of_all(blocks.body_of(item[0], item[1]))]
+    leaving = list(_leaving(own)) if own.wraps and not shares.metrics.looked_after else []
+    leaving = [item for item in leaving if not _may_be_of_all(shares, *item)]
     skipping = list(_skipping(own)) if own.wraps else []
-    if not (leaving or skipping) or not shares.loaders:
+    if not (leaving or skipping):
         return
     told: set[ast.AST] = set()
     for module, node, test, loop in skipping:
@@ -39,13 +40,23 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
             )
     for module, node, test, loop in leaving:
         # Behind what was left apart, what a loop counts differs too.
-        if loop not in told and shares.decides(test) and not is_never_true(own, test):
+        if loop in told or is_never_true(own, test):
+            continue
+        if shares.decides(test):
             told.add(loop)
             yield (
                 module,
                 node,
                 f"`{module.text(test)}` depends on each process's own share of the data: one process leaves the "
                 "training loop first, and the others wait for it",
+            )
+        elif shares.decides_by_order(test):
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` depends on the order in which each process shuffles the data for itself: where "
+                "their numbers differ, one process leaves the training loop first, and the others wait for it",
             )
 
 
@@ -73,13 +84,7 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
 
 def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
     """Whether something above a test puts what it asks for together with that of the other processes."""
-    names = blocks.reads(test)
-    bindings = [(blocks.writes(item), blocks.reads(item)) for item in blocks.walk_own(loop) if isinstance(item, _BINDS)]
-    for _ in bindings:
-        found = {path for written, read in bindings if blocks.touches(written, names) for path in read}
-        if found <= names:
-            break
-        names |= found
+    names = _behind(test, loop)
     calls = {site.node for site in own.program.calls_to(EXCHANGES)}
     exchanges = own.program.closure(lambda node: node in calls)
     return any(
@@ -89,6 +94,26 @@ def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
         and blocks.touches(names, blocks.reads(item))
         for item in blocks.walk_own(loop)
     )
+
+
+def _behind(test: ast.expr, loop: ast.stmt, module: Module | None = None) -> set[str]:
+    """What a test reads, and what that is computed from in a loop; with a file, also under which tests."""
+    names = blocks.reads(test)
+    bindings = []
+    for item in blocks.walk_own(loop):
+        if isinstance(item, _BINDS):
+            read = blocks.reads(item)
+            for around in blocks.enclosing(module, item) if module is not None else ():
+                if around is loop:
+                    break
+                read |= blocks.reads(around.test) if isinstance(around, (ast.If, ast.While)) else set()
+            bindings.append((blocks.writes(item), read))
+    for _ in bindings:
+        found = {path for written, read in bindings if blocks.touches(written, names) for path in read}
+        if found <= names:
+            break
+        names |= found
+    return names
 
 
 _BINDS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
@@ -150,6 +175,21 @@ def _selects(node: ast.expr) -> bool:
     )
 
 
+def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether something in a loop, or in a caller, puts what a test asks for together with that of the others."""
+    exchanges = shares.metrics.exchanges
+    names = _behind(test, loop, module)
+    for call in blocks.walk_own(loop):
+        if isinstance(call, ast.Call) and exchanges.puts_together(call):
+            given = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
+            given |= blocks.writes(blocks.statement_of(module, call))
+            if not exchanges.is_of_torch(call):
+                given |= blocks.reads(call.func)
+            if blocks.touches(names, given):
+                return True
+    return exchanges.becomes_of_all(blocks.body_of(module, node))
+
+
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
     """Yield what leaves a loop of epochs, with the test right around it and the loop.
 
@@ -158,11 +198,33 @@ def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]
     loaders = {use.loader for use in own.data.uses}
     for node, _, scope in own.program.nodes():
         module = scope.module
-        if not isinstance(node, ast.Break) or module not in own.modules or own.is_of_first_alone(module, node):
+        if module not in own.modules:
             continue
-        branch = module.parents[node]
+        if isinstance(node, ast.While):
+            if own.program.runs_backward(node) and not own.is_of_first_alone(module, node):
+                yield from ((module, flag, flag, node) for flag in _flags(node.test))
+            continue
+        if not _leaves(module, node) or own.is_of_first_alone(module, node):
+            continue
+        branch = module.parents[blocks.statement_of(module, node)]
         loop = next((item for item in blocks.enclosing(module, node) if isinstance(item, blocks.LOOPS)), None)
         if not isinstance(branch, ast.If) or loop is None or not own.program.runs_backward(loop):
             continue
         if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)):
             yield module, node, branch.test, loop
+
+
+def _flags(test: ast.expr) -> Iterator[ast.expr]:
+    """Yield the variables that a test asks for as they are: ``not stop``. What counts batches is alike in all."""
+    if isinstance(test, ast.BoolOp):
+        for item in test.values:
+            yield from _flags(item)
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    if isinstance(asked, (ast.Name, ast.Attribute)):
+        yield test
+
+
+def _leaves(module: Module, node: ast.AST) -> bool:
+    """Whether a node leaves the loop around it: ``break``, ``return``, ``sys.exit()``."""
+    ends = isinstance(node, ast.Call) and isinstance(module.parents[node], ast.Expr) and ends_process(node)
+    return ends or isinstance(node, (ast.Break, ast.Return))

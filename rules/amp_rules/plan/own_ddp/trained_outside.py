@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_parts import has_parameters, with_parts
+from amp_rules.plan.model_parts import surely_has_parameters, with_parts
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.kinds import is_module
@@ -40,7 +40,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     told: set[str] = set()
     for value in sorted(trained - inside, key=lambda item: getattr(item.site, "lineno", 0)):
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
-        if located is None or not isinstance(value.site, ast.Call) or not has_parameters(value):
+        if located is None or not isinstance(value.site, ast.Call) or not surely_has_parameters(program, value):
             continue
         module = located[1].module
         # A class whose objects are wrapped elsewhere may have made this one for them, or for one process.
