@@ -57,6 +57,7 @@ class Agreement:
         forwards: bool,
         waits: frozenset[ast.AST] = frozenset(),
         left_out: Collection[ast.AST] = frozenset(),
+        own_reads: Collection[ast.AST] = frozenset(),
     ) -> None:
         """Take the program.
 
@@ -68,12 +69,13 @@ class Agreement:
             forwards: whether ranks wait for each other in forward passes.
             waits: statements before which they do so, and calls in which they do.
             left_out: what not all of them run.
+            own_reads: reads of files of a process's own samples.
         """
         self._program = program
         self._setting = setting
         self._draws = draws
         self._waits = waits
-        self._places = Sinks(program, forwards=forwards, left_out=left_out)
+        self._places = Sinks(program, forwards=forwards, left_out=left_out, own_reads=own_reads)
         self._definitions = definitions
 
     @cached_property

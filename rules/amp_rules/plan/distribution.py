@@ -33,6 +33,7 @@ from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.plan.wrapper_names import names_are_seen, wrapper_is_required
 from amp_rules.plan.writer_folders import WriterFolders
 from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.file_paths import Paths
@@ -40,6 +41,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 
 
 class Distribution:
@@ -114,6 +116,7 @@ class Distribution:
             forwards=forwards,
             waits=self.waits,
             left_out=self._left_out,
+            own_reads=self.file_order.own_reads(),
         ).found
 
     @cached_property
@@ -196,7 +199,11 @@ class Distribution:
     @cached_property
     def file_order(self) -> FileOrder:
         """Where others wait for it."""
-        return FileOrder(self.program, self.paths, self.files)
+        return FileOrder(self.program, self.paths, self.files, self._is_of_batch)
+
+    def _is_of_batch(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether a value follows from the batches of one process."""
+        return any(item.kind is Kind.BATCH for item in self.ranks.origins(node, scope))
 
     @cached_property
     def folders(self) -> WriterFolders:

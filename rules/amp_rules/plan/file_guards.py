@@ -10,6 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.downloads import bodies_in_turns, nodes_of
+from amp_rules.plan.other_places import run_only_there, written_elsewhere
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
@@ -108,6 +109,7 @@ class _Decision:
             if not self._guard(effect, opened):
                 self._call(effect)
         self._lift()
+        self._leave_other_places()
         self._join_neighbours()
         self._drop_inner()
         self._functions_as_values()
@@ -358,6 +360,25 @@ class _Decision:
                         "run the loop under `if amp.is_main_process():`",
                     )
                 )
+
+    def _leave_other_places(self) -> None:
+        """Leave all to the main process where a file that cannot be written is written at another place."""
+        found = self._guards.statements
+        written = {*found, *(site.node for site in self._guards.calls)}
+        lifted: list[ast.stmt] = []
+        for sites in written_elsewhere(self._program, self._skippable, written, self._is_left):
+            for site in sites:
+                found[site.statement] = site.module
+                self._scopes[site.statement] = site.scope
+                lifted.append(site.statement)
+        bodies = run_only_there(self._program, lifted) if lifted else set()
+        for statement in [item for item, module in found.items() if blocks.body_of(module, item) in bodies]:
+            del found[statement]
+        self._guards.calls = [site for site in self._guards.calls if site.body not in bodies]
+
+    def _is_left(self, site: Site) -> bool:
+        """Whether one process runs a place, or each in turn."""
+        return self._guarded(site.module, site.node) or site.body in self._in_turns
 
     def _looks(self, node: ast.AST, scope: Scope) -> bool:
         return looks_at_files(self._program, node, scope)

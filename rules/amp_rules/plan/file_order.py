@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
 from amp_rules.plan import declining
@@ -13,6 +13,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.failing_files import follows_failed_training
 from amp_rules.plan.file_guards import FileGuards, is_guarded
 from amp_rules.plan.file_reads import HELPERS, FileReads
+from amp_rules.plan.sample_caches import SampleCaches
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.roles.file_effects import FileEffect
@@ -22,6 +23,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.data import RUN_FOR_SAMPLES
 
@@ -43,9 +45,24 @@ class FileOrder:
         unwaited: calls of which some read has to come first, or no wait helps.
     """
 
-    def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
+    def __init__(
+        self,
+        program: Program,
+        paths: Paths,
+        guards: FileGuards,
+        is_of_batch: Callable[[ast.expr, Scope], bool] | None = None,
+    ) -> None:
+        """Take the program.
+
+        Args:
+            program: the program.
+            paths: which files its expressions name.
+            guards: what the main process does alone.
+            is_of_batch: whether a path follows from the batches of one process.
+        """
         self._program = program
         self._guards = guards
+        self._caches = SampleCaches(program, is_of_batch)
         self._asked = FileReads(program, paths, guards)
         inner = self._asked.inner
         left = {site.node for site in guards.calls}
@@ -65,6 +82,11 @@ class FileOrder:
         """Statements before which all processes wait, each with the reason."""
         return self._barriers
 
+    def own_reads(self) -> frozenset[ast.AST]:
+        """Reads of a cache that has a file for each sample of a batch: each process has other samples."""
+        self.barriers()
+        return frozenset(self._caches.reads)
+
     @cached_property
     def _barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         found: dict[ast.stmt, tuple[Module, str]] = {}
@@ -79,6 +101,9 @@ class FileOrder:
                 if not effects and given is not site:
                     # The helper may write the file before it reads it: a cache that it builds where there is none.
                     given, effects = site, list(self._written(site, path, within=site.body))
+                written = [item for effect in effects for item in self._ways(effect).get(site.body, ())]
+                if effects and self._caches.keeps(site, path, written):
+                    continue
                 meetings = self._where_all_come(given, HELPERS) if effects else ()
                 for met in (above for item in meetings for above in self._makes_data(item, effects)):
                     for effect in effects:
@@ -98,7 +123,7 @@ class FileOrder:
             del found[place]
         self.covered = {item: other for item, other in (outside | above).items() if other is not None}
         for site, path in reads:
-            if self._in_data_set(site):
+            if self._in_data_set(site) or self._caches.is_beside(site, path):
                 continue
             for change in self._changed_next(site, path):
                 self.readers[change.node].append(site)

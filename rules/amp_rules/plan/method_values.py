@@ -15,10 +15,13 @@ from amp_rules.plan.declining import Declined
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, BY_NAME, MAKES_GETTERS, ONLY_LOOKS
 from amp_rules.torch.models import OF_MODULES_ALONE
-from amp_rules.torch.optimizers import is_optimizer_name
+from amp_rules.torch.optimizers import COUNTED, is_optimizer_name
 
 _STEP = "step"
 _BACKWARD = "backward"
@@ -45,11 +48,39 @@ def _as_value(program: Program, node: ast.Attribute | ast.Name, scope: Scope) ->
     if not isinstance(node, ast.Attribute):
         return
     is_stored = isinstance(node.ctx, ast.Store)
-    if node.attr == _STEP and _may_be_optimizer(program, node.value, scope):
+    if node.attr == _STEP and _may_be_optimizer(program, node.value, scope) and not _is_counted(program, node, scope):
         what = "is replaced" if is_stored else "is used as a value: where it runs was not followed"
         yield _step(program, node, scope, f"`{text}` {what}")
     elif node.attr == _BACKWARD and not is_stored and _may_be_loss(program, node, scope):
         yield _backward(program, node, scope, f"`{text}` is used as a value: where it runs was not followed")
+
+
+def _is_counted(program: Program, node: ast.Attribute, scope: Scope) -> bool:
+    """Whether a copy of PyTorch's schedules has an optimizer count its steps: what it puts in place steps as before.
+
+    The wrapper carries the mark by which PyTorch's own schedules tell that an optimizer counts already.
+    """
+    parents = scope.module.parents
+    statement = next((item for item in scope.module.ancestors(node) if isinstance(item, ast.stmt)), None)
+    if (
+        not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+        or not isinstance(statement.value, ast.Call)
+    ):
+        return False
+    call, target = statement.value, statement.targets[0]
+    is_same = [blocks.path_of(item) for item in call.args] == [blocks.path_of(target)]
+    if not is_same or not (node is target or parents[node] is call):
+        return False
+    callees = program.flow.callees(call)
+    return bool(callees) and all(map(_marks, callees))
+
+
+def _marks(info: FunctionFacts) -> bool:
+    return any(
+        isinstance(item, ast.Attribute) and item.attr in COUNTED and isinstance(item.ctx, ast.Store)
+        for item in walk(info.node)
+    )
 
 
 def _is_called(program: Program, node: ast.expr, scope: Scope) -> bool:

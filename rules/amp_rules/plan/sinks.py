@@ -70,8 +70,16 @@ class Sinks:
     What the program alone says of its places is found once, however often it is asked what differs.
     """
 
-    def __init__(self, program: Program, *, forwards: bool, left_out: Collection[ast.AST] = frozenset()) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        forwards: bool,
+        left_out: Collection[ast.AST] = frozenset(),
+        own_reads: Collection[ast.AST] = frozenset(),
+    ) -> None:
         self._program = program
+        self._own_reads = own_reads
         self._forwards = forwards
         self._left_out = left_out
 
@@ -241,7 +249,8 @@ class Sinks:
     def _read_paths(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the paths of files that are read, which one process has written."""
         # What lies in a folder of ``tempfile`` each rank has written itself.
-        paths = given_paths(call)[:1] if self._reads_file(call, scope) else ()
+        is_read = call not in self._own_reads and self._reads_file(call, scope)
+        paths = given_paths(call)[:1] if is_read else ()
         if not Paths(self._program).is_own(paths, scope):
             for path in paths:
                 if self._is_temporary(path):

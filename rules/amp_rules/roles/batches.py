@@ -67,6 +67,9 @@ class DataFlow:
         self.program = program
         self.loaders = Loaders(program)
         self._drawn = DrawnBatches(program)
+        # Many ways lead through the same loops and callers.
+        self._uses: dict[ast.AST, list[LoaderUse]] = {}
+        self._reaching: dict[tuple[ast.AST, ast.AST, ast.AST], bool] = {}
 
     def training_data(self) -> TrainingData:
         """Find what feeds every backward pass that the program runs."""
@@ -186,7 +189,14 @@ class DataFlow:
         if runs is not None:
             found = callers_on_the_way(self.program, info, site, runs)
         # ``update(batch, training=False)`` trains on nothing.
-        return [item for item in found if may_reach(info, site, item)]
+        return [item for item in found if self._may_reach(info, site, item)]
+
+    def _may_reach(self, info: FunctionFacts, site: Site, caller: CallSite) -> bool:
+        key = info.node, site.node, caller.call
+        known = self._reaching.get(key)
+        if known is None:
+            known = self._reaching[key] = may_reach(info, site, caller)
+        return known
 
     def _taken_in(self, site: Site, *, given: bool) -> Iterator[LoaderUse]:
         """Loaders that the function at a place takes one batch from, for what it trains on: ``next(batches)``.
@@ -207,7 +217,13 @@ class DataFlow:
         node = loop.node
         return self.loaders.iterated(node.iter, loop) if isinstance(node, (ast.For, ast.AsyncFor)) else []
 
-    def _uses_in(self, loop: Site) -> Iterator[LoaderUse]:
+    def _uses_in(self, loop: Site) -> list[LoaderUse]:
+        known = self._uses.get(loop.node)
+        if known is None:
+            known = self._uses[loop.node] = list(self._found_in(loop))
+        return known
+
+    def _found_in(self, loop: Site) -> Iterator[LoaderUse]:
         """Loaders that the loop iterates, in its head or through ``next`` in its body."""
         node = loop.node
         found = self._in_head(loop)

@@ -15,6 +15,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
@@ -66,6 +67,7 @@ class Loaders:
         self.program = program
         # The same variables and containers lie behind many loops.
         self._with_batch: dict[tuple[Value, int], bool] = {}
+        self._giving: dict[tuple[ast.expr, Scope], bool] = {}
         self._empty: Nearest = {}
         self._iterated: dict[tuple[ast.expr, ast.AST], list[LoaderUse]] = {}
 
@@ -99,6 +101,10 @@ class Loaders:
         """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
         if isinstance(node, ast.Call) and self.program.flow.callees(node):
             if self._has_batch(self.program.flow.values(node, site.scope)):
+                ways = AllWays(self._empty)
+                if not list(self._inside(node, ways)):
+                    ways.found_nothing()
+                    return
                 inside = self._inside(node, Way())
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else None
                 yield from inside if owner is None else self._in_object(owner, site, inside, Way())
@@ -215,7 +221,10 @@ class Loaders:
         values = self.program.flow.values(node, site.scope)
         if way.has(node, site.body) or way.depth > _MAX_DEPTH or self._iterated.get((node, site.body)) == []:
             return []
-        if not (_hands_through(values) or self._gives_batches(values)):
+        gives = self._giving.get((node, site.scope))
+        if gives is None:
+            gives = self._giving[node, site.scope] = _hands_through(values) or self._gives_batches(values)
+        if not gives:
             return []
         way = way.to(node, site.body)
         if isinstance(node, ast.Call):

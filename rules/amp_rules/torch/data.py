@@ -12,6 +12,9 @@ LOADER_PREFIXES = ("torch.utils.data", "torch_geometric", "dgl.dataloading", "mo
 MODULES_OF_LOADERS = frozenset({"torch_geometric.loader"})
 """Modules in which whatever a training loop can iterate is a loader, so that the name need not be known."""
 
+PIPELINES = "nvidia.dali."
+"""Where iterators over pipelines are, each of which decodes on the GPU that it is given, and shuffles by itself."""
+
 DATASETS = frozenset(
     {"torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset", "torchvision.datasets.VisionDataset"}
 )

@@ -98,7 +98,7 @@ BACKWARD_FUNCTIONS = frozenset(
 )
 """Functions that run a backward pass from their first argument."""
 
-ONLY_LOOKS = frozenset({"builtins.callable", "builtins.id", "functools.wraps", "inspect.signature"})
+ONLY_LOOKS = frozenset({"builtins.callable", "builtins.hasattr", "builtins.id", "functools.wraps", "inspect.signature"})
 """Functions that are told a function and never call it."""
 
 NOT_HOMOGENEOUS = frozenset(

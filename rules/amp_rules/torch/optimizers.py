@@ -13,6 +13,9 @@ OPTIMIZERS = frozenset(
 
 OPTIMIZER_PREFIXES = ("torch.optim.", "amp_runtime.optim.", "apex.optimizers.", "apex.contrib.optimizers.")
 
+COUNTED = frozenset({"_with_counter", "_wrapped_by_lr_sched"})
+"""Marks of PyTorch's schedules on the ``step`` of an optimizer that counts its steps for them."""
+
 SCHEDULER_PREFIXES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
 
 THIRD_PARTY_OPTIMIZERS = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
@@ -106,21 +107,31 @@ class Holders:
                 for info in self._classes_with(value)
                 for made in self.instances
                 if info in made.ref.mro() and made != value
-            } | {item for item in self._chains if item != value and value in self.flow.elements([item])}
+            } | {item for item, parts in self._parts_of_chains if item != value and value in parts}
         return self._holders_of[value]
 
     def _classes_with(self, value: Value) -> set[ClassInfo]:
         """Classes of models one of whose attributes is ``value``, or a container of it."""
-        found: set[ClassInfo] = set()
+        return {
+            info
+            for info, kept in self._kept.items()
+            if value in kept and not (value.kind == "instance" and value.ref is info)
+        }
+
+    @cached_property
+    def _kept(self) -> dict[ClassInfo, set[Value]]:
+        """What the attributes of each class of models hold, and the elements of it."""
+        found: defaultdict[ClassInfo, set[Value]] = defaultdict(set)
         for (owner, _), cell in self.flow.cells.items():
             info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
-            if info is None or info in found or not is_module(Value("instance", info)):
-                continue
-            if value.kind == "instance" and value.ref is info:
-                continue
-            if value in cell.values or value in self.flow.elements(cell.values):
-                found.add(info)
+            if info is not None and is_module(Value("instance", info)):
+                found[info] |= cell.values | self.flow.elements(cell.values)
         return found
+
+    @cached_property
+    def _parts_of_chains(self) -> list[tuple[Value, set[Value]]]:
+        """Each chain with what it holds."""
+        return [(item, self.flow.elements([item])) for item in self._chains]
 
     def _hands_out(self, one: Value, other: Value) -> bool:
         """Whether one is the other again, as the caller of a factory has it."""

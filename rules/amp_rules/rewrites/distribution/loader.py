@@ -18,7 +18,7 @@ prepared at the variable that takes it.
     train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
 
 ## When it declines
-When no loader feeds the loop (AMP291).
+When no loader feeds the loop, or one of DALI does: each of its pipelines has a GPU and a shuffle of its own (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -53,6 +53,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.torch.data import PIPELINES
 from amp_rules.torch.frameworks import STEP_ENGINES
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
@@ -106,6 +107,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _counted(context.program, context.processes)
     yield from told_apart(context.program, data).reasons
     yield from _mixed(data)
+    yield from _pipelines(data)
     yield from _first(context.program, data)
     yield from _tables(context.program, data)
 
@@ -227,6 +229,21 @@ def _mixed(data: TrainingData) -> Iterator[Declined]:
             f"`{text}` also feeds a training loop: this loop would get only a share of the batches",
             "iterate `amp.prepare_loader(...)` of it in the training loop, and leave this loop unchanged",
         )
+
+
+def _pipelines(data: TrainingData) -> Iterator[Declined]:
+    """Yield iterators over pipelines on a GPU: all would decode on one, and each may shuffle in an order of its own."""
+    for use in data.uses:
+        if any(value.name.startswith(PIPELINES) for value in use.values):
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                use.module,
+                use.loader,
+                f"`{use.module.text(use.loader)}` iterates a pipeline of DALI, which decodes on a GPU of its own and "
+                "shuffles by itself: no share of it can be taken from outside",
+                "give each rank's pipeline `device_id=amp.local_rank()`, and its reader `shard_id=amp.rank()` and "
+                "`num_shards=amp.world_size()`",
+            )
 
 
 def _first(program: Program, data: TrainingData) -> Iterator[Declined]:
