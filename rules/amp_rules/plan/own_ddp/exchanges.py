@@ -78,8 +78,11 @@ class Exchanges:
         return False
 
     def _evaluates(self, call: ast.Call) -> bool:
-        """Whether what a call runs itself, not what makes its arguments, goes through such a loader."""
-        return any(self._loops_in(info.node) for info in self._own.program.flow.callees(call))
+        """Whether what a call of the project runs, not what makes its arguments, goes through such a loader."""
+        callees = self._own.program.flow.callees(call)
+        if not callees:
+            return self._loops_in(call)
+        return any(self._loops_in(node) for info in callees for node in blocks.walk_body(info.node))
 
     def _meet_around(self, info: FunctionFacts, call: ast.Call) -> bool:
         """Whether a call may be about a variable of the function around one, which that fills: ``meter.update(x)``."""

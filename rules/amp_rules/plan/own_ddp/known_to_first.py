@@ -18,11 +18,13 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, walk
 from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _Found = tuple[Module, ast.AST, str]
+
+_BARS = frozenset(name.rpartition(".")[2] for name in PROGRESS_BARS)
 
 _MAX_NAMES = 4
 """Names that a flag has from where it is computed: a setting, a parameter, an attribute."""
@@ -304,7 +306,8 @@ def _is_bar(own: OwnDdp, alone: _Alone, name: str, loop: ast.For) -> bool:
     ]
     return bool(given) and all(
         isinstance(item, ast.Call)
-        and bool(own.program.callee_names(item, alone.scope) & PROGRESS_BARS)
+        # By its last name too: ``from tqdm import *``.
+        and (bool(own.program.callee_names(item, alone.scope) & PROGRESS_BARS) or last_name(item.func) in _BARS)
         and bool(item.args)
         and blocks.path_of(item.args[0]) in others
         for item in given
