@@ -29,7 +29,7 @@ def joined_with_machine(program: Program, module: Module, time: ast.Call) -> ast
     if not isinstance(read, ast.Assign):
         return None
     if not named.isdisjoint(walk(read.value)) or blocks.reads(read.value) & hosts:
-        return read.value if _is_put_together(read.value) else None
+        return read.value if _is_put_together(program, read.value) else None
     times = blocks.writes(read)
     parts = [node for node in program.nodes_of(body) if isinstance(node, (ast.Name, ast.Attribute))]
     uses = {blocks.statement_of(module, node) for node in parts if _is_read(node) and blocks.path_of(node) in times}
@@ -37,13 +37,14 @@ def joined_with_machine(program: Program, module: Module, time: ast.Call) -> ast
     if not isinstance(join, ast.Assign) or join not in blocks.place(module, read).suite:
         return None
     is_joined = not named.isdisjoint(walk(join.value)) or bool(blocks.reads(join.value) & hosts)
-    return join.value if is_joined and len(times) == 1 and _is_put_together(join.value) else None
+    return join.value if is_joined and len(times) == 1 and _is_put_together(program, join.value) else None
 
 
-def _is_put_together(node: ast.expr) -> bool:
+def _is_put_together(program: Program, node: ast.expr) -> bool:
     """Whether an expression is a text, or a path, made of others: no object that only this process may have."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        is_path = blocks.path_of(node.func) in ("os.path.join", "osp.join", "path.join")
+        located = program.locate(node)
+        is_path = located is not None and "os.path.join" in program.callee_names(node, located[1])
         return is_path or (node.func.attr in ("format", "join") and is_text(node.func.value))
     return is_text(node)
 
