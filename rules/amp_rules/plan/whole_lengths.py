@@ -247,8 +247,14 @@ class WholeLengths:
     def _is_data(self, node: ast.expr, scope: Scope) -> bool:
         known = self._asked.get((node, scope))
         if known is None:
-            known = self._asked[node, scope] = self._leads_to_data(node, scope)
+            known = not self._is_sample(node, scope) and self._leads_to_data(node, scope)
+            self._asked[node, scope] = known
         return known
+
+    def _is_sample(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is one item of the data, with a length of its own: ``songs[i]`` of ``len(songs)``."""
+        is_item = isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple))
+        return is_item and isinstance(node, ast.Subscript) and self._is_data(node.value, scope)
 
     def _leads_to_data(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is the data, by what a caller gives or by another name for it: ``len(data)``."""

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Cell, ClassInfo, Value
-from amp_rules.roles.kinds import is_optimizer
+from amp_rules.roles.kinds import is_loader_value, is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -58,7 +58,9 @@ class HoldingVariable:
     assignments: list[ast.stmt]
 
 
-_LISTING = frozenset({"list", "tuple", "set", "dict", "sorted", "filter", "map", "zip", "enumerate"})
+_LISTING = frozenset(
+    {"list", "tuple", "set", "dict", "sorted", "filter", "map", "zip", "enumerate", "iter", "reversed"}
+)
 
 
 class Variables:
@@ -95,7 +97,10 @@ class Variables:
                 key = self._key(target, scope)
                 if key is None:
                     continue
-                for value in self.flow.values(blocks.reading(target), scope):
+                values = self.flow.values(blocks.reading(target), scope)
+                if any(map(is_loader_value, values)):
+                    continue  # calls of a base class's method may be taken for those of another one of that name
+                for value in values:
                     found.setdefault(value, []).append((node, path, key, body, scope))
         return found
 
