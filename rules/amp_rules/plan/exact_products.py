@@ -50,6 +50,7 @@ Need = Literal[
     "loss",
     "data",
     "orthogonal",
+    "scaled",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
@@ -58,7 +59,8 @@ divided by their union. ``theta`` is no product: the transform that ``affine_gri
 ``variance`` is the difference between a convolution of squares and the square of a convolution; the ``logarithm`` of a
 product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
 on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
-matrix: a matrix is multiplied by what its product with itself was made to."""
+matrix: a matrix is multiplied by what its product with itself was made to. A ``scaled`` matrix is multiplied by what
+was divided by its own product, as Sinkhorn's iteration does."""
 _WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -81,6 +83,8 @@ _CHOOSING = _ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "resu
 _GUARDING = _SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "where", "masked_fill", "getitem"})
 """What people do with a divisor before they divide by it."""
 _ADDITIONS = frozenset({"add", "sub"})
+_SCALING = _SHAPING | frozenset({"getitem", "select", "diag", "diag_embed", "join", "mul"})
+"""What makes a matrix of the factors of its rows or columns."""
 _SPECTRA = frozenset({"stft", "rfft", "fft"})
 _LOGARITHMS = frozenset({"log", "log2", "log10"})
 _LIMITING = _SHAPING | frozenset({"clamp", "clamp_min", "maximum", "max", "where", "getitem", "result", "mul", "div"})
@@ -233,6 +237,8 @@ class _Products(Check):
             self._note("itself", op, frame)
         elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
             self._need("orthogonal", [*squares, op], frame)
+        elif _is_scaled(given[0], given[1]) or _is_scaled(given[1], given[0]):
+            self._note("scaled", op, frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 
@@ -386,6 +392,27 @@ def _made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> I
             fresh = [part for part in item.args if id(part) not in seen]
             seen.update(map(id, fresh))
             pending += fresh
+
+
+def _is_scaled(factors_of_rows: Value, matrix: Value) -> bool:
+    """``diag(a) @ k`` after ``a = rows / (k @ b)``; ``k`` may be scaled on its other side already."""
+    scaled = matrix
+    if matrix.op in MATRIX_PRODUCTS:
+        scaled = next((item for item in _factors_of(matrix) if not any(_quotients(item))), matrix)
+    return any(
+        same(scaled, item)
+        for quotient in _quotients(factors_of_rows)
+        for product in _products_behind(quotient.args[1], _GUARDING)
+        for item in _factors_of(product)
+    )
+
+
+def _quotients(value: Value) -> Iterator[Value]:
+    return (item for item in _made_by(value, frozenset({"div"}), _SCALING) if len(item.args) == 2)
+
+
+def _factors_of(product: Value) -> list[Value]:
+    return [item.through(_SHAPING) for item in operands(product) if item.tensor]
 
 
 def _is_doubled(sign: float, product: Value) -> bool:

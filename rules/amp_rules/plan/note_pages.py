@@ -72,17 +72,19 @@ _PAGES = {
         ## What is noted
         A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
         So is `wandb.watch(model)`, unless it logs parameters alone, and a sum or an average of the norms that
-        `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`.
+        `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`. And anomaly detection that is on:
+        `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`.
 
         ## Why
         The loss scale is found by trying: a step whose gradients overflow is skipped, the first ones of a run often.
         Until the next backward pass they stay infinite or NaN, and a histogram has no bins for these: TensorBoard's
         raises where a tensor holds nothing else, NumPy's at the first. What `wandb.watch` logs are the gradients of the
         scaled loss, before they are unscaled and before the ranks average them. A sum that was infinite once stays so.
+        Anomaly detection raises at the first NaN of a backward pass, so the script ends where a step would be skipped.
 
         ## What to do by hand
         Leave the record out then: `if torch.isfinite(p.grad).all():` above a histogram, `if torch.isfinite(norm):`
-        above a sum. In full precision that changes nothing.
+        above a sum. In full precision that changes nothing. Turn anomaly detection on for debugging at O0 alone.
         """,
     notes.OWN_STEP: """
         A step of the script's own mixed precision goes wrong.

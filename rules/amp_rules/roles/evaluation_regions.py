@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
+from amp_rules.roles.evaluation_losses import losses_of_methods
 from amp_rules.roles.kinds import is_module, is_without_parameters
 from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.program import Program
@@ -63,6 +64,7 @@ class EvaluationRegions:
                     continue
                 found.append(run)
                 covered |= {node for item in run.statements() for node in walk(item)}
+        found += losses_of_methods(self.program, found[len(runs) :], covered, inside)
         return merged(outermost(found))
 
     def _takes_output(self, call: ast.Call, body: ast.AST, scope: Scope) -> bool:

@@ -4,7 +4,8 @@
 What a model counts, numbers or sums up in a tensor of an activation's type gets at least FP32:
 `x.new_zeros(n, dtype=amp.at_least_float32(x.dtype))`. These are counters and sums (`count += 1`, `index_add_`,
 `total = total + part` in a loop), positions (`torch.arange(n, dtype=x.dtype)`), indices
-(`x.new_tensor(places).long()`), and whole numbers beyond 256.
+(`x.new_tensor(places).long()`), and whole numbers beyond 256. A sum that is kept in an attribute
+may be added to by another method of its class; as old code writes it, `x.data.new(n).zero_()` becomes one of FP32, too.
 
 A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
 
@@ -66,7 +67,7 @@ def changes(context: Context) -> Iterator[Change]:
         if (
             like is None
             or _is_whole(site, like)
-            or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(site))
+            or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(program, site))
         ):
             continue
         if _counts_to_its_maximum(site, like):
@@ -74,7 +75,12 @@ def changes(context: Context) -> Iterator[Change]:
         module = site.module
         wide = context.vocabulary.at_least_float32(module, f"{ast.unparse(like)}.dtype")
         given = next((item.value for item in site.node.keywords if item.arg == "dtype"), None)
-        action = Replace(site.node, add_keyword(f"dtype={wide}")) if given is None else Replace(given, substitute(wide))
+        if given is not None:
+            action = Replace(given, substitute(wide))
+        elif _filled(site.node) is not None:  # ``new`` takes no type
+            action = Replace(site.node, in_type(wide))
+        else:
+            action = Replace(site.node, add_keyword(f"dtype={wide}"))
         message = f"`{module.text(site.node)}` has at least FP32: in bfloat16, whole numbers end at 256"
         yield Change(RULE, module, site.node, message, [action], needs_import=True)
     yield from _converted(context)
@@ -123,9 +129,21 @@ def _type_of_another(program: Program, call: ast.Call, site: Site) -> ast.expr |
 
 
 def _made_by(call: ast.Call) -> ast.expr | None:
-    """``x`` of ``x.new_zeros(n)``."""
+    """``x`` of ``x.new_zeros(n)`` and of ``x.data.new(n).zero_()``."""
+    filled = _filled(call)
+    if filled is not None:
+        return filled
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in MADE_BY_ANOTHER
     return call.func.value if is_method else None  # type: ignore[attr-defined]
+
+
+def _filled(call: ast.Call) -> ast.expr | None:
+    """``x`` of ``x.data.new(n).zero_()``, as code from before ``new_zeros`` makes a tensor."""
+    made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in ("zero_", "fill_") else None
+    if not (isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "new"):
+        return None
+    owner = made.func.value
+    return owner.value if isinstance(owner, ast.Attribute) and owner.attr == "data" else owner
 
 
 def _whose_type(node: ast.expr) -> ast.expr | None:
@@ -185,24 +203,42 @@ def _contents(call: ast.Call) -> list[ast.expr]:
     return call.args[1:2] if name in ("new_full", "full", "full_like") else []
 
 
-def _accumulates(site: Site) -> bool:
-    """Whether the new tensor is added to: at once, or under the name that it gets."""
+def _accumulates(program: Program, site: Site) -> bool:
+    """Whether the new tensor is added to: at once, under the name that it gets, or by another method of its class."""
     parent = site.module.parents.get(site.node)
     if isinstance(parent, ast.Attribute) and parent.attr in ACCUMULATING:
         return isinstance(site.module.parents.get(parent), ast.Call)
     statement = blocks.statement_of(site.module, site.node)
-    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is not site.node:
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or _unwrapped(statement.value) is not site.node:
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     paths = {path for target in targets if (path := blocks.path_of(target)) is not None}
-    return any(_adds_to(site, node, path) for path in paths for node in blocks.walk_body(site.body))
+    if any(_adds_to(site, node, path) for path in paths for node in blocks.walk_body(site.body)):
+        return True
+    info = program.function_of(site.body)
+    if info is None or info.cls is None or not any(path.startswith("self.") for path in paths):
+        return False
+    kept = {path for path in paths if path.startswith("self.")}
+    methods = [method.node for method in info.cls.methods.values() if method is not info]
+    return any(_adds_in_place(node, path) for path in kept for body in methods for node in blocks.walk_body(body))
+
+
+def _unwrapped(value: ast.expr | None) -> ast.expr | None:
+    """``x`` of ``Variable(x)``."""
+    is_variable = isinstance(value, ast.Call) and last_name(value.func) == "Variable" and len(value.args) == 1
+    return value.args[0] if is_variable else value  # type: ignore[union-attr]
+
+
+def _adds_in_place(node: ast.AST, path: str) -> bool:
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+        return blocks.path_of(node.target) == path
+    is_added = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ACCUMULATING
+    return is_added and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 def _adds_to(site: Site, node: ast.AST, path: str) -> bool:
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
-        return blocks.path_of(node.target) == path
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ACCUMULATING:
-        return blocks.path_of(node.func.value) == path
+    if _adds_in_place(node, path):
+        return True
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
         if path in {blocks.path_of(target) for target in node.targets}:
             operands = {blocks.path_of(node.value.left), blocks.path_of(node.value.right)}

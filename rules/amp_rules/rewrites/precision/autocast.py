@@ -13,7 +13,8 @@ statement of its own before the call.
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
 inside, because it is where half outputs would overflow first. A coordinate of 400 has steps of 2 in bfloat16; outside
-of the region it is FP32, as the outputs of prepared models are.
+of the region it is FP32, as the outputs of prepared models are. What a method of a model gives is not: a loss module
+that an evaluation gives it gets a region, too.
 
 ## Before
     output = model(x)

@@ -15,6 +15,7 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - products whose mean is the loss;
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
+- a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
 - what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others, mel
   spectra of `torchaudio`.
 
@@ -74,6 +75,7 @@ _WHY: dict[Need, str] = {
     "spectrum": "a spectrum spans more powers of ten than fp16 has digits for",
     "loss": "a mean of it, as a loss is, would be half",
     "data": "it is made of data alone, which no model has rounded",
+    "scaled": "entries of a matrix that is scaled to its sums are below the smallest numbers of fp16",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 

@@ -6,7 +6,7 @@ inputs are cast to FP32 and autocast is off inside.
 
 A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
 whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`. It is
-followed through calls, also where the model gives it back beside others.
+followed through calls, also where the model gives it back beside others or joins it with them (`torch.cat`).
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
@@ -164,6 +164,9 @@ def _logarithms(context: Context) -> Iterator[Site]:
 _SHAPE_ONLY = frozenset({"view", "squeeze", "unsqueeze", "reshape", "flatten", "contiguous", "clone", "t", "transpose"})
 
 
+_JOINING = frozenset({"cat", "stack"})
+"""Operations that put several outputs into one tensor."""
+
 _MAX_ENDINGS = 500
 """Models, variables and functions that a model's output is followed through. A ResNet takes a dozen; what lies beyond
 is taken for no sigmoid, which costs a warning and changes no edit."""
@@ -256,8 +259,11 @@ class _Endings:
             self._call(node, scope, body)
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
-        if any(function_named(name) == "sigmoid" for name in self.program.callee_names(node, scope)):
+        names = {function_named(name) for name in self.program.callee_names(node, scope)}
+        if "sigmoid" in names:
             self._mark(node)
+        elif names & _JOINING and node.args:
+            self._expressions.append((node.args[0], scope, body))
         elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPE_ONLY:
             self._expressions.append((node.func.value, scope, body))
         else:

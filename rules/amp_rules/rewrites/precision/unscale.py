@@ -41,7 +41,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan import gradient_histograms, kept_gradient_norms
+from amp_rules.plan import anomaly_detection, gradient_histograms, kept_gradient_norms
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.options import HALVED
 from amp_rules.plan.report import Note
@@ -85,5 +85,6 @@ def _directions(context: Context) -> Iterator[Change]:
 
 def notes(context: Context) -> Iterator[Note]:
     """Yield what looks at gradients and breaks where they overflowed."""
+    yield from anomaly_detection.notes(context.program)
     yield from gradient_histograms.notes(context.program)
     yield from kept_gradient_norms.notes(context.program)
