@@ -61,6 +61,7 @@ RULE = Rule(
 )
 
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
+_IF_ANY = "batch norm, if there is any,"
 _ORDERS = frozenset({"torch.randperm"})
 _SENDS = frozenset({"torch.distributed.broadcast"})
 _ON_START = ("__init__", "init", "reset", "load", "weights")
@@ -85,9 +86,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         reason = _by_function(own, values, norms) or _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
-            text = reason or "the head of this file does not import torch in every case"
+            text = reason or "no line at the head of this file imports torch in every case"
+            norm = "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
             if text not in said:  # several models, and branches that wrap one, stay for one reason
-                own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+                own.leave(RULE, site.module, call, f"{norm} is not synchronised: {text}")
             said.add(text)
             found.append(None)
         else:
@@ -100,7 +102,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 def _change(
     own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, *, is_certain: bool
 ) -> Change | None:
-    norm = "batch norm" if is_certain else "batch norm, if there is any,"
+    norm = "batch norm" if is_certain else _IF_ANY
     message = f"{norm} of `{site.module.text(model)}` is that of the batch of all processes"
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
