@@ -82,6 +82,9 @@ class ConstantTests:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             value = self._value(node.operand, scope, depth)
             return value if value is _UNKNOWN else not value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._value(node.operand, scope, depth)
+            return -value if isinstance(value, (int, float)) else _UNKNOWN
         if isinstance(node, ast.BoolOp):
             values = [self._value(item, scope, depth) for item in node.values]
             decides = isinstance(node.op, ast.Or)
@@ -109,7 +112,7 @@ class ConstantTests:
         for call, where in self._all_calls(info):
             given = info.argument_or_default(call, name)
             of_default = given is not None and given is info.defaults.get(name)
-            if given is None or (of_default and not isinstance(given, ast.Constant)):
+            if given is None or (of_default and not _is_constant(given)):
                 return _UNKNOWN
             found.add(self._value(given, where, depth + 1))
         return found.pop() if len(found) == 1 else _UNKNOWN
@@ -267,6 +270,10 @@ def _family(program: Program, owner: ClassInfo) -> set[ClassInfo]:
     """A class, its bases and what derives from it or from them."""
     above = owner.mro()
     return {item for item in program.flow.classes.values() if any(base in item.mro() for base in above)}
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 def _only_reads(module: Module, attributes: ast.expr) -> bool:

@@ -45,6 +45,7 @@ from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -87,7 +88,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
             text = reason or "no line at the head of this file imports torch in every case"
-            norm = "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
+            norm = "batch norm" if _is_named(own.program) else _IF_ANY
             if text not in said:  # several models, and branches that wrap one, stay for one reason
                 own.leave(RULE, site.module, call, f"{norm} is not synchronised: {text}")
             said.add(text)
@@ -194,6 +195,11 @@ def _is_synchronised(program: Program) -> bool:
         for module in program.flow.modules
         for word in _words(module.nodes)
     )
+
+
+def _is_named(program: Program) -> bool:
+    """Whether the program names batch norm; a library's model (``timm.create_model(name)``) may have none."""
+    return any(names_batch_norm(module.nodes) for module in program.flow.modules)
 
 
 def _words(nodes: list[ast.AST]) -> Iterator[str]:
