@@ -416,7 +416,7 @@ def test_a_script_that_is_misspelled_is_asked_for(folder, invoke):
 
 def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invoke):
     def next_steps(**files):
-        for name in ("requirements.txt", "pyproject.toml"):
+        for name in ("requirements.txt", "pyproject.toml", "setup.py", "Pipfile"):
             (folder / name).unlink(missing_ok=True)
         for name, text in files.items():
             (folder / name.replace("_", ".")).write_text(text)
@@ -426,6 +426,12 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
 
     (line,) = next_steps(requirements_txt="numpy\ntorch>=2.4\n")
     assert line.startswith("next: list the runtime in requirements.txt, where torch is: ")
+    (line,) = next_steps(setup_py='setup(install_requires=["torch"])\n')
+    assert line.startswith("next: list the runtime in setup.py, where torch is: amp-runtime, which pip gets by `pip ")
+    index = '[[source]]\nurl = "https://download.pytorch.org/whl/torch_stable.html"\nname = "pytorch"\n'
+    assert not next_steps(Pipfile=f'{index}\n[packages]\nnumpy = "*"\n')
+    (line,) = next_steps(Pipfile=f'{index}\n[packages]\ntorch = "*"\n')
+    assert "list the runtime in Pipfile, where torch is: amp-runtime" in line
     assert next_steps() == []
     assert next_steps(requirements_txt="numpy  # for torch\n") == []
     assert next_steps(requirements_txt="torchvision\n") == []

@@ -7,6 +7,7 @@ from amp_rules import migrate
 from amp_rules.plan.options import Options
 
 TRAIN = """\
+import argparse
 import os
 
 import torch
@@ -45,6 +46,15 @@ if __name__ == "__main__":
         ('dist.init_process_group("nccl", rank=int(os.getenv("RANK", "0")), world_size=1)', "1"),
         ('os.environ["RANK"] = "0"\n    dist.init_process_group("nccl")', ""),
         ('if "SLURM_JOB_ID" in os.environ:\n        os.environ["RANK"] = "0"\n    rank = os.environ["RANK"]', "1"),
+        ('if not dist.is_initialized():\n        dist.init_process_group("nccl", init_method="env://")', "1"),
+        (
+            'if not torch.cuda.is_available():\n        raise RuntimeError("no GPU")\n'
+            '    dist.init_process_group("nccl")',
+            "1",
+        ),
+        ('if not torch.cuda.is_available():\n        return\n    dist.init_process_group("nccl")', ""),
+        ('parser = argparse.ArgumentParser()\n    parser.add_argument("--local_rank", type=int, required=True)', "1"),
+        ('parser = argparse.ArgumentParser()\n    parser.add_argument("--local_rank", type=int, default=0)', ""),
         ('if int(os.environ.get("WORLD_SIZE", 1)) > 1:\n        dist.init_process_group("nccl")', ""),
         ('if "RANK" in os.environ:\n        dist.init_process_group("nccl")\n    print(dist.get_rank())', "N"),
     ],

@@ -64,6 +64,19 @@ def test_an_evaluation_that_breaks_is_not_said_to_be_in_full():
     ]
 
 
+def test_an_evaluation_that_no_call_stops_is_in_full():
+    told = [item.text for item in noted(FOLDER / "AMP281" / "evaluation_that_no_call_stops.py").notes]
+    assert [text.split(":")[0] for text in told if "every process" in text] == [
+        "`loader` is evaluated in full by every process"
+    ]
+
+
+def test_averages_of_the_first_process_over_all_data_are_no_share():
+    told = [item.text for item in noted(FOLDER / "AMP288" / "average_beside_one_of_all_data.py").notes]
+    (text,) = [text for text in told if "AMP233" in text]
+    assert "`total`" in text and "`wrong`" not in text
+
+
 def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
     (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
     assert text.endswith("its average covers only rank 0's share of the data")

@@ -19,6 +19,7 @@ _PIN = re.compile(
     r"""(?<![\w.-])(?:py)?torch["']?\s*((?:(?:===?|~=|[<>]=?|!=|=)\s*["']?[\^~=]*[\d.]+[\w.*+]*["']?,?\s*)+)"""
 )
 _TORCH = re.compile(r"""^[^#\n]*(?<![\w.-])(?:py)?torch(?![\w.-])""", re.MULTILINE)
+_OF_PIPFILE = re.compile(r"""^["']?torch["']?\s*=""", re.MULTILINE)
 _RUNTIME = re.compile(r"amp[-_](?:runtime|migrate)")
 _BOUND = re.compile(r"""(===?|~=|<=?|(?<![<>!=~])=)\s*["']?([\^~]?)=*(\d+(?:\.\d+)*)""")
 
@@ -43,7 +44,17 @@ def lacks_runtime(entry: Path) -> Path | None:
         return None
     if any(_RUNTIME.search(text) for text in texts.values()):
         return None
-    return next((path for path, text in texts.items() if _TORCH.search(text)), None)
+    return next((path for path, text in texts.items() if _lists_torch(path, text)), None)
+
+
+def _lists_torch(path: Path, text: str) -> bool:
+    """Whether a file lists torch among what it requires: an index's name and address in a ``Pipfile`` do not."""
+    return (_OF_PIPFILE if path.name == "Pipfile" else _TORCH).search(text) is not None
+
+
+def takes_lines_of_pip(path: Path) -> bool:
+    """Whether a file of requirements takes what ``pip install`` does, ``-e folder`` among it."""
+    return path.suffix.lower() in (".txt", ".in", ".yml", ".yaml")
 
 
 def asked_older(entry: Path) -> Asked | None:

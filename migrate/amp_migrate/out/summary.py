@@ -13,7 +13,7 @@ from amp_rules.plan.report import Edit, Note, Outcome, Refusal, Report, Unit
 from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
-from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime
+from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime, takes_lines_of_pip
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -190,7 +190,10 @@ class Summary(Messages):
         if needs_runtime and (unlisted := lacks_runtime(migrated[0].entry)):
             from amp_migrate.installation import runtime_requirement
 
-            steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {runtime_requirement()}")
+            # Other files say where a package comes from in words of their own.
+            line = runtime_requirement()
+            what = line if takes_lines_of_pip(unlisted) else f"amp-runtime, which pip gets by `pip install {line}`"
+            steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {what}")
         for step in steps:
             self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining, own_mixed_steps
 from amp_rules.plan import taken_gradients as taken
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use
@@ -218,13 +219,14 @@ def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: st
 
 def half_models(program: Program) -> Iterator[Declined]:
     """Places where the script makes its model half by hand."""
+    off = ConstantTests(program)
     for node, body, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
             if is_copied(program, node.func.value, scope):
                 continue
             made = program.roles.modules(node.func.value, scope)
             # A loss without parameters holds nothing to be made half.
-            if any(map(has_parameters, made)) and not node.args:
+            if any(map(has_parameters, made)) and not node.args and not off.keep_out(scope.module, node):
                 yield declining.decline(
                     declining.ALREADY_MIXED,
                     scope.module,

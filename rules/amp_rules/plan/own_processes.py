@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from amp_rules.plan import declining
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined, decline_at_first
 from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
@@ -145,8 +146,10 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     A logger that only asks for its rank does with several processes what its author meant for them: which values
     differ between ranks by that is followed like all that differs.
     """
+    off = ConstantTests(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
-    return None if {name for _, _, name in asking} <= ASKS_RANK else asking[0]
+    left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
+    return None if {name for _, _, name in left} <= ASKS_RANK else left[0]
 
 
 def _started(program: Program) -> Iterator[Declined]:

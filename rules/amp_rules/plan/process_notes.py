@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
@@ -139,16 +140,18 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             use.module,
             use.loader,
-            f"`{use.module.text(use.loader)}` is evaluated {_how_far(use)} by every process: the metrics and the time "
-            f"are those of one process{more}",
+            f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: the metrics and "
+            f"the time are those of one process{more}",
         )
 
 
-def _how_far(use: LoaderUse) -> str:
-    """``in full``, unless the loop has a ``break`` of its own."""
+def _how_far(program: Program, use: LoaderUse) -> str:
+    """``in full``, unless the loop has a ``break`` of its own, which some call turns on."""
     loop = _loop_of(use)
+    off = ConstantTests(program)
     ends = loop is not None and any(
         isinstance(node, ast.Break)
+        and not off.keep_out(use.module, node)
         and next((item for item in blocks.enclosing(use.module, node) if isinstance(item, blocks.LOOPS)), None) is loop
         for node in walk(loop)
     )

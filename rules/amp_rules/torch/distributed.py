@@ -62,7 +62,8 @@ ASKS_GROUP = frozenset(
         "get_rank get_world_size get_backend barrier monitored_barrier broadcast broadcast_object_list all_reduce "
         "reduce all_gather all_gather_object all_gather_into_tensor gather gather_object reduce_scatter ReduceOp "
         "ReduceOp.SUM ReduceOp.AVG ReduceOp.MAX ReduceOp.MIN ReduceOp.PRODUCT "
-        "reduce_op reduce_op.SUM reduce_op.MAX reduce_op.MIN reduce_op.PRODUCT"
+        "reduce_op reduce_op.SUM reduce_op.MAX reduce_op.MIN reduce_op.PRODUCT "
+        "distributed_c10d._get_default_group distributed_c10d._default_pg"
     ).split()
 )
 """What asks for a group of processes, or works in one that others joined."""

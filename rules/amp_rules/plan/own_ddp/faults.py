@@ -167,7 +167,7 @@ def _evaluations(own: OwnDdp, shares: Shares) -> Iterator[Fault]:
     for use in shares.metrics.of_one_alone():
         text = (
             f"only one process evaluates here, and `{use.module.text(use.loader)}` gives it its share by a "
-            "DistributedSampler: the shares of the others are in no metric; give it a loader without that sampler"
+            "DistributedSampler: what it finds leaves out those of the others; give it a loader without that sampler"
         )
         yield use.module, use.loader, text
 

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment, takes_rank_of_launcher
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.report import Launched
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
-from amp_rules.source.index import literal
+from amp_rules.roles.sites import Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
-from amp_rules.torch.distributed import GETS_RANK, GETS_WORLD_SIZE, LAUNCHER_VARIABLES, VARIABLES_OF_OTHERS
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.distributed import (
+    GETS_RANK,
+    GETS_WORLD_SIZE,
+    LAUNCHER_VARIABLES,
+    OPTION_OF_LAUNCHERS,
+    VARIABLES_OF_OTHERS,
+)
 
+_ASKS = frozenset({"torch.distributed.is_initialized", "torch.distributed.distributed_c10d.is_initialized"})
 _TOLD = LAUNCHER_VARIABLES | {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
 
 
 def launched(program: Program, options: Options) -> Launched:
     """How many processes a launcher must start: ``""`` where none has to, as far as is known."""
     own = OwnDdp(program, options, frozenset())
-    if Starts(program, own.joins).by_script or _sets_variables(own):
+    if Starts(program, own.joins).by_script:
+        return ""
+    if any(own.is_always(site) for site in _required_options(program)):
+        return "1"
+    if _sets_variables(own):
         return ""
     if any(own.is_always(site) for site in _required_variables(program)):
         return "1"
-    if own.joins and all(meets_by_environment(site.node) for site in own.joins) and own.is_several_always:
-        return "1"
+    if own.joins and all(meets_by_environment(site.node) for site in own.joins):
+        if own.is_several_always or any(_joins_or_stops(own, site, frozenset()) for site in own.joins):
+            return "1"
     if not own.joins or not all(takes_rank_of_launcher(site.node) for site in own.joins):
         return ""
     # A test stands before the group, by the number of processes perhaps: it is certain to be there for several.
@@ -44,18 +58,68 @@ def _required_variables(program: Program) -> list[Site]:
     ]
 
 
+def _required_options(program: Program) -> list[Site]:
+    """``parser.add_argument("--local_rank", required=True)``, or where torchrun has set no ``LOCAL_RANK`` alone."""
+    return [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in program.calls()
+        if last_name(call.func) == "add_argument" and any(literal(item) in OPTION_OF_LAUNCHERS for item in call.args)
+        if (required := keyword(call, "required")) is not None
+        if literal(required) is True or ast.unparse(required) == "'LOCAL_RANK' not in os.environ"
+    ]
+
+
+def _joins_or_stops(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
+    """Whether each run comes to a place where processes join, or stops with an error before it.
+
+    That a group exists already (``if not dist.is_initialized():``) is no other way: something has joined it then.
+    """
+    if any(not _lets_by(own, site, test, holds) for test, holds in own.branches(site.module, site.node)):
+        return False
+    if any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node)):
+        return False
+    info = own.program.function_of(site.body)
+    if info is None:
+        return site.module is own.program.entry
+    if info.node in seen or site.body in own.uncalled:
+        return False
+    callers = own.program.flow.callers(info)
+    return bool(callers) and all(_joins_or_stops(own, calling(item), seen | {info.node}) for item in callers)
+
+
+def _lets_by(own: OwnDdp, site: Site, test: ast.expr, holds: bool) -> bool:
+    """Whether no run that goes on is kept out by a test."""
+    parent = site.module.parents[test]
+    if isinstance(parent, ast.If):
+        if is_main_guard(parent):
+            return holds and site.module is own.program.entry
+        if not holds and not parent.orelse and isinstance(parent.body[-1], ast.Raise):
+            return True
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, not holds
+    is_asked = isinstance(test, ast.Call) and own.program.callee_names(test, site.scope) & _ASKS
+    return bool(is_asked) and not holds
+
+
 def _sets_variables(own: OwnDdp) -> bool:
     """Whether the script tells itself what a launcher would: ``os.environ["RANK"] = "0"``."""
     for node, _, scope in own.program.nodes():
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             is_set = is_environment(own.program, node.value, scope) and literal(node.slice) in _TOLD
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            is_set = node.func.attr in ("setdefault", "update") and is_environment(own.program, node.func.value, scope)
+            is_set = _may_set(node) and is_environment(own.program, node.func.value, scope)
         else:
             continue
         if is_set and not _is_of_other_launchers(own, scope.module, node):
             return True
     return False
+
+
+def _may_set(call: ast.Call) -> bool:
+    """Whether a method of the environment may set such a variable: not ``setdefault("OMP_NUM_THREADS", "1")``."""
+    method = last_name(call.func)
+    name = literal(call.args[0]) if call.args else ...
+    return method == "update" or (method == "setdefault" and (name is ... or name in _TOLD))
 
 
 def _is_of_other_launchers(own: OwnDdp, module: Module, node: ast.AST) -> bool:

@@ -34,6 +34,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         for path, node in _meters_of_container(own, loop):
             added.setdefault(path, node)
         lists = {path: node for node in walk(loop.loop) for path in _lists(shares, node)}
+        added = {path: node for path, node in added.items() if not _is_evaluated_by_first(own, loop, node)}
         names = [path for path in added if _is_told(loop, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
         added |= {path: lists[path] for path in kept}
@@ -50,6 +51,15 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 added[names[0]],
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
+
+
+def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
+    """Whether the first process alone runs a loop within the training that adds up: the data are all its own.
+
+    A loader that gives it a share there has a note of its own.
+    """
+    inner = next((item for item in blocks.enclosing(loop.module, node) if isinstance(item, (ast.For, ast.While))), None)
+    return inner is not None and inner is not loop.loop and own.is_of_first_alone(loop.module, inner)
 
 
 def _sums(node: ast.AST) -> Iterator[str]:

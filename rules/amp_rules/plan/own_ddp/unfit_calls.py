@@ -23,7 +23,8 @@ def unfit_calls(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if refused:
             names = ", ".join(f"`{name}`" for name in refused)
             text = f"`{module.text(call.func)}` takes no {names}: this call fails"
-            yield module, call, f"{text} in several processes, and what it gives was not looked at"
+            where = "" if own.is_several_always else " in several processes"
+            yield module, call, f"{text}{where}, and what it gives was not looked at"
 
 
 def is_called_in_vain(own: OwnDdp, body: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.apex.file import NotUnderstood
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.own_half.conditions import flag_of, is_under
 from amp_rules.plan.own_half.helpers import Helpers, is_copied
 from amp_rules.plan.own_half.own import OwnHalf, Place
@@ -26,7 +27,8 @@ def understood(program: Program) -> OwnHalf | None:
         NotUnderstood: some of it is not known to have a counterpart.
     """
     helpers = Helpers(program)
-    converted = list(_conversions(program, helpers))
+    off = ConstantTests(program)
+    converted = [item for item in _conversions(program, helpers) if not off.keep_out(item.scope.module, item.call)]
     if not converted:
         return None
     found = OwnHalf(program, flag_of(program, [(item.call, item.scope) for item in converted]), converted)

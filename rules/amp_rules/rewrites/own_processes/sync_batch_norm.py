@@ -45,6 +45,7 @@ from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -61,6 +62,7 @@ RULE = Rule(
 )
 
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
+_IF_ANY = "batch norm, if there is any,"
 _ORDERS = frozenset({"torch.randperm"})
 _SENDS = frozenset({"torch.distributed.broadcast"})
 _ON_START = ("__init__", "init", "reset", "load", "weights")
@@ -85,9 +87,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         reason = _by_function(own, values, norms) or _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
         if reason is not None or convert is None:
-            text = reason or "the head of this file does not import torch in every case"
+            text = reason or "no line at the head of this file imports torch in every case"
+            norm = "batch norm" if _is_named(own.program) else _IF_ANY
             if text not in said:  # several models, and branches that wrap one, stay for one reason
-                own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+                own.leave(RULE, site.module, call, f"{norm} is not synchronised: {text}")
             said.add(text)
             found.append(None)
         else:
@@ -100,7 +103,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 def _change(
     own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, *, is_certain: bool
 ) -> Change | None:
-    norm = "batch norm" if is_certain else "batch norm, if there is any,"
+    norm = "batch norm" if is_certain else _IF_ANY
     message = f"{norm} of `{site.module.text(model)}` is that of the batch of all processes"
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
@@ -192,6 +195,11 @@ def _is_synchronised(program: Program) -> bool:
         for module in program.flow.modules
         for word in _words(module.nodes)
     )
+
+
+def _is_named(program: Program) -> bool:
+    """Whether the program names batch norm; a library's model (``timm.create_model(name)``) may have none."""
+    return any(names_batch_norm(module.nodes) for module in program.flow.modules)
 
 
 def _words(nodes: list[ast.AST]) -> Iterator[str]:
