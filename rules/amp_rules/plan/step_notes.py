@@ -120,12 +120,20 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
-    key = processes.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    if key is None or depth >= _MAX_VARIABLES:
+    if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= _MAX_VARIABLES:
         return False
+    key = processes.program.flow.key(node, scope)
+    if key is not None:
+        given = lengths.assigned.get(key, [])
+    else:
+        # An attribute of settings that nothing tells of: what this function assigns to it.
+        path = blocks.path_of(node)
+        own = processes.program.nodes_of(scope.node) if path is not None else ()
+        assigned = [item for item in own if isinstance(item, ast.Assign)]
+        given = [(item.value, scope) for item in assigned for target in item.targets if blocks.path_of(target) == path]
     return any(
         _divides_by_length(processes, part, where, depth + 1)
-        for value, where in lengths.assigned.get(key, ())
+        for value, where in given
         for part in walk(value)
         if isinstance(part, ast.expr)
     )
