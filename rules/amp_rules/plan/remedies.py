@@ -312,11 +312,18 @@ class Remedies:
         if may_be_several and self._ranks.size_origins(node):
             return None
         own = isinstance(node, ast.Name) and scope.owner(node.id) is scope and not _is_element(module, node)
-        if is_number and own and isinstance(node, ast.Name):
+        if is_number and own and isinstance(node, ast.Name) and not self._is_counter(node, scope):
             statement = blocks.statement_of(module, node)
             if self._can_precede(module, statement, node):
                 return [Reduction(module, statement, node.id, self._need)]
         return [Reduction(module, node, None, self._need)]
+
+    def _is_counter(self, node: ast.Name, scope: Scope) -> bool:
+        """Whether a variable only counts rounds, ``waited += 1``: a mean in its place would be counted on."""
+        given = self._definitions.of(node, scope)
+        return any(isinstance(item.statement, ast.AugAssign) for item in given) and all(
+            isinstance(item.value, ast.Constant) and type(item.value.value) is int for item in given
+        )
 
     def _can_precede(self, module: Module, statement: ast.stmt, node: ast.expr) -> bool:
         """Whether a line before the statement runs as often as the expression, and before it."""

@@ -16,6 +16,7 @@ from amp_rules.ranks.origins import Decision, Kind, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
+from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -23,7 +24,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
-from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, TEMPORARY
+from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, LOOKS_OF_PATHS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -274,11 +275,19 @@ class Sinks:
 
     def _looks(self, call: ast.Call, scope: Scope) -> bool:
         names = self._program.callee_names(call, scope)
-        return bool(names & LOOKS) and not names & LISTS_FOLDERS
+        return (bool(names & LOOKS) and not names & LISTS_FOLDERS) or self._path_looked_for(call, scope) is not None
+
+    def _path_looked_for(self, call: ast.Call, scope: Scope) -> ast.expr | None:
+        """The path of ``path.is_dir()``, where it is one of ``pathlib``."""
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr not in LOOKS_OF_PATHS or values_given(call):
+            return None
+        return func.value if is_path(self._program, func.value, scope) else None
 
     def _looked_for(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield the path of a file with the time in its name that all ranks look for: the main process has made one."""
-        for path in given_paths(call)[:1]:
+        own = self._path_looked_for(call, scope)
+        for path in given_paths(call)[:1] if own is None else (own,):
             origins = self._ranks.origins(path)
             if not origins or any(item.kind is not Kind.CLOCK for item in origins):
                 continue

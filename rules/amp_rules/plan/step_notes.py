@@ -120,12 +120,20 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
-    key = processes.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    if key is None or depth >= _MAX_VARIABLES:
+    if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= _MAX_VARIABLES:
         return False
+    key = processes.program.flow.key(node, scope)
+    if key is not None:
+        given = lengths.assigned.get(key, [])
+    else:
+        # An attribute of settings that nothing tells of: what this function assigns to it.
+        path = blocks.path_of(node)
+        own = processes.program.nodes_of(scope.node) if path is not None else ()
+        assigned = [item for item in own if isinstance(item, ast.Assign)]
+        given = [(item.value, scope) for item in assigned for target in item.targets if blocks.path_of(target) == path]
     return any(
         _divides_by_length(processes, part, where, depth + 1)
-        for value, where in lengths.assigned.get(key, ())
+        for value, where in given
         for part in walk(value)
         if isinstance(part, ast.expr)
     )
@@ -281,7 +289,8 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
         if not isinstance(node, ast.Call):
             continue
         given = values_given(node)
-        if _sets_rate(program, node) and any(blocks.reads(item) & over_epochs for item in given):
+        sets_rate = _sets_rate(program, node) or _gives_rate(program, loop, node)
+        if sets_rate and any(blocks.reads(item) & over_epochs for item in given):
             # Where a counter begins may come of the length: ``step = first_epoch * len(data) // batch``.
             others = [
                 item
@@ -322,13 +331,28 @@ def _sets_rate(program: Program, call: ast.Call) -> bool:
     """Whether a function of the project sets learning rates: ``group["lr"] = ...``."""
     return any(
         isinstance(node, (ast.Assign, ast.AugAssign))
-        and any(
-            isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        )
+        and any(_is_rate(target) for target in (node.targets if isinstance(node, ast.Assign) else [node.target]))
         for info in program.flow.callees(call)
         for node in program.nodes_of(info.node)
     )
+
+
+def _gives_rate(program: Program, loop: BatchLoop, call: ast.Call) -> bool:
+    """Whether a function of the project works out a rate that the loop sets: ``group["lr"] = rate_at(step)``."""
+    statement = blocks.statement_of(loop.module, call)
+    if not isinstance(statement, ast.Assign) or statement.value is not call or not program.flow.callees(call):
+        return False
+    if any(map(_is_rate, statement.targets)):
+        return True
+    made = {path for target in statement.targets if (path := blocks.path_of(target)) is not None}
+    return any(
+        isinstance(node, ast.Assign) and any(map(_is_rate, node.targets)) and blocks.path_of(node.value) in made
+        for node in loop.inner
+    )
+
+
+def _is_rate(target: ast.expr) -> bool:
+    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
 
 
 def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, scope: Scope) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import Form, Value
 from amp_rules.plan.training_loops import added_to
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
@@ -300,7 +300,27 @@ class WholeLengths:
         objects = {
             value for value in values if value.kind in ("object", "instance", "sequence") and not value.is_result
         }
+        if any(value.ref is Form.LOADED for value in objects):
+            # All that a file of settings holds is one value: its entries are told apart by their names.
+            return objects <= others and bool(self._entries(one, scope) & self._entries(other, other_scope))
         return bool(objects) and objects <= others
+
+    def _entries(self, node: ast.expr, scope: Scope, depth: int = 0) -> set[str]:
+        """The names of the entries of settings that an expression may be: ``rate`` of ``config["rate"]``."""
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            return {str(node.slice.value)}
+        if isinstance(node, ast.Call) and node.args:
+            first = node.args[0]
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and isinstance(first, ast.Constant):
+                return {str(first.value)}
+            return self._entries(first, scope, depth) if self.keeps(node, scope) else set()
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return set()
+        key = self.program.flow.key(node, scope)
+        given = self.assigned.get(key, []) if key is not None and depth < _MAX_ROUNDS else []
+        if given:
+            return {name for value, where in given for name in self._entries(value, where, depth + 1)}
+        return {node.attr} if isinstance(node, ast.Attribute) else set()
 
     @property
     def _data(self) -> list[Site]:

@@ -11,7 +11,7 @@ from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.syntax import children, walk
+from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
 
 _MAX_DEPTH = 6
@@ -142,7 +142,7 @@ class Sets:
         elif isinstance(node, (ast.List, ast.Tuple)) and isinstance(getattr(node, "ctx", None), ast.Load):
             if not self._unordered(node, site):
                 yield from (item.value for item in node.elts if isinstance(item, ast.Starred))
-        elif isinstance(node, ast.For) and _keeps(node):
+        elif isinstance(node, ast.For) and self._keeps(node, site):
             yield node.iter
 
     def _unordered(self, node: ast.AST, site: Site) -> bool:
@@ -150,10 +150,67 @@ class Sets:
         parent = site.module.parents.get(node)
         if isinstance(parent, ast.Compare):
             return any(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+        if isinstance(parent, ast.Call) and self._is_sorted_by_sum(parent, node, site):
+            return False
         return (
             isinstance(parent, ast.Call)
             and node in parent.args
             and bool(self.program.callee_names(parent, site.scope) & UNORDERED_USES)
+        )
+
+    def _is_sorted_by_sum(self, call: ast.Call, given: ast.AST, site: Site) -> bool:
+        """Whether fractions are summed up to sort something: the last digit of a sum follows the order of its terms."""
+        if not isinstance(given, (ast.GeneratorExp, ast.ListComp)) or not _is_fraction(given.elt):
+            return False
+        if "builtins.sum" not in self.program.callee_names(call, site.scope):
+            return False
+        if any(_is_key(site.module.parents.get(parent)) for parent in site.module.ancestors(call)):
+            return True
+        statement = blocks.statement_of(site.module, call)
+        names = {path for path in blocks.writes(statement) if path} if isinstance(statement, ast.Assign) else set()
+        kept: set[str] = set()
+        calls = [node for node in self.program.nodes_of(site.body) if isinstance(node, ast.Call)]
+        for other in calls:
+            owner = blocks.path_of(other.func.value) if isinstance(other.func, ast.Attribute) else None
+            if owner is not None and last_name(other.func) == "append":
+                if any(part is call or blocks.path_of(part) in names for item in other.args for part in walk(item)):
+                    kept.add(owner)
+        return any(
+            blocks.path_of(other.func.value) in kept
+            if isinstance(other.func, ast.Attribute) and other.func.attr == "sort"
+            else last_name(other.func) == "sorted" and bool(other.args) and blocks.path_of(other.args[0]) in kept
+            for other in calls
+        )
+
+    def _keeps(self, loop: ast.For, site: Site) -> bool:
+        """Whether a loop keeps something of the order of its rounds: more than how many there were."""
+        return any(
+            isinstance(node, (ast.Assign, ast.Yield))
+            or (isinstance(node, ast.AugAssign) and not self._only_counts(node, loop, site))
+            or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWN)
+            for item in loop.body
+            for node in walk(item)
+        )
+
+    def _only_counts(self, node: ast.AugAssign, loop: ast.For, site: Site) -> bool:
+        """``found += 1``, and ``counts[word] += 1`` of a dictionary of the function that is only looked up by key."""
+        value, target = node.value, node.target
+        if not isinstance(node.op, (ast.Add, ast.Sub)):
+            return False
+        if not isinstance(value, ast.Constant) or type(value.value) is not int:
+            return False
+        if isinstance(target, ast.Name):
+            reads = [part for item in loop.body for part in walk(item) if isinstance(part, ast.Name)]
+            return all(part is target or part.id != target.id for part in reads)
+        counts = target.value if isinstance(target, ast.Subscript) else None
+        if not isinstance(counts, ast.Name) or site.scope.owner(counts.id).node is not site.body:
+            return False
+        if not isinstance(site.body, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return False
+        return all(
+            _is_looked_up(site.module.parents.get(part), part)
+            for part in ast.walk(site.body)
+            if isinstance(part, ast.Name) and part.id == counts.id and isinstance(part.ctx, ast.Load)
         )
 
     def _of_numbers(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
@@ -183,11 +240,24 @@ def _is_number_or_module(value: Value) -> bool:
     return value.kind in ("parameters", "batch")
 
 
-def _keeps(loop: ast.For) -> bool:
-    """Whether a loop keeps something of the order of its rounds."""
-    return any(
-        isinstance(node, (ast.Assign, ast.AugAssign, ast.Yield))
-        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWN)
-        for item in loop.body
-        for node in walk(item)
+def _is_fraction(node: ast.expr) -> bool:
+    """Whether a term is certainly no whole number: it is divided."""
+    return isinstance(node, ast.BinOp) and (
+        isinstance(node.op, ast.Div)
+        or (isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)) and (_is_fraction(node.left) or _is_fraction(node.right)))
     )
+
+
+def _is_key(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.keyword) and node.arg == "key"
+
+
+def _is_looked_up(parent: ast.AST | None, node: ast.AST) -> bool:
+    """Whether a dictionary is asked for what it has under a key: ``counts[word]``, ``word in counts``."""
+    if isinstance(parent, ast.Subscript):
+        return parent.value is node
+    if isinstance(parent, ast.Compare):
+        return all(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+    if isinstance(parent, ast.Call):
+        return last_name(parent.func) == "len"
+    return isinstance(parent, ast.Attribute) and parent.attr == "get"

@@ -165,6 +165,9 @@ LOOKS = frozenset(
 )  # fmt: skip
 """Calls that ask what files there are."""
 
+LOOKS_OF_PATHS = frozenset({"exists", "is_dir", "is_file"})
+"""Methods of a path that ask whether there is such a file."""
+
 LISTS_FOLDERS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"})
 """Of these, those that give the names of what is in a folder."""
 
