@@ -628,3 +628,16 @@ def test_where_the_training_is_not_followed_nothing_is_said_to_be_missing_and_th
     assert 'default=int(os.environ.get("LOCAL_RANK", 0))' in text
     (own,) = [item for item in report.refusals if item.code == "AMP290"]
     assert "nothing averages" not in own.message and "were not checked" in own.recipe
+
+
+def test_a_mode_that_the_script_sets_itself_is_no_other_way_to_join(tmp_path):
+    text = SPAWNED.replace(
+        "if not args.distributed or (args.distributed and args.rank % count == 0):",
+        "if not args.multiprocessing_distributed or (args.multiprocessing_distributed and args.rank % count == 0):",
+    )
+    assert text != SPAWNED
+    joined = "    args.distributed = args.world_size > 1"
+    told = completed(tmp_path / "asked", text, ignore=("AMP1", "AMP3"))[0]
+    assert any("lets them join without" in note.text for note in told.notes)
+    always = text.replace(joined, f"    args.multiprocessing_distributed = True\n{joined}")
+    assert completed(tmp_path / "set", always, ignore=("AMP1", "AMP3"))[0].notes == ()

@@ -90,7 +90,7 @@ class CallEvaluator:
                     self._libraries.put_parts(value, given)
         found: set[Value] = set()
         alike: dict[tuple[FunctionFacts, object], set[Value]] = {}
-        for target in list(targets):
+        for target in _fitting(targets, node):
             method = _run_by_call(target)
             if method is not None:
                 alike.setdefault((method, target.ref), set()).add(target)
@@ -302,6 +302,21 @@ def _run_by_call(target: Value) -> FunctionFacts | None:
     return method
 
 
+def _fitting(targets: set[Value], call: ast.Call) -> list[Value]:
+    """Without methods of other subclasses that need more than a call gives, where one of that name takes it.
+
+    ``self.train(loader, model)`` of a base class is no call of a subclass's ``train(loader, unlabeled, model)``, which
+    another method of that subclass calls.
+    """
+    methods = [item for item in targets if item.kind == "function" and item.ref.cls is not None]
+    lacking = {
+        item
+        for item in methods
+        if item.receiver is not None and item.receiver.kind == "instance" and _misses(item.ref, call, bound=True)
+    }
+    return list(targets - lacking) if len(lacking) < len(methods) else list(targets)
+
+
 def _lacks_arguments(target: Value, call: ast.Call) -> bool:
     """Whether a call would raise on a function that a table or a text may find: it gives less than that must have.
 
@@ -317,10 +332,16 @@ def _lacks_arguments(target: Value, call: ast.Call) -> bool:
         call.func.id if isinstance(call.func, ast.Name) else call.func.attr
     ):
         return False
+    return _misses(info, call)
+
+
+def _misses(info: FunctionFacts, call: ast.Call, *, bound: bool = False) -> bool:
+    """Whether a call gives a function less than that must have; ``bound`` says that the object is given besides."""
     if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
         return False
     named = {item.arg for item in call.keywords}
-    needed = [*info.by_place[len(call.args) :], *(item.arg for item in info.node.args.kwonlyargs)]
+    places = info.by_place[1:] if bound and not info.is_static else info.by_place
+    needed = [*places[len(call.args) :], *(item.arg for item in info.node.args.kwonlyargs)]
     return any(name not in named and name not in info.defaults for name in needed)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.checkpoints import KEY_METHODS, SAVES
 
@@ -20,7 +21,23 @@ def written_values(program: Program) -> Iterator[Value]:
         assert isinstance(site.node, ast.Call)
         given = site.node.args[:1] or [item.value for item in site.node.keywords if item.arg == "obj"]
         for item in given:
-            yield from program.flow.values(item, site.scope)
+            if isinstance(item, ast.Starred):
+                yield from _handed_on(program, site, item)
+            else:
+                yield from program.flow.values(item, site.scope)
+
+
+def _handed_on(program: Program, site: Site, given: ast.Starred) -> Iterator[Value]:
+    """What callers give first to ``save_on_master(*args, **kwargs)``, which hands all of it on to ``torch.save``."""
+    info = program.function_of(site.body)
+    rest = info.node.args.vararg if info is not None else None
+    if info is None or info.by_place or rest is None or not isinstance(given.value, ast.Name):
+        return
+    if given.value.id != rest.arg:
+        return
+    for caller in program.flow.callers(info):
+        if caller.call.args:
+            yield from program.flow.values(caller.call.args[0], caller.scope)
 
 
 def stepped_optimizers(program: Program) -> set[Value]:

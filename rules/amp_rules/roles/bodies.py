@@ -86,16 +86,35 @@ class Bodies:
         for info in self.flow.functions.values():
             if info.cls is not None and not info.name.startswith("__"):
                 methods.setdefault(info.name, []).append(info)
+        shared = [several for several in methods.values() if len(several) > 1]
         found: set[ast.AST] = set()
-        for several in methods.values():
-            called = {self.flow.class_of(info) for info in several if self.flow.callers(info)}
-            for info in several if called and len(several) > 1 else ():
-                owner = self.flow.class_of(info)
-                if owner is None or owner in called or owner in self._made_classes:
-                    continue
-                if any(other is not None and owner in other.mro()[1:] for other in called):
-                    found.add(info.node)
-        return found
+        while True:
+            # What only a replaced method calls, nothing calls: a `main` that is replaced runs no `train` of its class.
+            more = {node for several in shared for node in self._replaced_of(several, found)} - found
+            if not more:
+                return found
+            found |= more
+
+    def _replaced_of(self, several: list[FunctionFacts], known: set[ast.AST]) -> Iterator[ast.AST]:
+        """Yield those of several methods of one name that are replaced, where calls within ``known`` never run."""
+        called = {
+            self.flow.class_of(info)
+            for info in several
+            if any(caller.scope.node not in known for caller in self.flow.callers(info))
+        }
+        for info in several if called else ():
+            owner = self.flow.class_of(info)
+            if owner is None or owner in called or owner in self._made_classes:
+                continue
+            if any(other is not None and owner in other.mro()[1:] for other in called):
+                yield info.node
+
+    def is_made_by_replaced(self, value: Value) -> bool:
+        """Whether an object is made where nothing runs, in a method that a subclass replaces."""
+        module = self.module_of(value.site) if value.site is not None else None
+        if module is None or value.site is None:
+            return False
+        return blocks.body_of(module, value.site) in self._replaced
 
     @cached_property
     def _made_classes(self) -> set[ClassInfo]:

@@ -6,7 +6,9 @@ import ast
 import itertools
 from collections.abc import Container
 
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 
 
 def import_place(tree: ast.Module, used: Container[ast.stmt] = ()) -> tuple[ast.stmt, bool]:
@@ -24,7 +26,33 @@ def import_place(tree: ast.Module, used: Container[ast.stmt] = ()) -> tuple[ast.
         # Below the docstring, and below what a notebook asks of IPython, which stands first in its cell.
         leading = list(itertools.takewhile(_says_nothing, tree.body))
         return (leading[-1], True) if leading else (tree.body[0], False)
-    return ([item for item in imports if is_torch_import(item)] or imports)[-1], True
+    of_torch = [item for item in imports if is_torch_import(item)]
+    if not of_torch and (late := _below_the_environment(tree, imports[-1], used)) is not None:
+        return late, True
+    return (of_torch or imports)[-1], True
+
+
+def _below_the_environment(tree: ast.Module, place: ast.stmt, used: Container[ast.stmt]) -> ast.stmt | None:
+    """Where torch is imported below lines that set environment variables, which torch reads when it is imported."""
+    below = itertools.takewhile(lambda item: item not in used, tree.body[tree.body.index(place) + 1 :])
+    is_set = False
+    for statement in below:
+        if is_set and is_torch_import(statement):
+            return statement
+        is_set = is_set or any(map(_sets_environment, blocks.walk_own(statement)))
+    return None
+
+
+def _sets_environment(node: ast.AST) -> bool:
+    """``os.environ["OMP_NUM_THREADS"] = "1"``, ``os.environ.setdefault(...)``, ``os.putenv(...)``."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.ctx, ast.Store) and last_name(node.value) == "environ"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    owner = last_name(node.func.value)
+    return (owner, node.func.attr) == ("os", "putenv") or (
+        owner == "environ" and node.func.attr in ("setdefault", "update")
+    )
 
 
 def import_place_in_notebook(module: Module, used: Container[ast.stmt] = ()) -> tuple[ast.stmt, bool]:

@@ -145,7 +145,11 @@ class Homes:
 
     def roots(self) -> list[Value]:
         """Trained models, each replaced by the model that holds it as a part."""
-        found = {value for value in self.program.trained if is_module(value) or _may_be_model(value)}
+        found = {
+            value
+            for value in self.program.trained
+            if (is_module(value) or _may_be_model(value)) and not self.program.is_made_by_replaced(value)
+        }
         trained = set().union(*map(self._as_held, found))
         sited = {value.ref for value in trained if value.kind == "instance" and value.site is not None}
         trained = {

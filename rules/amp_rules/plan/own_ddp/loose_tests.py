@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 
 _Found = tuple[Module, ast.AST, str]
@@ -63,15 +64,26 @@ def _modes(own: OwnDdp) -> Iterator[tuple[str, str]]:
         for path in blocks.reads(test)
     }
     for node, _, scope in own.program.nodes():
-        value = node.value if isinstance(node, ast.Assign) else None
+        if not isinstance(node, ast.Assign):
+            continue
+        value = node.value
         if not (isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or) and len(value.values) == 2):
             continue
         if not asked.intersection(blocks.writes(node)):
             continue
         for one, other in (value.values, value.values[::-1]):
             path = blocks.path_of(one) if isinstance(one, (ast.Name, ast.Attribute)) else None
-            if path is not None and in_several(other):
+            if path is not None and in_several(other) and not _is_always_on(scope.module, node, path):
                 yield path, scope.module.text(other)
+
+
+def _is_always_on(module: Module, node: ast.stmt, path: str) -> bool:
+    """Whether a switch is set to True right above a statement in any case: ``args.spawned = True``."""
+    where = blocks.place(module, node)
+    for item in reversed(where.suite[: where.index]):
+        if path in blocks.writes(item):
+            return isinstance(item, ast.Assign) and literal(item.value) is True
+    return False
 
 
 def _mode_without_rank(test: ast.expr) -> str | None:

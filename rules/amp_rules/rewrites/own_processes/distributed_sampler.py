@@ -2,7 +2,8 @@
 
 ## What it does
 A loader that trains a model in `DistributedDataParallel` and has no sampler gets a `DistributedSampler`, which does the
-shuffling. Where the script may run in one process, there is none then.
+shuffling. Where the script may run in one process, there is none then. A sampler that the script makes of the same data
+and gives no loader is taken.
 
 ## Why
 Without it every process goes through all of the data: N processes do the work of one N times over.
@@ -49,6 +50,7 @@ from amp_rules.plan.own_ddp.data_sets import (
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.unfit_calls import is_called_in_vain
+from amp_rules.plan.own_ddp.unused_samplers import unused_sampler
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -263,6 +265,11 @@ def _change(own: OwnDdp, site: Site, test: str | None) -> Change:
     shuffle = given_to_loader(call, "shuffle")
     arguments = _named(own, site, dataset)
     assert arguments is not None
+    unused = unused_sampler(own, site, dataset) if test is None else None
+    if unused is not None:
+        message = f"`{unused}`, which no loader has, shares `{own.source(module, dataset)}` out"
+        alone = None if shuffle is None else _alone(unused, own.source(module, shuffle), literal(shuffle))
+        return Change(RULE, module, call, message, [Replace(call, _with_sampler(unused, alone))])
     actions: list[Action] = []
     if arguments != own.source(module, dataset):
         actions = [Insert(site.statement, f"{arguments} = {own.source(module, dataset)}", order=-1)]
