@@ -8,6 +8,7 @@ import sys
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_processes import lacks_a_part
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -73,6 +74,11 @@ class LocalRanks:
         if any(word in text for word in JOINING_WORDS for text in texts) or self._program.calls_to(JOINS):
             return False
         return bool(self._program.calls_to(ASKS_GROUP - ASKS_RANK))
+
+    @cached_property
+    def lacks_a_part(self) -> bool:
+        """Whether nothing averages what the processes compute: by torchrun's rank they would leave the way of one."""
+        return lacks_a_part(self._program)
 
     @cached_property
     def is_read(self) -> bool:
