@@ -8,7 +8,7 @@ import sys
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.launchers import Starts
-from amp_rules.plan.own_processes import lacks_a_part
+from amp_rules.plan.own_processes import averages_nothing
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -76,9 +76,12 @@ class LocalRanks:
         return bool(self._program.calls_to(ASKS_GROUP - ASKS_RANK))
 
     @cached_property
-    def lacks_a_part(self) -> bool:
-        """Whether nothing averages what the processes compute: by torchrun's rank they would leave the way of one."""
-        return lacks_a_part(self._program)
+    def is_without_averages(self) -> bool:
+        """Whether the program joins a process group in which nothing averages the gradients.
+
+        By torchrun's rank it would leave the way of one process, on which each trains as it is written.
+        """
+        return bool(self._program.calls_to(JOINS)) and averages_nothing(self._program)
 
     @cached_property
     def is_read(self) -> bool:

@@ -76,7 +76,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
     found = [] if _gives_its_own(calls) else [node for node in calls if _is_option(node, aliases)]
     fields = list(_fields(file))
-    if (found or fields) and ranks is not None and ranks.lacks_a_part:
+    if (found or fields) and ranks is not None and ranks.is_without_averages:
         return
     is_read = file.local_ranks is None or file.local_ranks.is_read if found else True
     for call in found:
