@@ -396,7 +396,9 @@ _PAGES = {
         The script keeps the level that it gave to Apex.
 
         ## What is noted
-        A script that called `amp.initialize` with an `opt_level` of its own, which is kept.
+        A script that called `amp.initialize` with an `opt_level` of its own, which is kept. Of a script with half
+        precision by hand, also what is not as it was: the state of its `FP16_Optimizer`, and functions that computed
+        in half.
 
         ## Why
         Its author chose the level. `--opt-level` is for scripts that have none.

@@ -192,6 +192,14 @@ def lacks_a_part(program: Program) -> bool:
     return _lacking(program, "") is not None
 
 
+def averages_nothing(program: Program) -> bool:
+    """Whether nothing takes gradients from one process to another.
+
+    Where no backward pass was found, what wraps the model may stand in what was not followed either.
+    """
+    return bool(program.backwards) and not may_wrap(program) and not may_average(program)
+
+
 def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     """What processes of the script's own lack for certain, and how it is added; None where they may be complete."""
     used = {used for module, node, used in uses(program, OWN_DISTRIBUTION) if not is_within_idle(program, node, module)}
@@ -201,8 +209,7 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     if not is_joined and not _may_join(program):
         message = f"`{name}` needs a process group, which nothing in the script creates"
         return message, "create the group by hand with `torch.distributed.init_process_group`"
-    # Where no backward pass was found, what wraps the model may stand in what was not followed either.
-    if used & JOINS and program.backwards and not may_wrap(program) and not may_average(program):
+    if used & JOINS and averages_nothing(program):
         joining = min(used & JOINS)
         message = (
             f"`{joining}` creates a process group, but nothing averages the gradients: each process would train "

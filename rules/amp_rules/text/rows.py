@@ -39,6 +39,15 @@ def statements_of_suites(statement: cst.BaseStatement, suites: Sequence[str]) ->
     return found
 
 
+def with_docstrings_moved(statement: cst.BaseStatement, indent: str) -> cst.BaseStatement:
+    """A definition that has come out of a block; the further lines of its docstrings come along, as LibCST's do not."""
+    if not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+        return statement
+    moved = statement.visit(_MovedDocstrings(indent))
+    assert isinstance(moved, (cst.FunctionDef, cst.ClassDef))
+    return moved
+
+
 def with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
     """A definition that has come out of a block to the level of the file; one blank line above it becomes two."""
     lines = list(getattr(statement, "leading_lines", ()))
@@ -152,6 +161,27 @@ class _Stepped(cst.CSTTransformer):
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         return updated_node if updated_node.indent is not None else updated_node.with_changes(indent=self._step)
+
+
+class _MovedDocstrings(cst.CSTTransformer):
+    """Takes an indentation from the lines of docstrings where all have it: what `inspect.getdoc` gives is the same."""
+
+    def __init__(self, indent: str) -> None:
+        super().__init__()
+        self._indent = indent
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        first = updated_node.body[0] if updated_node.body else None
+        if not isinstance(first, cst.SimpleStatementLine) or not isinstance(first.body[0], cst.Expr):
+            return updated_node
+        text = first.body[0].value
+        head, *rows = text.value.split("\n") if isinstance(text, cst.SimpleString) else [""]
+        if not rows or not all(row.startswith(self._indent) for row in rows if row.strip()):
+            return updated_node
+        moved = text.with_changes(value="\n".join([head, *(row.removeprefix(self._indent) for row in rows)]))
+        return updated_node.with_deep_changes(first.body[0], value=moved)
 
 
 class _Moved(cst.CSTTransformer):

@@ -19,6 +19,7 @@ from amp_rules.text.rows import (
     parsed,
     set_apart,
     statements_of_suites,
+    with_docstrings_moved,
     with_two_blank_lines,
     without_blank_lines_above,
 )
@@ -185,7 +186,8 @@ class Suites:
         elif place in self._unwraps:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
-            kept = statements_of_suites(statement, unwrap.suites)
+            step = self._step(place)
+            kept = [with_docstrings_moved(item, step) for item in statements_of_suites(statement, unwrap.suites)]
             if kept and place is not None and place[1] == 0:
                 kept[0] = with_two_blank_lines(kept[0])
         else:
@@ -220,7 +222,8 @@ class Suites:
             is_definition = isinstance(kept, (cst.FunctionDef, cst.ClassDef))
             # Style of its own where there is one: the first statement of a file has no blank lines above it yet.
             at_least = 2 if place is not None and place[1] == 0 and not above else 1
-            wanted = max(at_least, len(above)) if is_definition else 1
+            of_functions = 2 if place is not None and place[1] == 0 and isinstance(before[-1], cst.FunctionDef) else 1
+            wanted = max(at_least, len(above)) if is_definition else of_functions
             have = next((index for index, line in enumerate(rest) if line.comment is not None), len(rest))
             if is_definition and len(above) > 1:
                 rest, have, above = [*above[1:], *rest], have + len(above) - 1, above[:1]

@@ -8,6 +8,7 @@ import sys
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_processes import averages_nothing
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
@@ -73,6 +74,14 @@ class LocalRanks:
         if any(word in text for word in JOINING_WORDS for text in texts) or self._program.calls_to(JOINS):
             return False
         return bool(self._program.calls_to(ASKS_GROUP - ASKS_RANK))
+
+    @cached_property
+    def is_without_averages(self) -> bool:
+        """Whether the program joins a process group in which nothing averages the gradients.
+
+        By torchrun's rank it would leave the way of one process, on which each trains as it is written.
+        """
+        return bool(self._program.calls_to(JOINS)) and averages_nothing(self._program)
 
     @cached_property
     def is_read(self) -> bool:

@@ -17,6 +17,7 @@ from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
+from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
@@ -85,6 +86,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
+    yield from dropped_results(own)
     yield from waits_by_a_look(own)
     yield from _evaluations(own, shares)
     yield from shown_of_one(own, shares)

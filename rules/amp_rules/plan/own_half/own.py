@@ -30,6 +30,7 @@ class OwnHalf:
         wrappers: where an optimizer gets its float32 copies.
         scale: the scale of the script's own arithmetic, at a place where it is used.
         plain: what is written in the place of each node.
+        keeps_state: whether the state of a wrapper, which holds its loss scale, is saved or loaded.
     """
 
     program: Program
@@ -38,3 +39,4 @@ class OwnHalf:
     wrappers: list[Place] = field(default_factory=list)
     scale: tuple[ast.expr, Scope] | None = None
     plain: Plain = field(default_factory=Plain)
+    keeps_state: bool = False

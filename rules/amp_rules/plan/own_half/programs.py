@@ -15,6 +15,7 @@ from amp_rules.plan.apex.stages import is_part_of_apex, uses_apex
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, drafted, joined
 from amp_rules.plan.own_half.edits import HalfProgram, edits
+from amp_rules.plan.own_half.own import OwnHalf
 from amp_rules.plan.own_half.start import OwnStart, start_of
 from amp_rules.plan.own_half.understood import understood
 from amp_rules.plan.precision import Precision
@@ -80,8 +81,24 @@ def migrate_own_half(program: Program, selection: Selection, migrate_plain: Migr
     text = (
         "the level stays the script's own flag, which AMP_OPT_LEVEL overrides; checkpoints hold float32 weights at "
         "every level, under the names of the plain model"
-    )
+    ) + _told(own, report)
     return Attempt(replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text))))
+
+
+def _told(own: OwnHalf, report: Report) -> str:
+    """What else is another thing than with half precision by hand."""
+    text = ""
+    codes = {edit.code for edit in report.edits}
+    if own.keeps_state:
+        text += "; the state of an optimizer is that of the plain one, so what `FP16_Optimizer` saved does not load"
+        if "AMP118" not in codes:
+            text += ", and it holds no loss scale: a run that goes on begins with the first one"
+    if "AMP111" in codes:
+        text += (
+            "; functions with a backward pass of their own compute in float32 (AMP111), also where the script gave "
+            "them a half model's tensors"
+        )
+    return text
 
 
 def own_half_beside_apex(program: Program) -> Declined:

@@ -32,6 +32,7 @@ def find_uses(found: OwnHalf, helpers: Helpers) -> None:
         if helpers.is_own(body, scope):
             continue
         call = scope.module.parents[node]
+        found.keeps_state |= node.attr in ("state_dict", "load_state_dict")
         if node.attr == "optimizer":
             plain.replaced[node] = node.value
         elif node.attr == "overflow" and (finite := _finite(body, scope, node)) is not None:

@@ -20,7 +20,9 @@ instead.
 ## When it declines
 When the default is no number, or the script gives the parser options that it writes out itself. Where the option is the
 number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is. So
-it does where the script sets it before it starts each process.
+it does where the script sets it before it starts each process, and where the script joins a process group in which
+nothing averages the gradients: torchrun would turn on a path that trains each model on its own, beside a schedule for
+all of them.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
@@ -73,6 +75,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
     aliases = _aliases(file)
     calls = [node for node in file.module.parents if isinstance(node, ast.Call)]
     found = [] if _gives_its_own(calls) else [node for node in calls if _is_option(node, aliases)]
+    fields = list(_fields(file))
+    if (found or fields) and ranks is not None and ranks.is_without_averages:
+        return
     is_read = file.local_ranks is None or file.local_ranks.is_read if found else True
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
@@ -81,7 +86,6 @@ def changes(file: ApexFile) -> Iterator[Change]:
         actions = list(_actions(file, call, is_read=is_read))
         if actions:
             yield Change(RULE, file.module, call, message, actions)
-    fields = list(_fields(file))
     for default in fields:
         code = f'int(os.environ.get("LOCAL_RANK", {file.source(default)}))'
         message = "torchrun sets LOCAL_RANK and fills no field"

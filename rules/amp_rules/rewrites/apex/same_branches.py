@@ -24,6 +24,8 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
 
 ## When it declines
 Branches that differ from their first step on stay two branches, and so do those whose scaled loss is read after them.
+So does a clipping of `amp.master_params(optimizer)` here and `model.parameters()` there where the optimizer is made of
+parts of the model, or of an iterator that is run through twice: the two clip by different norms.
 
 ## Leaving it out
 No: one of two branches that are now equal would stay as dead code, with a scaled step in it.
@@ -38,6 +40,7 @@ import ast
 import copy
 from collections.abc import Iterable, Iterator
 
+from amp_rules.plan.apex.fewer_parameters import holds_fewer
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.scaled_loss import is_kept, scaled_loss_of
 from amp_rules.plan.context import Change
@@ -51,6 +54,7 @@ RULE = Rule(
     "AMP403", "apex-same-branches", "One path serves every level.", "precision", ways=("idiom",), after=("AMP401",)
 )
 
+_WHOLE = "parameters"
 _PARAMETERS = "<parameters>"
 _OTHER = {"body": "orelse", "orelse": "body"}
 
@@ -85,7 +89,7 @@ def _plain(file: ApexFile, body: Iterable[ast.stmt], orelse: Iterable[ast.stmt],
         kept = "body"
     else:
         return None
-    if _normal(file, first) != _normal(file, second) or any(_keeps_scaled(file, item) for item in (*first, *second)):
+    if not _are_alike(file, first, second) or any(_keeps_scaled(file, item) for item in (*first, *second)):
         return None
     # Only the branch with Apex says which of several loss scales is meant.
     return kept if not any(_has_loss_id(file, item) for item in (*first, *second)) else _OTHER[kept]
@@ -100,7 +104,7 @@ def _first_alike(file: ApexFile, node: ast.If, used: set[ast.expr]) -> Iterator[
     sides = [[item for item in suite if item not in file.references.statements] for suite in (node.body, node.orelse)]
     alike: list[tuple[ast.stmt, ast.stmt]] = []
     for pair in zip(*sides, strict=False):
-        if _normal(file, [pair[0]]) != _normal(file, [pair[1]]):
+        if not _are_alike(file, [pair[0]], [pair[1]]):
             break
         if any(_has_loss_id(file, item) or _keeps_scaled(file, item) for item in pair):
             break
@@ -163,6 +167,18 @@ def _keeps_scaled(file: ApexFile, statement: ast.stmt) -> bool:
     return False
 
 
+def _are_alike(file: ApexFile, first: list[ast.stmt], second: list[ast.stmt]) -> bool:
+    """Whether two suites do the same, once Apex is out of them."""
+    if _normal(file, first) != _normal(file, second):
+        return False
+    calls = [part for item in (*first, *second) for part in walk(item) if isinstance(part, ast.Call)]
+    masters = [
+        call.args[0] for call in calls if call.args and file.references.target(call.func) == "apex.amp.master_params"
+    ]
+    models = [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == _WHOLE]
+    return not any(holds_fewer(file.module, optimizer, model) for optimizer in masters for model in models)
+
+
 def _normal(file: ApexFile, suite: list[ast.stmt]) -> list[str]:
     """The statements without Apex, in a form that can be compared."""
     rows: list[str] = []
@@ -205,4 +221,4 @@ class _Masked:
     def _are_parameters(self, call: ast.Call) -> bool:
         if self.file.references.target(call.func) == "apex.amp.master_params":
             return True
-        return isinstance(call.func, ast.Attribute) and call.func.attr == "parameters" and not call.args
+        return isinstance(call.func, ast.Attribute) and call.func.attr == _WHOLE and not call.args

@@ -2,9 +2,10 @@
 
 ## What it does
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
-(`checkpoint["model"].state_dict()`), or where the same program saves a model under that path. So it does where the
-program saves its settings in its checkpoints, `"args": args`, and asks what is loaded for the keys of such a checkpoint
-alone.
+(`checkpoint["model"].state_dict()`, through a variable too), or where the same program saves a model under that path,
+or in a file that it opens there. So it does where the program saves its settings in its checkpoints, `"args": args`,
+and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list under that path and reads
+attributes of what stands in it, `[f.input_ids for f in features]`.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
@@ -40,18 +41,27 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.old import OldProgram, Use, change
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_module
+from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
+from amp_rules.torch.gradients import FACTS_OF_TENSORS
 from amp_rules.torch.old_torch import PICKLED_SETTINGS
 
 RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "modern", optional=True)
 
-_OF_MODELS = frozenset({"eval", "train", "parameters", "named_parameters", "modules", "children", "state_dict"})
+_OF_MODELS = frozenset(
+    {"apply", "children", "eval", "modules", "named_modules", "named_parameters", "parameters", "state_dict", "train"}
+)
+_OF_TENSORS = FACTS_OF_TENSORS | {"T", "data", "grad", "imag", "real"}
+_MAX_NAMES = 3
+"""Variables that a loaded object, or an entry of it, goes through."""
 
 
 def changes(old: OldProgram) -> Iterator[Change]:
     """Yield an edit for each file that holds a model."""
-    saved = {ast.dump(call.args[1]) for call in _saves(old)}
+    saved = {ast.dump(_file(use, call.args[1])) for use, call in _saves(old)}
+    written = {ast.dump(_file(use, call.args[1])) for use, call in _all_saves(old)}
     checkpoints = list(_with_settings(old))
     for use in old.uses_of("torch.load"):
         call = use.call
@@ -62,8 +72,10 @@ def changes(old: OldProgram) -> Iterator[Change]:
         why = ""
         if _is_used_as_model(old, use, call):
             why = "what it gives is used as a model"
-        elif ast.dump(call.args[0]) in saved:
+        elif (file := ast.dump(_file(use, call.args[0]))) in saved:
             why = "a whole model is saved there"
+        elif file in written and _is_list_of_objects(old, use, call):
+            why = "objects of a class are saved there"
         elif (read := _keys_read(old, use, call)) and any(read <= keys for keys in checkpoints):
             why = "the script's own checkpoints hold its settings, which are no tensors"
         if why:
@@ -71,16 +83,34 @@ def changes(old: OldProgram) -> Iterator[Change]:
             yield change(RULE, use.module, call, message, Replace(call, add_keyword("weights_only=False")))
 
 
-def _saves(old: OldProgram) -> Iterator[ast.Call]:
-    """The calls that save a whole model."""
+def _all_saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call]]:
     for use in old.uses_of("torch.save"):
         call = use.call
-        if use.target != "torch.save" or call is None or len(call.args) < 2:
-            continue
+        if use.target == "torch.save" and call is not None and len(call.args) >= 2:
+            yield use, call
+
+
+def _saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call]]:
+    """The calls that save a whole model."""
+    for use, call in _all_saves(old):
         scope = old.tensors.names[use.module].scope_of(call)
-        values = old.program.flow.values(call.args[0], scope)
+        # A variable that holds a model may have been given one that was saved before, too.
+        values = [value for value in old.program.flow.values(call.args[0], scope) if value.ref != "torch.load"]
         if values and all(map(is_module, values)):
-            yield call
+            yield use, call
+
+
+def _file(use: Use, node: ast.expr) -> ast.expr:
+    """The path of a file: of ``f``, what the ``with open(path, "rb") as f:`` around it is given."""
+    if not isinstance(node, ast.Name):
+        return node
+    for above in blocks.enclosing(use.module, node):
+        for item in above.items if isinstance(above, ast.With) else ():
+            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == node.id:
+                opened = item.context_expr
+                is_open = isinstance(opened, ast.Call) and blocks.path_of(opened.func) == "open"
+                return opened.args[0] if is_open and isinstance(opened, ast.Call) and opened.args else node
+    return node
 
 
 def _with_settings(old: OldProgram) -> Iterator[frozenset[str]]:
@@ -123,18 +153,67 @@ def _key_asked(use: Use, node: ast.expr) -> str | None:
     return parent.slice.value if isinstance(parent.slice.value, str) else None
 
 
-def _is_used_as_model(old: OldProgram, use: Use, call: ast.Call) -> bool:
-    """Whether the object, or the variable that takes it, is called or asked for what a model has."""
-    parent = use.module.parents[call]
-    if _asks(use, call):
+def _is_used_as_model(old: OldProgram, use: Use, node: ast.expr, depth: int = _MAX_NAMES) -> bool:
+    """Whether the object, an entry of it or the variable that takes one is called or asked for what a model has."""
+    if _asks(use, node):
         return True
+    parent = use.module.parents[node]
+    if isinstance(parent, ast.Subscript) and parent.value is node and _is_text(parent.slice):
+        node, parent = parent, use.module.parents[parent]
+    if not isinstance(parent, ast.Assign) or parent.value is not node or len(parent.targets) != 1 or not depth:
+        return False
+    key = old.tensors.key(use.module, parent.targets[0])
+    if key is None:
+        return False
+    reads = [item for item in use.module.parents if isinstance(item, ast.expr) and _is_variable(old, use, key, item)]
+    if len(old.tensors.definitions(use.module).get(key, [])) != 1:
+        reads = [item for item in reads if _is_of_this(old, use, parent, key, item)]
+    return any(_is_used_as_model(old, use, item, depth - 1) for item in reads)
+
+
+def _is_of_this(old: OldProgram, use: Use, loading: ast.stmt, key: tuple[ast.AST, str], read: ast.expr) -> bool:
+    """Whether a statement behind the loading one, in the same block or the one around, reads what was loaded there."""
+    place: ast.stmt = loading
+    while True:
+        where = blocks.place(use.module, place)
+        for statement in where.suite[where.index + 1 :]:
+            if any(part is read for part in walk(statement)):
+                return True
+            if any(_is_given_anew(old, use, key, part) for part in walk(statement)):
+                return False
+        if not isinstance(where.parent, ast.With):
+            return False
+        place = where.parent
+
+
+def _is_given_anew(old: OldProgram, use: Use, key: tuple[ast.AST, str], node: ast.AST) -> bool:
+    """Whether the variable is assigned something else there; ``model = model.float()`` leaves it what it is."""
+    if not isinstance(node, (ast.Name, ast.Attribute)) or isinstance(node.ctx, ast.Load):
+        return False
+    if old.tensors.key(use.module, node) != key:
+        return False
+    value = getattr(use.module.parents[node], "value", None)
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+        return True
+    return not _is_variable(old, use, key, value.func.value)
+
+
+def _is_list_of_objects(old: OldProgram, use: Use, call: ast.Call) -> bool:
+    """Whether attributes are read of what a loop takes out of the variable, which no tensor or container has."""
+    parent = use.module.parents[call]
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
         return False
     key = old.tensors.key(use.module, parent.targets[0])
-    if key is None or len(old.tensors.definitions(use.module).get(key, [])) != 1:
-        return False
-    is_it = partial(_is_variable, old, use, key)
-    return any(_asks(use, node) for node in use.module.parents if isinstance(node, ast.expr) and is_it(node))
+    for node in use.module.parents if key is not None else ():
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)) or not isinstance(node.generators[0].iter, ast.Name):
+            continue
+        over, element = node.generators[0].iter, node.generators[0].target
+        if old.tensors.key(use.module, over) == key and isinstance(element, ast.Name):
+            read = node.elt
+            if isinstance(read, ast.Attribute) and isinstance(read.value, ast.Name) and read.value.id == element.id:
+                if read.attr not in _OF_TENSORS:
+                    return True
+    return False
 
 
 def _is_variable(old: OldProgram, use: Use, key: tuple[ast.AST, str], node: ast.expr) -> bool:
@@ -152,7 +231,7 @@ def _asks(use: Use, node: ast.expr) -> bool:
     parent = use.module.parents[node]
     if isinstance(parent, ast.Subscript) and parent.value is node and _is_text(parent.slice):
         node, parent = parent, use.module.parents[parent]  # ``checkpoint["model"].state_dict()``
-    elif isinstance(parent, ast.Call):
+    if isinstance(parent, ast.Call):
         return parent.func is node
     if not isinstance(parent, ast.Attribute) or parent.attr not in _OF_MODELS:
         return False

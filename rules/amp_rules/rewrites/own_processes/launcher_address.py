@@ -19,8 +19,9 @@ processes that is not that of the launcher has the processes wait for others, wh
 
 ## When it declines
 Where the script starts its processes itself, as `mp.spawn` does: nothing else says where they meet then. Where a test
-asks for the launcher already, or for a run of one process. Where both the script and a launcher may start them, where
-the value is set in a loop, and where `init_process_group` is given an address (`tcp://127.0.0.1:12355`) (AMP288).
+asks for the launcher already, or for a run of one process, or for a port that no caller gives. Where both the script
+and a launcher may start them, where the value is set in a loop, and where `init_process_group` is given an address
+(`tcp://127.0.0.1:12355`) (AMP288).
 
 ## Leaving it out
 Yes: without a launcher the script is the same.
@@ -42,12 +43,13 @@ from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch.distributed import LAUNCHER_VARIABLES, VARIABLES_OF_OTHERS
@@ -71,6 +73,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     if not starts.by_launcher:
         return
     written = [site for site in _written(own) if starts.is_direct(site) and not _is_told_apart(own, site)]
+    written = [site for site in written if not _is_never_run(own, site)]
     for site in written:
         reason = _reason(starts, site)
         if reason is None:
@@ -150,6 +153,17 @@ def _is_told_apart(own: OwnDdp, site: Site) -> bool:
     return any(
         isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(VARIABLES_OF_OTHERS)
         for node in blocks.walk_body(site.body)
+    )
+
+
+def _is_never_run(own: OwnDdp, site: Site) -> bool:
+    """Whether it stands under ``if port is not None:``, and nothing gives the function a port."""
+    return any(
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.IsNot if holds else ast.Is)
+        and is_none(test.comparators[0])
+        and is_always_none(own.program.flow, test.left, site.scope)
+        for test, holds in own.branches(site.module, site.node)
     )
 
 

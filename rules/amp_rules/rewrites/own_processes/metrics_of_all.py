@@ -162,10 +162,20 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         code = [text for _, text in sorted(kinds.items()) if text is not None]
         where = _last_import(module)
         if code and where is not None:
-            # Two blank lines stand around functions.
-            yield Change(
-                RULE, module, where, "what reduces numbers", [Insert(where, "\n\n" + "\n\n\n".join(code), after=True)]
-            )
+            # Two blank lines stand around functions, below them too where none stand below the imports.
+            text = "\n\n" + "\n\n\n".join(code)
+            below = _directly_below(module, where)
+            edit = Insert(where, text, after=True) if below is None else Insert(below, text, gap=True)
+            yield Change(RULE, module, where, "what reduces numbers", [edit])
+
+
+def _directly_below(module: Module, where: ast.stmt) -> ast.stmt | None:
+    """The statement below one of the file's own suite, where no blank line parts the two."""
+    place = blocks.place(module, where)
+    if place.parent is not module.tree or place.index + 1 == len(place.suite):
+        return None
+    line = module.end(where)[0]
+    return place.suite[place.index + 1] if line < len(module.lines) and module.lines[line].strip() else None
 
 
 def _is_array(own: OwnDdp, metric: Metric) -> bool:
