@@ -100,6 +100,9 @@ class Words(Vocabulary):
     def device(self, module, node, *, is_constructor, as_text=False):
         return around(node, "X.device")
 
+    def moved_to_own_device(self, module, call):
+        return around(call, "X.own_device")
+
     def loader(self, module, node, variable):
         return around(node, "X.loader")
 
@@ -179,6 +182,11 @@ class Words(Vocabulary):
 
     def reduced(self, module, number):
         return around(number, "X.mean")
+
+    def reduced_once(self, module, statement, numbers, variable):
+        given = module.text(numbers[0])
+        places = (Replace(item, substitute(variable)) for item in numbers)
+        return Written((Insert(statement, f"{variable} = X.mean({given})"), *places))
 
     def reduced_before(self, module, statement, variable):
         return Written((Insert(statement, f"{variable} = X.mean({variable})"),))
