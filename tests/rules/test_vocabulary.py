@@ -88,6 +88,8 @@ class Words(Vocabulary):
         return Written((Insert(statement, f"X.restore_scale({loaded}, {key})", after=True),))
 
     def model(self, place, *, delayed, unused=False):
+        if place.made is not None and place.in_place:
+            return around(place.made, "X.model", f"{delayed}")
         line = f"{place.variable} = X.model({place.variable}, {delayed})"
         return Written((Insert(place.statement, line, after=True, order=place.order),))
 
