@@ -427,7 +427,7 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
     (line,) = next_steps(requirements_txt="numpy\ntorch>=2.4\n")
     assert line.startswith("next: list the runtime in requirements.txt, where torch is: ")
     (line,) = next_steps(setup_py='setup(install_requires=["torch"])\n')
-    assert line.startswith("next: list the runtime in setup.py, where torch is: amp-runtime, which pip gets by `pip ")
+    assert line.startswith("next: list the runtime in setup.py, where torch is: amp-runtime, for pip `")
     index = '[[source]]\nurl = "https://download.pytorch.org/whl/torch_stable.html"\nname = "pytorch"\n'
     assert not next_steps(Pipfile=f'{index}\n[packages]\nnumpy = "*"\n')
     (line,) = next_steps(Pipfile=f'{index}\n[packages]\ntorch = "*"\n')

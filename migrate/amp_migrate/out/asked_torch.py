@@ -53,7 +53,7 @@ def _lists_torch(path: Path, text: str) -> bool:
 
 
 def takes_lines_of_pip(path: Path) -> bool:
-    """Whether a file of requirements takes what ``pip install`` does, ``-e folder`` among it."""
+    """Whether a file of requirements takes the lines that pip does, ``-e folder`` among them."""
     return path.suffix.lower() in (".txt", ".in", ".yml", ".yaml")
 
 

@@ -192,7 +192,7 @@ class Summary(Messages):
 
             # Other files say where a package comes from in words of their own.
             line = runtime_requirement()
-            what = line if takes_lines_of_pip(unlisted) else f"amp-runtime, which pip gets by `pip install {line}`"
+            what = line if takes_lines_of_pip(unlisted) else f"amp-runtime, for pip `{line}`"
             steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {what}")
         for step in steps:
             self.code(("next: ", "bold"), step)
