@@ -8,127 +8,67 @@ may call it.
 from __future__ import annotations
 
 import ast
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.values import ClassInfo
+from amp_rules.plan.decided_tests import UNKNOWN, DecidedTests
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import FileIndex
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import last_name, own_name
 
-_MAX_DEPTH = 6
-"""Functions and attributes that hand a switch on: ``Loss(half)``, ``self.half``, ``match(half=self.half)``."""
-
-_UNKNOWN = object()
-_COMPARES: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
 _FINDS_ANY = frozenset({"__import__", "eval", "exec", "globals", "locals"})
 """By these a function is found whose name is not written."""
 
 
-class ConstantTests:
-    """Answers for the places of a program.
+class ConstantTests(DecidedTests):
+    """Answers for the places of a program, by switches that no call turns on."""
 
-    Args:
-        program: the program.
-    """
+    def _is_never_made(self, module: Module, info: FunctionFacts, depth: int) -> bool:
+        return info.outer is not None and self._keep_out(module, info.node, depth + 1)
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._indexes: dict[Module, FileIndex] = {}
-
-    def keep_out(self, module: Module, node: ast.AST) -> bool:
-        """Whether no run comes to a place, by tests in its function or on all ways there."""
-        return self._keep_out(module, node, 0)
-
-    def _keep_out(self, module: Module, node: ast.AST, depth: int) -> bool:
-        located = self._program.locate(node)
-        if located is None or depth > _MAX_DEPTH:
-            return False
-        body, scope = located
-        if module not in self._indexes:
-            self._indexes[module] = FileIndex(module, {})
-        for test, holds in self._indexes[module].branches(node):
-            value = self._value(test, scope, 0)
-            if value is not _UNKNOWN and bool(value) is not holds:
-                return True
-        info = self._program.function_of(body)
-        if info is None:
-            return False
-        if info.outer is not None and self._keep_out(module, info.node, depth + 1):
-            return True  # what is defined there is never made
-        calls = self._all_calls(info)
-        return bool(calls) and all(self._keep_out(where.module, call, depth + 1) for call, where in calls)
-
-    # ---- what an expression always is ------------------------------------------------------------------------------
-
-    def _value(self, node: ast.expr, scope: Scope, depth: int) -> object:
-        if depth > _MAX_DEPTH:
-            return _UNKNOWN
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            value = self._value(node.operand, scope, depth)
-            return value if value is _UNKNOWN else not value
+    def _value_of_other(self, node: ast.expr, scope: Scope, depth: int) -> object:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self._value(node.operand, scope, depth)
-            return -value if isinstance(value, (int, float)) else _UNKNOWN
-        if isinstance(node, ast.BoolOp):
-            values = [self._value(item, scope, depth) for item in node.values]
-            decides = isinstance(node.op, ast.Or)
-            if any(value is not _UNKNOWN and bool(value) is decides for value in values):
-                return decides
-            return _UNKNOWN if _UNKNOWN in values else not decides
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARES:
-            left, right = (self._value(item, scope, depth) for item in (node.left, node.comparators[0]))
-            is_number = isinstance(left, int) and isinstance(right, int)
-            return _COMPARES[type(node.ops[0])](left, right) if is_number else _UNKNOWN  # type: ignore[arg-type]
+            return -value if isinstance(value, (int, float)) else UNKNOWN
         if isinstance(node, ast.Name):
             return self._given(node.id, scope, depth)
-        return self._kept(node, scope, depth) if isinstance(node, ast.Attribute) else _UNKNOWN
+        return self._kept(node, scope, depth) if isinstance(node, ast.Attribute) else UNKNOWN
 
     def _given(self, name: str, scope: Scope, depth: int) -> object:
         """What a parameter is in every call."""
         info = self._program.function_of(scope.owner(name).node)
         if info is None or name not in info.parameters or isinstance(info.node, ast.Lambda):
-            return _UNKNOWN
+            return UNKNOWN
         if name in (info.receiver, *(item.arg for item in (info.node.args.vararg, info.node.args.kwarg) if item)):
-            return _UNKNOWN
+            return UNKNOWN
         if _is_written(info.node, name):
-            return _UNKNOWN
+            return UNKNOWN
         found = set()
-        for call, where in self._all_calls(info):
+        for call, where in self._calls(info):
             given = info.argument_or_default(call, name)
             of_default = given is not None and given is info.defaults.get(name)
             if given is None or (of_default and not _is_constant(given)):
-                return _UNKNOWN
+                return UNKNOWN
             found.add(self._value(given, where, depth + 1))
-        return found.pop() if len(found) == 1 else _UNKNOWN
+        return found.pop() if len(found) == 1 else UNKNOWN
 
     def _kept(self, node: ast.Attribute, scope: Scope, depth: int) -> object:
         """What an attribute of ``self`` is, where one constructor alone sets it, in any case."""
         if not isinstance(node.value, ast.Name):
-            return _UNKNOWN
+            return UNKNOWN
         method = self._program.function_of(scope.owner(node.value.id).node)
         owner = self._program.flow.class_of(method) if method is not None else None
         if method is None or owner is None or node.value.id != method.receiver or method.is_class_method:
-            return _UNKNOWN
+            return UNKNOWN
         family = _family(self._program, owner)
         words = _words(self._program)
         if words.sets_any(family) or any(_has_in_body(item, node.attr) for item in family):
-            return _UNKNOWN
+            return UNKNOWN
         found: list[tuple[ast.Assign, FunctionFacts]] = []
         for stored, module in words.stores[node.attr]:
             setter = self._program.function_of(blocks.body_of(module, stored))
@@ -138,18 +78,18 @@ class ConstantTests:
                 continue
             statement = module.parents[stored]
             if not is_own or setter is None or setter.name != "__init__" or not isinstance(statement, ast.Assign):
-                return _UNKNOWN
+                return UNKNOWN
             if statement not in getattr(setter.node, "body", ()):
-                return _UNKNOWN
+                return UNKNOWN
             found.append((statement, setter))
         if len(found) != 1:
-            return _UNKNOWN
+            return UNKNOWN
         [(statement, setter)] = found
         return self._value(statement.value, self._program.flow.scopes[setter.node], depth + 1)
 
     # ---- the calls of a function -----------------------------------------------------------------------------------
 
-    def _all_calls(self, info: FunctionFacts) -> list[tuple[ast.Call, Scope]]:
+    def _calls(self, info: FunctionFacts) -> list[tuple[ast.Call, Scope]]:
         """All calls of a function; none where there may be others."""
         node = info.node
         if isinstance(node, ast.Lambda) or node.decorator_list or isinstance(node, ast.AsyncFunctionDef):

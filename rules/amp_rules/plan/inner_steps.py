@@ -12,7 +12,7 @@ from amp_rules.roles import batch_norm
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.gradients import GRADIENT_FUNCTIONS
 
 _WEIGHTS = frozenset({"parameters", "named_parameters"})
@@ -81,9 +81,7 @@ def _taken_out(node: ast.AST, names: set[str]) -> set[str]:
 
 def _pairs(node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.Call):
-        func = node.func
-        last = func.id if isinstance(func, ast.Name) else getattr(func, "attr", "")
-        return last in _PAIRS and any(_pairs(item, names) for item in node.args)
+        return called_name(node) in _PAIRS and any(_pairs(item, names) for item in node.args)
     if isinstance(node, ast.Subscript):
         return _pairs(node.value, names)
     return blocks.path_of(node) in names

@@ -131,7 +131,7 @@ def guarded_uses(program: Program) -> list[Use]:
         return []
     guards = GroupGuards(program)
     asking = [use for use in found if use.name not in ASKS_RANK]
-    return found if all(guards.stand_before(use.module, use.node) for use in asking) else []
+    return found if all(guards.keep_out(use.module, use.node) for use in asking) else []
 
 
 def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
