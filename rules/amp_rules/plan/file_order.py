@@ -13,7 +13,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.failing_files import follows_failed_training
 from amp_rules.plan.file_guards import FileGuards, is_guarded
 from amp_rules.plan.file_reads import HELPERS, FileReads
-from amp_rules.plan.sample_caches import SampleCaches
+from amp_rules.plan.sample_caches import LOOKED, SampleCaches
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.roles.file_effects import FileEffect
@@ -30,7 +30,7 @@ from amp_rules.torch.data import RUN_FOR_SAMPLES
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
 
-_LOOKED = frozenset({"exists", "isfile", "is_file", "lexists", "isdir", "is_dir"})
+_LOOKED = LOOKED | {"isdir", "is_dir"}
 
 
 class FileOrder:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import Told, all_loops, is_shown, of_the_share
+from amp_rules.plan.rank_averages import ADDS_UP, Told, all_loops, is_shown, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
@@ -37,10 +37,6 @@ _TALLYING = frozenset({"add", "update"})
 _MEAN = (
     "is a mean over the batches of one process: rank 0's share of the data",
     "are means over the batches of one process: rank 0's share of the data",
-)
-_AVERAGED = (
-    "adds up the batches of one process: its average covers only rank 0's share of the data",
-    "add up the batches of one process: their averages cover only rank 0's share of the data",
 )
 _EXTREME = (
     "is an extreme of the batches of one process: rank 0's share of the data",
@@ -81,7 +77,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
             if shown is not None and not (counts and shown == "alone"):
-                texts = _AVERAGED if shown == "divided" else _SUMMED
+                texts = ADDS_UP if shown == "divided" else _SUMMED
                 if path in (*_averages(node), *_extremes(node)):
                     texts = _MEAN if path in _averages(node) else _EXTREME
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import Told, all_loops, is_number, of_the_share
+from amp_rules.plan.rank_averages import GETS_NUMBERS, Told, all_loops, is_number, of_the_share
 from amp_rules.plan.training_loops import variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.program import Program
@@ -38,8 +38,7 @@ def meters_of_steps(program: Program, processes: Distribution) -> Iterator[Told]
                 yield Told(
                     site,
                     path,
-                    "gets the numbers of one process: what it shows covers only rank 0's share of the data",
-                    "get the numbers of one process: what they show covers only rank 0's share of the data",
+                    *GETS_NUMBERS,
                 )
 
 

@@ -25,11 +25,17 @@ _OF_ALL = ("torchmetrics.", "builtins.", "collections.")
 _MAX_CALLS = 3
 """Functions through which a number is followed to the loss that it is; trainers have two."""
 
-_ADDS_UP = (
+ADDS_UP = (
     "adds up the batches of one process: its average covers only rank 0's share of the data",
     "add up the batches of one process: their averages cover only rank 0's share of the data",
 )
 """What is to be known of a sum, and of several."""
+
+GETS_NUMBERS = (
+    "gets the numbers of one process: what it shows covers only rank 0's share of the data",
+    "get the numbers of one process: what they show covers only rank 0's share of the data",
+)
+"""What is to be known of a meter or a list, and of several."""
 
 _KEEPING = frozenset({"update", "add", "append"})
 """Methods of meters and lists that take a number of each batch."""
@@ -93,7 +99,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 rest = "the batches of one process, about 1/N of the data"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
             elif shown or by_callers is not None:
-                yield Told(site, path, *_ADDS_UP)
+                yield Told(site, path, *ADDS_UP)
     yield from _running_means(processes)
     yield from _between_reports(processes)
 
@@ -110,7 +116,7 @@ def _between_reports(processes: Distribution) -> Iterator[Told]:
                 if _is_of_all(processes, node, loop) or not _is_shown_inside(loop, path):
                     continue
                 told.add(path)
-                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_ADDS_UP)
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *ADDS_UP)
 
 
 def _is_shown_inside(loop: TrainingLoop | BatchLoop, path: str) -> bool:
@@ -229,8 +235,7 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 yield Told(
                     Site(loop.module, loop.scope, loop.body, node),
                     path,
-                    "gets the numbers of one process: what it shows covers only rank 0's share of the data",
-                    "get the numbers of one process: what they show covers only rank 0's share of the data",
+                    *GETS_NUMBERS,
                 )
 
 

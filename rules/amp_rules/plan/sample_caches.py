@@ -12,7 +12,8 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
 
-_LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
+LOOKED = frozenset({"exists", "isfile", "is_file", "lexists"})
+"""Functions and methods that look whether a file is there."""
 
 
 def _of_none(node: ast.expr, scope: Scope) -> bool:
@@ -85,4 +86,4 @@ class SampleCaches:
 
 
 def _looks(test: ast.expr) -> bool:
-    return any(isinstance(item, ast.Call) and called_name(item) in _LOOKED for item in walk(test))
+    return any(isinstance(item, ast.Call) and called_name(item) in LOOKED for item in walk(test))
