@@ -71,9 +71,11 @@ def _sums_of_method(program: Program, info: FunctionFacts) -> list[str]:
     nodes = program.nodes_of(info.node)
     for _ in range(2):  # what a method first makes a variable of
         for node in nodes:
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-                if not given.isdisjoint(blocks.reads(node.value)):
-                    given |= {path for path in blocks.writes(node) if path.isidentifier()}
+            source = node.iter if isinstance(node, ast.For) else getattr(node, "value", None)
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For)) and source is not None:
+                if not given.isdisjoint(blocks.reads(source)):
+                    written = blocks.writes_target(node) if isinstance(node, ast.For) else blocks.writes(node)
+                    given |= {path for path in written if path.isidentifier()}
     return [
         path
         for node in nodes
