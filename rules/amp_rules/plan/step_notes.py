@@ -15,6 +15,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -45,6 +46,7 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     loops = [loop for loop in _loops(processes) if not _ends_by_steps(program, processes, loop)]
     for loop in loops:
         yield from _every(program, processes, loop)
+        yield from _worked_out(program, processes, loop)
     told: set[ast.AST] = set()
     for site, text in [item for loop in loops for item in _schedules(program, processes, loop)]:
         if site.node not in told:
@@ -276,6 +278,24 @@ def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) ->
     return any(isinstance(child, (ast.For, ast.comprehension)) for child in inner) or any(
         program.flow.callees(call) for call in calls
     )
+
+
+def _worked_out(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
+    """Yield numbers that follow the steps of all epochs, other than schedules of learning rates, in one note."""
+    counters = (loop.counters - loop.of_epoch - _counts_of_epochs(program, processes, loop)) | _over_epochs(loop)
+    found: dict[str, Site] = {}
+    for site, node in worked_out(program, loop, counters, _counted_inside(program, loop)):
+        statement = site.statement
+        sets_rate = isinstance(statement, ast.Assign) and any(map(_is_rate, statement.targets))
+        if isinstance(node, ast.Call):
+            sets_rate |= _sets_rate(program, node) or _gives_rate(program, loop, node)
+        if not sets_rate and not _of_loader(program, processes, statement, site.scope):
+            found.setdefault(site.module.text(node), site)
+    if found:
+        first, *others = found
+        more = f" and {len(others)} more follow" if others else " follows"
+        site = found[first]
+        yield notes.note(notes.STEPS, site.module, site.node, f"`{first}`{more} the number of steps, {_LESS}")
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------
