@@ -21,6 +21,8 @@ Layers, each importing only those above it:
 ``expression_evaluators``
                        run expressions
 ``result_evaluators``  what conversions, factories and parts give
+``torch_calls``, ``project_calls``, ``layer_calls``, ``builtin_calls``
+                       what calls of each kind give
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
 ``autocast_switches``  decorators and helpers that turn autocast on or off
