@@ -207,7 +207,10 @@ def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:
     for body in program.called_from(loop.inner):
         scope = program.flow.scopes[body]
         for node in program.nodes_of(body):
-            if isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node):
+            if not (isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node)):
+                continue
+            # What counts in a loop of its own counts samples, or parts of a step.
+            if not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(scope.module, node)):
                 for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
                     key = program.flow.key(blocks.reading(target), scope) if isinstance(target, ast.Attribute) else None
                     found |= {key} if key is not None else set()
