@@ -13,6 +13,7 @@ from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
@@ -82,6 +83,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
+    yield from backwards_of_one_pass(own)
     yield from kept_before(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
