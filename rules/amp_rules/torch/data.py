@@ -105,6 +105,11 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
+SHUFFLES = frozenset(
+    {"random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample"}
+)
+"""Functions that draw an order, or put what they are given into one."""
+
 RANDOM_SAMPLERS = frozenset(
     f"torch.utils.data.{module}{name}"
     for module in ("", "sampler.")

@@ -28,6 +28,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
+from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
@@ -79,6 +80,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from drawn_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
+    yield from orders_apart(own)
     yield from _around(own)
     yield from _taken(own)
     yield from data_parallel_inside(own)
