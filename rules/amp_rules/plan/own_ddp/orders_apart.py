@@ -186,7 +186,7 @@ _IN_ANY_ORDER = frozenset({"len", "sorted", "set", "max", "min", "sum", "Counter
 def _sorts(call: ast.Call, names: set[str]) -> bool:
     """Whether a list is put into an order of its own again: ``files.sort()``."""
     is_sort = isinstance(call.func, ast.Attribute) and call.func.attr == "sort"
-    return is_sort and blocks.path_of(call.func.value) in names  # type: ignore[attr-defined]
+    return is_sort and any(blocks.path_of(part) in names for part in walk(call.func))
 
 
 def _is_indexed(cls: ClassInfo, kept: set[str]) -> bool:
