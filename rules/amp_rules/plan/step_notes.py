@@ -42,10 +42,20 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     """
     for site, text in processes.step_counts.unclear:
         yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
-    loops = [loop for loop in _loops(processes) if not _ends_by_steps(program, processes, loop)]
+    told: set[ast.AST] = set()
+    loops = []
+    for loop in _loops(processes):
+        if not _ends_by_steps(program, processes, loop):
+            loops.append(loop)
+            continue
+        quotient = _epochs_of_steps(processes, loop)
+        if quotient is not None and quotient[0] not in told:
+            node, scope = quotient
+            told.add(node)
+            text = f"`{scope.module.text(node)}` makes as many steps as before, in N times as many epochs"
+            yield notes.note(notes.STEPS, scope.module, node, f"{text}: an epoch has 1/N as many with N processes")
     for loop in loops:
         yield from _every(program, processes, loop)
-    told: set[ast.AST] = set()
     for site, text in [item for loop in loops for item in _schedules(program, processes, loop)]:
         if site.node not in told:
             told.add(site.node)
@@ -86,11 +96,17 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
         if isinstance(node, ast.While) and node is not loop.loop:
             if blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, around.scope, inside):
                 return True
-        if isinstance(node, ast.For) and any(
-            _divides_by_length(processes, part, around.scope) for part in walk(node.iter) if isinstance(part, ast.expr)
-        ):
-            return True
-    return False
+    return _epochs_of_steps(processes, loop) is not None
+
+
+def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:
+    """What works the number of epochs out of one of steps."""
+    for around in processes.batches.loops_of(loop):
+        for part in walk(around.node.iter) if isinstance(around.node, ast.For) else ():
+            found = _quotient_by_length(processes, part, around.scope) if isinstance(part, ast.expr) else None
+            if found is not None:
+                return found
+    return None
 
 
 def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, test: ast.expr) -> bool:
@@ -111,17 +127,20 @@ def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
     )
 
 
-def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
-    """Whether a number of epochs is worked out of one of steps: ``epochs = steps // len(loader)``."""
+def _quotient_by_length(
+    processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0
+) -> tuple[ast.BinOp, Scope] | None:
+    """What works a number of epochs out of one of steps: ``epochs = steps // len(loader)``."""
     lengths = processes.whole_lengths
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
-        return any(
+        by_length = any(
             _is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
+        return (node, scope) if by_length else None
     if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= _MAX_VARIABLES:
-        return False
+        return None
     key = processes.program.flow.key(node, scope)
     if key is not None:
         given = lengths.assigned.get(key, [])
@@ -131,12 +150,12 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
         own = processes.program.nodes_of(scope.node) if path is not None else ()
         assigned = [item for item in own if isinstance(item, ast.Assign)]
         given = [(item.value, scope) for item in assigned for target in item.targets if blocks.path_of(target) == path]
-    return any(
-        _divides_by_length(processes, part, where, depth + 1)
-        for value, where in given
-        for part in walk(value)
-        if isinstance(part, ast.expr)
-    )
+    for value, where in given:
+        for part in walk(value):
+            found = _quotient_by_length(processes, part, where, depth + 1) if isinstance(part, ast.expr) else None
+            if found is not None:
+                return found
+    return None
 
 
 # ---- every so many steps ---------------------------------------------------------------------------------------------
