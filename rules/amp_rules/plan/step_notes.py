@@ -12,6 +12,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -166,6 +167,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
     of_epoch: dict[str, ast.expr] = {}
     from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
+    fails: dict[str, str] = {}
     inside = _counted_inside(program, loop)
     counters = loop.counters | _over_epochs(loop)
     for node in loop.inner:
@@ -184,6 +186,9 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
+                missed = failing(program, loop, node) if not begins else None
+                if missed is not None:
+                    fails[loop.module.text(part)] = loop.module.text(missed)
     for found, text in (
         (of_all, f"{_LESS}: this code runs less often"),
         (from_first, f"{_LESS}: this code runs less often"),
@@ -192,7 +197,10 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
         if found:
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
-            yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+            missing = next((fails[name] for name in found if name in fails), None)
+            more = f"; an epoch without it ends in an error at `{missing}`" if missing is not None else ""
+            place = next(iter(found.values()))
+            yield notes.note(notes.STEPS, loop.module, place, f"{names} {counts} steps, {text}{more}")
 
 
 def _over_epochs(loop: BatchLoop) -> set[str]:
