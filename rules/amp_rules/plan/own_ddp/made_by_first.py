@@ -1,4 +1,4 @@
-"""Files that the first process makes before all others look for them: it runs a function first, and a barrier follows."""
+"""Files that the first process makes before the others look for them: it runs a function, and a barrier follows."""
 
 from __future__ import annotations
 
