@@ -23,6 +23,7 @@ from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
+from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
@@ -103,6 +104,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from rates_apart(own, shares)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from folders_by_clock(own)
     yield from read_early(own)
     yield from _restored(own)
     yield from _stepped(own)

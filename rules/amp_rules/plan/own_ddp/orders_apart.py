@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
@@ -12,14 +11,13 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.own_ddp.data_sets import shares
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import samplers
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site, calling
-from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.data import SHUFFLES
-from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.replication import SEEDS
 
 _MAX_CALLERS = 3
@@ -31,66 +29,57 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     shuffles = [site for site in own.program.calls_to(SHUFFLES) if site.module in own.modules]
     if not shuffles or not own.wraps:
         return
-    seeds = _Seeds(own)
-    if seeds.are_carried_on:
+    spawned = Spawned(own)
+    if spawned.are_forked:
         return
+    seeds = _Seeds(own, spawned)
     data: _Data | None = None
     for site in shuffles:
         if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
-        if not seeds.is_run_by_workers(site.body) or seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
+        if not spawned.run(site) or seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
             continue
         data = data or _Data(own)
         if data.takes(site):
+            reason = "its seed is the rank's" if seeds.are_apart else "nothing seeds it"
             text = (
-                f"each process draws another order in `{site.module.text(site.node)}`, as nothing seeds it: the place "
-                "that a sampler gives out holds another sample in each, and some samples are trained on by several "
-                "processes and others by none; seed it alike in all of them"
+                f"each process draws another order in `{site.module.text(site.node)}`, as {reason}: the place that a "
+                "sampler gives out holds another sample in each, and some samples are trained on by several processes "
+                "and others by none; seed it alike in all of them"
             )
             yield site.module, site.node, text
             return
 
 
 class _Seeds:
-    """What seeds the generators of the processes that train."""
+    """What seeds the generators of the processes that train.
 
-    def __init__(self, own: OwnDdp) -> None:
+    Attributes:
+        are_apart: whether a seed was seen that the rank goes into.
+    """
+
+    are_apart = False
+
+    def __init__(self, own: OwnDdp, spawned: Spawned) -> None:
         self._own = own
-
-    @property
-    def are_carried_on(self) -> bool:
-        """Whether processes may be forked off, which go on with the generators as they are, alike in all."""
-        spawns = {site.node for site in self._own.program.calls_to(SPAWNS)}
-        return any(
-            site.node not in spawns or any(item.arg == "start_method" for item in site.node.keywords)  # type: ignore[attr-defined]
-            for site, _ in training_workers(self._own.program)
-        )
-
-    @cached_property
-    def _below(self) -> set[ast.AST] | None:
-        """The bodies that processes run which a call spawns; None where a launcher starts the script."""
-        workers = [info for _, info in training_workers(self._own.program)]
-        if not workers:
-            return None
-        nodes = [node for info in workers for node in blocks.walk_body(info.node)]
-        return {info.node for info in workers} | self._own.program.called_from(nodes)
-
-    def is_run_by_workers(self, body: ast.AST) -> bool:
-        """Whether processes that train run a body; what a file does at import they do again."""
-        return self._below is None or isinstance(body, ast.Module) or body in self._below
+        self._spawned = spawned
 
     def may_seed(self, names: set[str]) -> bool:
         """Whether something may give all of them one seed for functions of these names."""
         library = {name.partition(".")[0] for name in names}
         for call, body, scope in self._own.program.calls():
-            if "seed" not in last_name(call.func).lower() or not self.is_run_by_workers(body):
+            if "seed" not in last_name(call.func).lower():
+                continue
+            if not self._spawned.run(Site(scope.module, scope, body, call)):
                 continue
             if self._own.program.flow.callees(call):
                 continue  # what it runs is looked at itself
             called = self._own.program.callee_names(call, scope)
             of_another = bool(called) and called <= SEEDS and library.isdisjoint(n.partition(".")[0] for n in called)
-            if not of_another and not any(map(names_rank, values_given(call))):
-                return True
+            if not of_another:
+                if not any(map(names_rank, values_given(call))):
+                    return True
+                self.are_apart = True
         return False
 
 
