@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rank_averages import is_shown
 from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
