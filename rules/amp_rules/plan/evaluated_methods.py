@@ -20,6 +20,8 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+_MAX_REGIONS = 2
+"""Regions in one method: an evaluation that is a method has one, or one each for two inputs."""
 _FORWARD = frozenset({"forward", "__call__"})
 _OF_ANY_TYPE = frozenset({"float", "double", "argmax", "argmin", "argsort", "shape", "size", "numel", "long", "int"})
 """Attributes of a tensor that are the same whatever type it has, or make it one that is not half."""
@@ -65,12 +67,13 @@ class EvaluatedMethods:
         for run in self.found:
             self._covered.update(node for item in run.statements() for node in walk(item))
         inside = program.called_from(self._covered)
-        for in_models in (False, True):
-            for site in self._sites(inside, in_models=in_models):
-                if site.node not in self._covered and site.body not in inside:
-                    inside |= self._take(site, inside)
-                    if site.node not in self._covered:
-                        self.left.append(site)
+        for site in self._sites(inside, in_models=False):
+            if site.node not in self._covered and site.body not in inside:
+                inside |= self._take(site, inside)
+                if site.node not in self._covered:
+                    self.left.append(site)
+        for sites in self._by_body(inside):
+            inside |= self._take_all(sites, inside)
         begun = {blocks.body_of(run.module, run.first) for run in self.found}
         ran = {site.node: program.called_from([site.node]) for site in self.left if site.node not in self._covered}
         self.left = [
@@ -80,6 +83,30 @@ class EvaluatedMethods:
             and begun.isdisjoint(ran[site.node])
             and not any(site.body in bodies for bodies in ran.values())
         ]
+
+    def _by_body(self, inside: set[ast.AST]) -> list[list[Site]]:
+        """The calls that stand in methods of models which are no part of a forward pass, by the method."""
+        found: dict[ast.AST, list[Site]] = {}
+        for site in self._sites(inside, in_models=True):
+            found.setdefault(site.body, []).append(site)
+        return list(found.values())
+
+    def _take_all(self, sites: list[Site], inside: set[ast.AST]) -> set[ast.AST]:
+        """Find the regions of a method's calls; none where one of them stays outside, or they are many.
+
+        A sampler that goes through the layers of its model by itself is left as a whole.
+        """
+        before = len(self.found), len(self.widened), set(self._covered)
+        ran: set[ast.AST] = set()
+        for site in sites:
+            if site.node not in self._covered:
+                ran |= self._take(site, inside | ran)
+        if all(site.node in self._covered for site in sites) and len(self.found) - before[0] <= _MAX_REGIONS:
+            return ran
+        self._covered = before[2]
+        del self.found[before[0] :], self.widened[before[1] :]
+        self.left += sites
+        return set()
 
     def _take(self, site: Site, inside: set[ast.AST]) -> set[ast.AST]:
         """Find the region of a call; give the functions that run in it."""

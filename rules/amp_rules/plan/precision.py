@@ -28,6 +28,7 @@ from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.own_regions import around_branches, without_preparation
 from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.saving_apart import without_saving
@@ -125,7 +126,7 @@ def plan(
     runs, lost = losses.training(program.backwards)
     reasons.extend(looking_passes.reasons(program, runs))
     reasons.extend(own_off.reasons(program, runs))
-    runs = into_loops(program, own_off.without_off(program, runs))
+    runs = without_preparation(program, into_loops(program, own_off.without_off(program, runs)))
     whole = runs
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
@@ -164,6 +165,7 @@ def plan(
         regions = without_parts_alone(program, found.training, regions)
         methods = EvaluatedMethods(program, found.training, regions, found.full_precision)
         regions, found.widened, found.left = merged(methods.found), methods.widened, methods.left
+    regions = around_branches(regions, found.training)
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
