@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.method_results import MethodResults
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.own_regions import has_weights
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
 from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
@@ -229,13 +232,13 @@ class EvaluatedMethods:
         called = self._program.called_models(call, scope)
         if not called:
             return self._is_of_model(call, scope)
-        if any(map(is_without_parameters, called)) or any(map(self._program.is_trained, called)):
+        if any(map(self._program.is_trained, called)) or not all(has_weights(self._program, item) for item in called):
             return False
         return bool(called & self._frozen_in_training)
 
-    @property
-    def _frozen_in_training(self) -> set[object]:
-        found: set[object] = set()
+    @cached_property
+    def _frozen_in_training(self) -> set[Value]:
+        found: set[Value] = set()
         for node in self._training:
             located = self._program.locate(node) if isinstance(node, ast.Call) else None
             if located is not None and isinstance(node, ast.Call):

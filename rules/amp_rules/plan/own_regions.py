@@ -35,7 +35,7 @@ def _after_preparation(program: Program, run: StatementRun) -> StatementRun:
         modules = _modules_run(program, statement)
         if any(map(program.is_trained, modules)) or program.runs_forward(statement):
             break
-        if modules and not any(_has_weights(program, value) for value in modules):
+        if modules and not any(has_weights(program, value) for value in modules):
             prepares = True
         elif modules or not _is_understood(program, statement):
             break
@@ -68,7 +68,7 @@ def _modules_run(program: Program, statement: ast.stmt) -> set[Value]:
     return found
 
 
-def _has_weights(program: Program, value: Value) -> bool:
+def has_weights(program: Program, value: Value) -> bool:
     """Whether a module has weights, for all that is known: a library's may, unless it is a layer without."""
     return not is_module(value) or any(map(makes_parameters, with_parts(program, {value})))
 
