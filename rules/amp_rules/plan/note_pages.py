@@ -49,7 +49,9 @@ _PAGES = {
         are half, and small gradients may vanish in it.
 
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
-        `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
+        `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone. So
+        is an evaluation by a method or a part of a model of which it is not known what it gives: a mapping, or what a
+        library computes; and one whose result is multiplied by a matrix in the same statement.
 
         A script of which no matrix product and no convolution runs under autocast, because all of them need FP32: those
         that `torch.autograd.grad` differentiates (AMP107), or that become distances (AMP116).
