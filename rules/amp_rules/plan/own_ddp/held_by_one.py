@@ -57,30 +57,40 @@ class HeldByOne:
             place is not None and self._reach(place.module, place.node) in _ALONE for place in made
         )
 
-    def _made(self, node: ast.expr, site: Site, depth: int) -> Iterator[Site | None]:
+    def _made(
+        self, node: ast.expr, site: Site, depth: int, seen: frozenset[object] = frozenset()
+    ) -> Iterator[Site | None]:
         """Yield the places that give a variable anything but None, and None for what is not known."""
         key = self._program.flow.key(node, site.scope)
-        stores = [*self._stores_of(node, key)] if key is not None and depth else []
-        info = self._program.flow.functions.get(key[0]) if key is not None else None  # type: ignore[call-overload]
+        if key is not None and key in seen:
+            return  # a function that hands its parameter on to itself
+        if key is None or not depth:
+            yield None
+            return
+        seen |= {key}
+        stores = [*self._stores_of(node, key)]
+        info = self._program.flow.functions.get(key[0])  # type: ignore[call-overload]
         if isinstance(node, ast.Name) and info is not None and node.id in info.parameters:
             callers = self._program.flow.callers(info)
             if not callers:
                 yield None
             for caller in callers:
                 given = info.argument_or_default(caller.call, node.id)
-                yield from self._given(given, calling(caller), depth)
+                yield from self._given(given, calling(caller), depth, seen)
         elif not stores:
             yield None
         for store in stores:
-            yield from self._given(_assigned(store), store, depth)
+            yield from self._given(_assigned(store), store, depth, seen)
 
-    def _given(self, value: ast.expr | None, place: Site, depth: int) -> Iterator[Site | None]:
+    def _given(
+        self, value: ast.expr | None, place: Site, depth: int, seen: frozenset[object]
+    ) -> Iterator[Site | None]:
         """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
         if is_none(value):
             return
         # Where one process alone comes by, it does not matter what it has.
         if isinstance(value, ast.Name) and self._reach(place.module, place.node) not in _ALONE:
-            yield from self._made(value, place, depth - 1)
+            yield from self._made(value, place, depth - 1, seen)
         else:
             yield place
 
