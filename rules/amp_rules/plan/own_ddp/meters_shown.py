@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rank_averages import is_shown
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 
 _AVERAGES = frozenset({"avg", "average", "global_avg"})
@@ -21,13 +24,17 @@ _AVERAGES = frozenset({"avg", "average", "global_avg"})
 def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[str]:
     """Yield the variables of such meters, in the order in which the loop fills them."""
     nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
-    filled = dict.fromkeys(path for path, given in _fillings(own, loop) if _is_of_batch(own, shares, loop, given))
+    fillings = [item for item in _fillings(own, loop) if _is_of_batch(own, shares, loop, item.given)]
+    if not fillings:
+        return
     exchanges = shares.metrics.exchanges
-    if filled:
-        together = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
-        together = [call for call in together if exchanges.puts_together(call)]
-        leaving = _leaving(own, loop)
-    for path in filled:
+    together = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
+    together = [call for call in together if exchanges.puts_together(call)]
+    leaving = _leaving(own, loop)
+    reduced = {item.path for item in fillings if _may_be_reduced(own, item, exchanges)}
+    for path in dict.fromkeys(item.path for item in fillings):
+        if path in reduced:
+            continue
         displays = _displays(own, loop, path)
         if any(blocks.touches({path, *displays}, blocks.reads(call)) for call in together):
             continue  # which may be given the meter, and reduce what it keeps
@@ -37,9 +44,66 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
             yield path
 
 
-def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the meters that a loop fills, each with what it is told, here or in a function that is given the meter."""
-    for node in loop.inner:
+@dataclass(frozen=True)
+class _Filling:
+    """One ``update`` of a meter.
+
+    Attributes:
+        path: the variable of the meter at the loop.
+        given: what it is told.
+        scope: where that stands: in the loop, or in a function that it calls with the meter.
+        nodes: the loop, or that function.
+    """
+
+    path: str
+    given: ast.expr
+    scope: Scope
+    nodes: tuple[ast.AST, ...]
+
+
+def _may_be_reduced(own: OwnDdp, filling: _Filling, exchanges: Exchanges) -> bool:
+    """Whether something puts what a meter is told together with the numbers of the others, under a test too.
+
+    What a loss exchanges before the gradients are computed makes no number of all processes of it.
+    """
+    names = blocks.reads(filling.given)
+    behind = _behind(filling.nodes, names)
+    inside = set(filling.nodes)
+    backwards = [site.line for site in own.program.backwards if site.node in inside]
+    for call in filling.nodes:
+        if not isinstance(call, ast.Call) or call is filling.given or not exchanges.puts_together(call):
+            continue
+        if own.program.roles.modules(call.func, filling.scope):
+            continue
+        read = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
+        is_later = not backwards or call.lineno > min(backwards)
+        if blocks.touches(behind if is_later else names, read):
+            return True
+    return False
+
+
+def _behind(nodes: tuple[ast.AST, ...], names: set[str]) -> set[str]:
+    """What variables are computed from, through what their methods are given too."""
+    found = set(names)
+    rows = [row for node in nodes if (row := _written_and_read(node)) is not None]
+    while True:
+        more = {path for written, read in rows if blocks.touches(written, found) for path in read} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _written_and_read(node: ast.AST) -> tuple[set[str], set[str]] | None:
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+        return blocks.writes(node), blocks.reads(node.value) if node.value is not None else set()
+    path = _updated(node) if isinstance(node, ast.Call) else None
+    return ({path}, blocks.reads(node)) if path is not None else None
+
+
+def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[_Filling]:
+    """Yield what a loop tells meters, there or in a function that is given the meter."""
+    inner = tuple(loop.inner)
+    for node in inner:
         if not isinstance(node, ast.Call):
             continue
         path = _updated(node)
@@ -47,7 +111,7 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str, ast.expr]]
             assert isinstance(node.func, ast.Attribute)
             values = own.program.flow.values(node.func.value, loop.scope)
             if values and all(value.kind == "instance" and _averages(value.ref) for value in values):
-                yield path, node.args[0]
+                yield _Filling(path, node.args[0], loop.scope, inner)
             continue
         for info in own.program.flow.callees(node):
             for name in info.parameters:
@@ -58,9 +122,10 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str, ast.expr]]
                 values = own.program.flow.values(given, loop.scope)
                 if not values or not all(value.kind == "instance" and _averages(value.ref) for value in values):
                     continue
-                for part in blocks.walk_body(info.node):
+                nodes = tuple(blocks.walk_body(info.node))
+                for part in nodes:
                     if isinstance(part, ast.Call) and _updated(part) == name:
-                        yield held, part.args[0]
+                        yield _Filling(held, part.args[0], own.program.flow.scopes[info.node], nodes)
 
 
 def _updated(call: ast.Call) -> str | None:
