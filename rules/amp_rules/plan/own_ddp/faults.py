@@ -12,6 +12,7 @@ from functools import partial
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
+from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
@@ -76,6 +77,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
+    yield from augmented_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from _around(own)
