@@ -30,7 +30,6 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
     exchanges = shares.metrics.exchanges
     together = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
     together = [call for call in together if exchanges.puts_together(call)]
-    leaving = _leaving(own, loop)
     reduced = {item.path for item in fillings if _may_be_reduced(own, item, exchanges)}
     for path in dict.fromkeys(item.path for item in fillings):
         if path in reduced:
@@ -38,8 +37,6 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
         displays = _displays(own, loop, path)
         if any(blocks.touches({path, *displays}, blocks.reads(call)) for call in together):
             continue  # which may be given the meter, and reduce what it keeps
-        if blocks.touches({path}, leaving) and exchanges.becomes_of_all(loop.body):
-            continue
         if _is_told(loop, nodes, path) or any(_shows(own, node, displays) for node in nodes):
             yield path
 
@@ -155,17 +152,6 @@ def _is_of_batch(own: OwnDdp, shares: Shares, loop: TrainingLoop, given: ast.exp
     if is_time(own.program, loop, given):
         return False
     return any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(given))
-
-
-def _leaving(own: OwnDdp, loop: TrainingLoop) -> set[str]:
-    """What the callers may have of a function's variables: what it returns, its parameters, attributes, globals."""
-    info = own.program.function_of(loop.body)
-    if info is None:
-        return set()
-    returned = {path for node in info.returns for path in blocks.reads(node)}
-    paths = {path for node in blocks.own_parts(info.node) for path in blocks.reads(node)}
-    outer = {path for path in paths if "." in path or loop.scope.owner(path) is not loop.scope}
-    return returned | set(info.parameters) | outer
 
 
 def _displays(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:
