@@ -28,6 +28,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
+from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
@@ -98,6 +99,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from rates_apart(own, shares)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from opened_by_mode(own)
     yield from read_early(own)
     yield from _restored(own)
     yield from _stepped(own)
