@@ -58,7 +58,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             )
             noted.add(loop.body)
     if not noted:
-        yield from _shown_alone(own, shares, loops)
+        yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
 
 
 def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
