@@ -23,9 +23,8 @@ _MAX_CALLERS = 3
 
 def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such draw of the training."""
-    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
-    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
-    if not reached or any(_differs(own, site, site.node, _MAX_CALLERS) for site in seeds):
+    first = alike_seed(own)
+    if first is None:
         return
     draws = own.program.calls_to(NOISE)
     loops = _loops(own) if draws else []
@@ -39,8 +38,8 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
         text = (
-            f"every process is seeded alike at line {reached[0].line}"
-            f"{'' if reached[0].module is site.module else f' of `{reached[0].module.path.name}`'}, so that "
+            f"every process is seeded alike at line {first.line}"
+            f"{'' if first.module is site.module else f' of `{first.module.path.name}`'}, so that "
             f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
@@ -53,6 +52,15 @@ def _is_single(site: Site) -> bool:
     asked = site.module.parents[site.node]
     is_one = [literal(item) for item in site.node.args] == [1]
     return is_one or (isinstance(asked, ast.Attribute) and asked.attr == "item")
+
+
+def alike_seed(own: OwnDdp) -> Site | None:
+    """The first call that seeds torch's generators alike on every process; None where something parts them."""
+    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
+    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
+    if not reached or any(differs(own, site, site.node) for site in seeds):
+        return None
+    return reached[0]
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:
@@ -87,7 +95,7 @@ def _has_generator(call: ast.AST) -> bool:
     return isinstance(call, ast.Call) and any(item.arg == "generator" for item in call.keywords)
 
 
-def _differs(own: OwnDdp, site: Site, node: ast.AST, depth: int) -> bool:
+def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -> bool:
     """Whether something may have another value in another process: the rank goes into it, or nothing is known."""
     if names_rank(node):
         return True
@@ -97,12 +105,12 @@ def _differs(own: OwnDdp, site: Site, node: ast.AST, depth: int) -> bool:
     for part in walk(node):
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
-        if any(_differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
+        if any(differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
             return True
         if info is None or not isinstance(part, ast.Name) or part.id not in info.parameters:
             continue
         for caller in own.program.flow.callers(info):
             given = info.argument_or_default(caller.call, part.id)
-            if given is not None and _differs(own, calling(caller), given, depth - 1):
+            if given is not None and differs(own, calling(caller), given, depth - 1):
                 return True
     return False

@@ -12,6 +12,7 @@ from functools import partial
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
+from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
@@ -30,6 +31,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
+from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
@@ -81,6 +83,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
+    yield from augmented_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from orders_apart(own)
@@ -105,6 +108,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
     yield from folders_by_clock(own)
+    yield from opened_by_mode(own)
     yield from read_early(own)
     yield from _restored(own)
     yield from _stepped(own)
