@@ -35,6 +35,7 @@ NAMED = {("parts_of_a_chain", "renamed"), ("log_that_each_machine_adds_to", "ren
 NESTED = {
     ("apex_level_is_written_out", "in a method"),
     ("before_a_root", "in a method"),
+    ("evaluated_by_methods", "in a function"),
     ("function_that_nothing_calls", "in a method"),
     ("left_over_training_function", "in a method"),
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),

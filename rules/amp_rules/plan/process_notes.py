@@ -17,11 +17,14 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
-from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
+from amp_rules.plan.rank_averages import averages
+from amp_rules.plan.rank_meters import meters
+from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
 from amp_rules.plan.rest_shown import REST, has_rest, shown_alone
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site

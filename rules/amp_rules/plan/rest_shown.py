@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import Told, all_loops, of_the_share
+from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.ranks.analysis import Ranks

@@ -276,6 +276,23 @@ class WaysToShow:
         return self._in(Site(site.module, scope, tree, tree), self.program.nodes_of(tree), held, None, _MAX_CALLS)
 
 
+def is_shown(loop: Site, node: ast.expr) -> bool:
+    """Whether a number is printed, or made a part of a text."""
+    child: ast.AST = node
+    for parent in loop.module.ancestors(node):
+        divides = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv))
+        if isinstance(parent, ast.stmt) or (divides and child is getattr(parent, "right", None)):
+            return False
+        child = parent
+        if isinstance(parent, ast.JoinedStr) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)):
+            return True
+        if isinstance(parent, ast.Call):
+            name = parent.func.attr if isinstance(parent.func, ast.Attribute) else blocks.path_of(parent.func)
+            if name in SHOWING:
+                return True
+    return False
+
+
 def is_read(place: Site, path: str) -> bool:
     """Whether anything reads a list: one that a function only fills shows nothing."""
     if not path.isidentifier():

@@ -60,6 +60,14 @@ WRITERS = frozenset(
 )
 """Logging clients, of which one per run is wanted."""
 
+DRAWN_BARS = frozenset(
+    f"progress.bar.{name}"
+    for name in (
+        "Bar", "ChargingBar", "FillingCirclesBar", "FillingSquaresBar", "IncrementalBar", "PixelBar", "ShadyBar",
+    )
+)  # fmt: skip
+"""Progress bars on standard error, of which none can be told not to show itself."""
+
 WRITERS_WITHOUT_FOLDER = frozenset(
     {
         "visdom.Visdom",

@@ -121,6 +121,14 @@ def _shuffles(call: ast.Call) -> bool:
     return given is None or literal(given) is not False
 
 
+def is_shuffled(own: OwnDdp, loader: Value) -> bool:
+    """Whether a loader may draw its samples by a distributed sampler that shuffles."""
+    return any(
+        item.name in DISTRIBUTED_SAMPLERS and isinstance(item.site, ast.Call) and _shuffles(item.site)
+        for item in _samplers_in(own, loader)
+    )
+
+
 def told(own: OwnDdp, sampler: Sampler) -> bool:
     """Whether something tells the sampler an epoch, for all that is known."""
     for call, _, scope in own.program.calls():
