@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk
 
-_SHOWING = SHOWING | {
+SHOWING_OR_WRITING = SHOWING | {
     "writerow",
     "writerows",
     "plot",
@@ -153,7 +153,7 @@ class WaysToShow:
                     self._hold(site, variable(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
-                    if name in _SHOWING:
+                    if name in SHOWING_OR_WRITING:
                         return "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
