@@ -85,7 +85,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         # Commands and downloads may be for each machine, and what keeps a log is no file to be saved.
         if isinstance(node, ast.Call) and (not own.saves(module, node) or own.is_own_file(module, node)):
             return True
-        if is_ruled_out(own.program, module, node):
+        if is_ruled_out(own.program, module, node) or never_runs(own.program.flow, module, node):
             return True
         # The ways to a place are many: this is asked last.
         return own.reach(module, node) is not Reach.EVERY
