@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.sample_draws import draws_of_samples
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
@@ -37,13 +38,36 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
-        text = (
-            f"every process is seeded alike at line {reached[0].line}"
-            f"{'' if reached[0].module is site.module else f' of `{reached[0].module.path.name}`'}, so that "
-            f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
-        )
-        yield site.module, site.node, f"{text} once the model is wrapped"
+        yield site.module, site.node, _text(reached[0], site)
         return
+    # The workers of a loader are seeded by torch's generator, whatever they draw by.
+    others = {name.partition(".")[0] for name in _seeding(own, seeds)}
+    for site in draws_of_samples(own):
+        assert isinstance(site.node, ast.Call)
+        used = {name.partition(".")[0] for name in own.program.callee_names(site.node, site.scope)}
+        if used <= others:
+            yield site.module, site.node, _text(reached[0], site)
+            return
+
+
+def _seeding(own: OwnDdp, seeds: list[Site]) -> set[str]:
+    """The functions that seed every process alike."""
+    found = {"torch.manual_seed"} if seeds else set()
+    for site in own.program.calls_to(SEEDS - _SEEDS):
+        assert isinstance(site.node, ast.Call)
+        if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
+            continue
+        if site.node.args and not _differs(own, site, site.node, _MAX_CALLERS):
+            found |= own.program.callee_names(site.node, site.scope)
+    return found
+
+
+def _text(seed: Site, site: Site) -> str:
+    where = "" if seed.module is site.module else f" of `{seed.module.path.name}`"
+    return (
+        f"every process is seeded alike at line {seed.line}{where}, so that `{site.module.text(site.node)}` draws the "
+        "same numbers in each: add the rank to the seed once the model is wrapped"
+    )
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:
