@@ -75,6 +75,15 @@ def with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
     return statement
 
 
+def with_two_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """A statement of the file below a new function: two blank lines stand between them, at least."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    missing = 2 - len(blank_lines_above(statement))
+    if missing <= 0 or not hasattr(statement, "leading_lines"):
+        return statement
+    return statement.with_changes(leading_lines=[*[cst.EmptyLine(indent=False)] * missing, *lines])
+
+
 def lines_apart(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """Of the lines above a statement, those that a blank line keeps apart from it: they speak of more than it."""
     blank = [index for index, line in enumerate(lines) if line.comment is None]

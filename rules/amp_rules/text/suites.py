@@ -22,6 +22,7 @@ from amp_rules.text.rows import (
     statements_of_suites,
     with_docstrings_moved,
     with_two_blank_lines,
+    with_two_lines_above,
     without_blank_lines_above,
     without_trailing_space,
 )
@@ -42,6 +43,7 @@ class Suites:
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
         self._unwraps: dict[Place, Unwrap] = {}
         self._last: cst.BaseStatement | None = None
+        self._below_function = False
         for action in actions:
             if isinstance(action, Insert):
                 self._inserts[places.of_statement(action.statement)].append(action)
@@ -173,6 +175,9 @@ class Suites:
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
         below: list[cst.EmptyLine] = []
+        if self._below_function:
+            statement = with_two_lines_above(statement)
+            self._below_function = False
         if self._carried and hasattr(statement, "leading_lines"):
             above = self._carried
             if all(line.comment is None for line in above):
@@ -214,7 +219,11 @@ class Suites:
                     before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
             if self._wants_gap(place):
                 self._apart.append((before[0], before[-1]))
-        return [*before, *kept, *self._after(place)]
+        after = self._after(place)
+        self._below_function = (
+            place is not None and place[1] == 0 and bool(after) and isinstance(after[-1], cst.FunctionDef)
+        )
+        return [*before, *kept, *after]
 
     def _put_above(
         self, before: list[cst.BaseStatement], kept: cst.BaseStatement, place: Place | None
