@@ -13,9 +13,9 @@ from typing import NamedTuple
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import ADDS_UP, Told, all_loops, is_shown, of_the_share
+from amp_rules.plan.rank_numbers import ADDS_UP, Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import WaysToShow
+from amp_rules.plan.ways_to_show import WaysToShow, is_shown
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, children, walk

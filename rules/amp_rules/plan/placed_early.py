@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.arguments_in_reach import Place
-from amp_rules.roles.devices import Devices, DeviceUse
+from amp_rules.roles.device_origins import DeviceUse
+from amp_rules.roles.devices import Devices
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks

@@ -16,10 +16,14 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
-from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
+from amp_rules.plan.rank_averages import averages
+from amp_rules.plan.rank_meters import meters
+from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
+from amp_rules.plan.rest_shown import REST, has_rest, shown_alone
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -58,16 +62,19 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
     found += [*kept_numbers(processes, known), *gathered(processes, known)]
-    for told in [*found, *shown_of_batches(processes, found)]:
+    found += shown_of_batches(processes, found)
+    for told in found or shown_alone(processes):
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
+    rest = f"; {REST}" if has_rest(processes, found) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"
         if len(names) > 1:
             text = f"{', '.join(names[:-1])} and {names[-1]} {first.several}"
-        yield notes.note(notes.TOTALS, first.site.module, first.site.node, text)
+        yield notes.note(notes.TOTALS, first.site.module, first.site.node, text + rest)
+        rest = ""
 
 
 # ---- batches and evaluation ----------------------------------------------------------------------------------------

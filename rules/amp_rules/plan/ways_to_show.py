@@ -13,7 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk
 
-_SHOWING = SHOWING | {
+SHOWING_OR_WRITING = SHOWING | {
     "writerow",
     "writerows",
     "plot",
@@ -153,7 +153,7 @@ class WaysToShow:
                     self._hold(site, variable(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
-                    if name in _SHOWING:
+                    if name in SHOWING_OR_WRITING:
                         return "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
@@ -270,6 +270,23 @@ class WaysToShow:
         tree = site.module.tree
         scope = self.program.flow.scopes[tree]
         return self._in(Site(site.module, scope, tree, tree), self.program.nodes_of(tree), held, None, _MAX_CALLS)
+
+
+def is_shown(loop: Site, node: ast.expr) -> bool:
+    """Whether a number is printed, or made a part of a text."""
+    child: ast.AST = node
+    for parent in loop.module.ancestors(node):
+        divides = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv))
+        if isinstance(parent, ast.stmt) or (divides and child is getattr(parent, "right", None)):
+            return False
+        child = parent
+        if isinstance(parent, ast.JoinedStr) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)):
+            return True
+        if isinstance(parent, ast.Call):
+            name = parent.func.attr if isinstance(parent.func, ast.Attribute) else blocks.path_of(parent.func)
+            if name in SHOWING:
+                return True
+    return False
 
 
 def is_read(place: Site, path: str) -> bool:

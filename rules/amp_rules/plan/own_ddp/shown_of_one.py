@@ -9,8 +9,9 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.rank_averages import is_shown
+from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -51,6 +52,19 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 added[names[0]],
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
+            noted.add(loop.body)
+    if not noted:
+        yield from _shown_alone(own, shares, loops)
+
+
+def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first place in a training loop that shows a number of the batches of one process."""
+    within = {node for loop in loops for node in loop.inner}
+    counters = {(loop.body, path) for loop in loops for path in loop.counters}
+    for site, name in shown_of_shares(own.program, shares.ranks) if loops else ():
+        if site.node in within and (site.body, name) not in counters:
+            yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
+            return
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:

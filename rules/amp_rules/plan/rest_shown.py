@@ -1,0 +1,164 @@
+"""What else a script shows of the batches of one process, beside the numbers that are told by name.
+
+The abstract run of the ranks knows of each expression whether it rests on the batches of one process. So the notes on
+numbers end with what they do not name, and a script that shows only what no way of adding up is known for gets a note
+of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
+from amp_rules.plan.training_loops import TrainingLoop, variable
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.ranks.analysis import Ranks
+from amp_rules.ranks.origins import Kind
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import called_name, values_given, walk
+
+REST = "the same holds for all else that is shown of the training batches"
+"""What the notes on numbers end with, where there is more."""
+
+OF_BATCHES = (
+    "is made of the batches of one process: what is shown is no number of all processes",
+    "are made of the batches of one process: what is shown are no numbers of all processes",
+)
+
+_SAVING = frozenset({"write", "save", "savez", "savez_compressed", "savemat", "to_csv", "scatter", "hist", "bar"})
+"""Functions and methods that write numbers to a file, or draw them."""
+
+_KEEPING = frozenset({"append", "extend", "update", "add", "insert"})
+"""Methods by which lists and meters take a number."""
+
+_COMPUTES = ("torch.", "numpy.", "math.", "jax.", "scipy.")
+"""Libraries of which a function that is called ``log`` computes a logarithm."""
+
+_MAX_ROUNDS = 6
+"""Rounds in which what is made of a number is followed: each goes through one function or variable more."""
+
+_Path = tuple[ast.AST | None, str]
+"""A variable, with the function that it is one of; none where it is an attribute of the object itself."""
+
+
+def has_rest(processes: Distribution, told: Sequence[Told]) -> bool:
+    """Whether more is shown of the batches of one process than what is told, and what is made of that."""
+    places = [*shown_of_shares(processes.program, processes.agreed.ranks)]
+    if not places:
+        return False
+    known = _made_of(processes, {_path(one.site.body, one.name) for one in told})
+    # A bar over the batches knows only how many there were.
+    known |= {_path(loop.body, ast.unparse(loop.loop.iter)) for loop in processes.loops}
+    return any(_path(site.body, name) not in known for site, name in places)
+
+
+def shown_alone(processes: Distribution) -> Iterator[Told]:
+    """Yield what training loops show of a batch in their rounds."""
+    summed = {(item.place.body, _root(item.path)) for item in processes.sums.after}
+    summed |= {
+        (item.place.body, _root(path))
+        for item in processes.sums.here
+        for part in walk(item.node)
+        if (path := variable(part)) is not None
+    }
+    within = {node: loop for loop in all_loops(processes) for node in of_the_share(processes, loop)}
+    for site, name in shown_of_shares(processes.program, processes.agreed.ranks):
+        loop = within.get(site.node)
+        counters = loop.counters if isinstance(loop, TrainingLoop) else set()
+        if loop is not None and (site.body, _root(name)) not in summed and _root(name) not in counters:
+            yield Told(site, name, *OF_BATCHES)
+
+
+def shown_of_shares(program: Program, ranks: Ranks) -> Iterator[tuple[Site, str]]:
+    """Yield the calls that show what rests on the batches of one process, each with the variable that does."""
+    for body, scope in program.bodies:
+        for node in program.nodes_of(body):
+            if isinstance(node, ast.Call) and _shows(program, node, scope):
+                for part in (part for value in values_given(node) for part in _reads(value)):
+                    if any(origin.kind is Kind.BATCH for origin in ranks.origins(part)):
+                        yield Site(scope.module, scope, body, node), ast.unparse(part)
+
+
+def _shows(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call of a library shows or writes what it is given."""
+    if called_name(call) not in SHOWING_OR_WRITING | _SAVING or program.flow.callees(call):
+        return False
+    return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
+
+
+def _reads(value: ast.AST) -> Iterator[ast.expr]:
+    """Yield the variables that an expression is made of, each as a whole: ``losses.avg``, not ``losses`` as well."""
+    open_nodes: list[ast.AST] = [value]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            yield node
+        elif isinstance(node, ast.Call):
+            open_nodes += values_given(node)
+            open_nodes += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        else:
+            open_nodes += ast.iter_child_nodes(node)
+
+
+def _root(name: str) -> str:
+    """The variable that a number is a part of: ``losses`` of ``losses["a"].avg``, ``self.a`` of ``self.a.avg``."""
+    first, *rest = re.findall(r"\w+", name) or [name]
+    return f"self.{rest[0]}" if first == "self" and rest else first
+
+
+def _path(body: ast.AST, name: str) -> _Path:
+    root = _root(name)
+    return (None if root.startswith("self.") else body), root
+
+
+def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
+    """The variables that hold some numbers, or what is made of them: by assignments, in callees and for callers."""
+    program = processes.program
+    known = set(known)
+    for _ in range(_MAX_ROUNDS):
+        before = len(known)
+        for body, _scope in program.bodies:
+            for node in program.nodes_of(body):
+                if isinstance(node, ast.Call):
+                    known.update(_given_to(processes, body, node, known))
+                elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
+                    value = node.iter if isinstance(node, ast.For) else node.value
+                    if value is not None and _holds(processes, body, value, known):
+                        written = blocks.writes_itself(node)
+                        known.update(_path(body, name) for name in written)
+        if len(known) == before:
+            break
+    return known
+
+
+def _holds(processes: Distribution, body: ast.AST, value: ast.expr, known: set[_Path]) -> bool:
+    """Whether an expression is made of some variables, or a function gives it back that makes it of its own."""
+    if any(_path(body, ast.unparse(part)) in known for part in _reads(value)):
+        return True
+    return any(
+        _path(info.node, ast.unparse(part)) in known
+        for call in walk(value)
+        if isinstance(call, ast.Call)
+        for info in processes.program.flow.callees(call)
+        for given_back in info.returns
+        for part in _reads(given_back)
+    )
+
+
+def _given_to(processes: Distribution, body: ast.AST, call: ast.Call, known: set[_Path]) -> Iterator[_Path]:
+    """Yield the parameters that get what some variables hold, and the list or meter that does."""
+    given = [value for value in values_given(call) if _holds(processes, body, value, known)]
+    if not given:
+        return
+    for info in processes.program.flow.callees(call):
+        for name, value in info.bound(call):
+            if name is not None and value in given:
+                yield _path(info.node, name)
+    if isinstance(call.func, ast.Attribute) and called_name(call) in _KEEPING:
+        yield _path(body, ast.unparse(call.func.value))
