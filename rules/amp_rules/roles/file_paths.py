@@ -14,7 +14,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.file_access import OF_THIS_MOMENT, TEMPORARY
+from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, TEMPORARY
 
 OWN = "\0own"
 """Stands for a file or folder that each process gets for itself."""
@@ -128,6 +128,10 @@ class Paths:
             return self._joined([self._texts(item, scope, depth - 1) for item in call.args], "/")
         if names & _SAME and call.args:
             return self._texts(call.args[0], scope, depth - 1)
+        if names & OPENERS.keys() and call.args:
+            # What is open is asked for a file of its own alone: what is written to it is told by who opens it.
+            found = self._texts(call.args[0], scope, depth - 1)
+            return {OWN} if found and all(OWN in text for text in found) else {UNKNOWN}
         if names & PARTS.keys() and call.args:
             part = PARTS[min(names & PARTS.keys())]
             return set(map(part, self._texts(call.args[0], scope, depth - 1)))
