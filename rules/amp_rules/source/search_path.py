@@ -26,7 +26,15 @@ def added_folders(module: Module) -> list[Path]:
         if path is not None:
             # Relative to the folder that the script is started from, mostly its own.
             found.append((module.path.parent / path).resolve())
+            if paths.is_of_a_machine(expression):
+                found += _in_this_clone(module, path)
     return list(dict.fromkeys(found))
+
+
+def _in_this_clone(module: Module, path: Path) -> list[Path]:
+    """``model`` beside the file for ``/home/someone/project/model``: where the author's clone of the project lies."""
+    ends = [Path(*path.parts[index:]) for index in range(1, len(path.parts))]
+    return [(base / end).resolve() for base in (module.path.parent, module.path.parent.parent) for end in ends]
 
 
 def path_of(module: Module, node: ast.expr) -> Path | None:
@@ -59,6 +67,11 @@ class _Paths:
                 isinstance(node, ast.Assign) and any(_is_sys_path(target) for target in node.targets)
             ):
                 yield from self._elements(node.value)
+
+    def is_of_a_machine(self, node: ast.expr) -> bool:
+        """Whether a path is written out from the root, as it is on one machine."""
+        value = self._value(node) if isinstance(node, ast.Name) else node
+        return isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value.startswith("/")
 
     def _elements(self, node: ast.expr) -> Iterator[ast.expr]:
         for child in walk(node):
