@@ -9,7 +9,7 @@ itself, as `device.startswith("cuda")` does, it stays a text. Where it compares 
 does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
 `amp.init` sets the current device. What a file moves there when it is imported goes through `amp.device("cuda")`, which
 the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not
-start it, and reads it with `os.environ.get`.
+start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one process then.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -42,6 +42,7 @@ from typing import NamedTuple
 
 from amp_rules.plan import declining
 from amp_rules.plan.arguments_in_reach import Place
+from amp_rules.plan.asserted_devices import asserted_devices
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.placed_early import early_calls, early_uses
@@ -78,6 +79,11 @@ def changes(context: Context) -> Iterator[Change]:
         message = "torchrun gives each process a device; all of them must stay visible"
         header = f'if "LOCAL_RANK" not in {target}:'
         yield Change(RULE, module, statement, message, [Wrap(statement, statement, header)])
+    for site, test in asserted_devices(context.program) if context.processes.visible_devices else ():
+        several = context.vocabulary.several_processes(site.module)
+        message = "where torchrun chooses the devices, each process sees all of them"
+        action = Replace(test, substitute(f"{several} or {site.module.text(test)}"))
+        yield Change(RULE, site.module, site.node, message, [action], needs_import=True)
     for module, read in context.processes.visible_devices_read:
         asked = f'{module.text(read.value)}.get({module.text(read.slice)}, "")'
         message = "where torchrun chooses the devices, the script has not set the variable"
