@@ -384,6 +384,15 @@ def test_a_script_at_its_own_level_o0_is_not_compared_with_it(train, invoke):
     assert f"next: {told}\n" in done.stderr and "compare with" not in done.stderr
 
 
+def test_a_script_that_imports_from_its_package_is_run_as_a_module(train, invoke):
+    (train / "nets").mkdir()
+    (train / "nets" / "data.py").write_text("")
+    (train / "nets" / "train.py").write_text(f"from . import data\n{TRAIN}")
+    done = invoke("nets/train.py", "--ddp", "--allow-dirty", "-w")
+    assert "next: launch N processes: torchrun --standalone --nproc-per-node N -m nets.train\n" in done.stderr
+    assert "next: compare with full precision: AMP_OPT_LEVEL=O0 python -m nets.train\n" in done.stderr
+
+
 def test_no_comparison_is_proposed_where_precision_stays_as_it_was(train, invoke):
     done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
     assert "next: compare with full precision: AMP_OPT_LEVEL=O0 python train.py" in done.stderr

@@ -9,7 +9,7 @@ from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import exchanges_of, is_made_of, loops_of_batches, made_of_batch
-from amp_rules.plan.rank_averages import ADDS_UP, GETS_NUMBERS, Told, of_the_share
+from amp_rules.plan.rank_numbers import ADDS_UP, GETS_NUMBERS, Told, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.program import Program
