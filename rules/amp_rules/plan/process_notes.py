@@ -14,6 +14,7 @@ from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
@@ -64,6 +65,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     known = frozenset((told.site.body, told.name) for told in found)
     found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
     found += shown_of_batches(processes, found)
+    found += kept_by_models(processes, found)
     for told in found or shown_alone(processes):
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))

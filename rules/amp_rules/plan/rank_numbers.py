@@ -21,6 +21,12 @@ ADDS_UP = (
 """What is to be known of a sum, and of several."""
 
 
+OF_ONE_BATCH = (
+    "is of one process's batch: what is shown is no mean over the processes",
+    "are of one process's batch: what is shown are no means over the processes",
+)
+"""What is to be known of a number of a single batch, and of several."""
+
 GETS_NUMBERS = (
     "gets the numbers of one process: what it shows covers only rank 0's share of the data",
     "get the numbers of one process: what they show covers only rank 0's share of the data",

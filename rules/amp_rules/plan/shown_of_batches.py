@@ -10,7 +10,7 @@ from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import loops_of_batches, made_of_batch
 from amp_rules.plan.numbers_of_batches import comes_of_batch, is_number
-from amp_rules.plan.rank_numbers import Told, of_the_share
+from amp_rules.plan.rank_numbers import OF_ONE_BATCH, Told, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
@@ -22,11 +22,6 @@ _MOST_NAMED = 3
 
 _GIVES_ONE = frozenset({"mean", "sum"})
 """Methods that make one number of a tensor."""
-
-_OF_BATCH = (
-    "is of one process's batch: what is shown is no mean over the processes",
-    "are of one process's batch: what is shown are no means over the processes",
-)
 
 
 def shown_of_batches(processes: Distribution, told: Iterable[Told]) -> Iterator[Told]:
@@ -42,7 +37,7 @@ def shown_of_batches(processes: Distribution, told: Iterable[Told]) -> Iterator[
         for path, node in _computed(processes, loop).items():
             if path not in left_out and named < _MOST_NAMED and ways.of_loop(loop, loop.inner, path) is not None:
                 named += 1
-                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *_OF_BATCH)
+                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *OF_ONE_BATCH)
 
 
 def _computed(processes: Distribution, loop: TrainingLoop | BatchLoop) -> dict[str, ast.stmt]:
