@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.method_results import MethodResults
+from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.own_regions import has_weights
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
@@ -113,21 +113,21 @@ class EvaluatedMethods:
 
     def _take(self, site: Site, inside: set[ast.AST]) -> set[ast.AST]:
         """Find the region of a call; give the functions that run in it."""
-        call = site.node
-        assert isinstance(call, ast.Call)
-        result = self._results.of(call, site.scope)
+        result = self._result(site)
         run = self._regions.evaluation_run(site, inside) if result is not None else None
         if run is None or any(node in self._covered for item in run.statements() for node in walk(item)):
             return set()
         if any(map(_multiplies, run.statements())):
             return set()  # what was made float32 would be rounded again
         nodes = {node for item in run.statements() for node in walk(item)}
-        if any(other is not site and self._is_open(other) for other in self._sites_in(nodes, site)):
+        others = [(other, self._result(other)) for other in self._sites_in(nodes, site)]
+        if any(given is None for _, given in others):
             return set()
         self.found.append(run)
         self._covered |= nodes
-        if result == "half" and not self._is_dropped(site):
-            self.widened.append(site)
+        for item, given in [(site, result), *others]:
+            if given == "half" and not self._is_dropped(item):
+                self.widened.append(item)
         return self._program.called_from(nodes)
 
     def _sites_in(self, nodes: set[ast.AST], site: Site) -> Iterator[Site]:
@@ -136,11 +136,10 @@ class EvaluatedMethods:
                 if self._is_of_model(node, site.scope):
                     yield Site(site.module, site.scope, site.body, node)
 
-    def _is_open(self, site: Site) -> bool:
-        """Whether it is not known to give float32: another call that stands in the same statements."""
+    def _result(self, site: Site) -> Result | None:
         call = site.node
         assert isinstance(call, ast.Call)
-        return self._results.of(call, site.scope) != "float32"
+        return self._results.of(call, site.scope)
 
     def _sites(self, inside: set[ast.AST], *, in_models: bool) -> Iterator[Site]:
         """Yield the calls of methods and parts of models that stand in no region."""
@@ -164,7 +163,10 @@ class EvaluatedMethods:
         if not isinstance(call.func, ast.Attribute) or blocks.path_of(call.func.value) is None:
             return False  # ``model(x).detach()`` is a method of a tensor
         owners = self._program.roles.modules(call.func.value, scope)
-        return bool(owners) and not all(map(is_without_parameters, owners))
+        if not owners or all(map(is_without_parameters, owners)):
+            return False
+        # A network that only measures, as for the distance of two sets of images, keeps its precision.
+        return any(map(self._program.is_trained, owners)) or not owners.isdisjoint(self._beside_training)
 
     def _is_called_alone(self, body: ast.AST) -> bool:
         """Whether a method of a model is no part of a forward pass: only what is no model calls it."""
@@ -235,6 +237,20 @@ class EvaluatedMethods:
         if any(map(self._program.is_trained, called)) or not all(has_weights(self._program, item) for item in called):
             return False
         return bool(called & self._frozen_in_training)
+
+    @cached_property
+    def _beside_training(self) -> set[Value]:
+        """The networks that the functions use which train, by their forward passes or by other methods."""
+        bodies = {located[0] for node in self._training if (located := self._program.locate(node)) is not None}
+        found: set[Value] = set()
+        for body in bodies:
+            for node in self._program.nodes_of(body):
+                located = self._program.locate(node) if isinstance(node, ast.Call) else None
+                if located is not None and isinstance(node, ast.Call):
+                    found |= self._program.called_models(node, located[1])
+                    if isinstance(node.func, ast.Attribute):
+                        found |= self._program.roles.modules(node.func.value, located[1])
+        return found
 
     @cached_property
     def _frozen_in_training(self) -> set[Value]:
