@@ -12,6 +12,7 @@ from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -51,8 +52,9 @@ class EvaluationRegions:
         covered = {node for run in runs for item in run.statements() for node in walk(item)}
         inside = self.program.called_from(covered)
         prepared = PreparedModels(self.program)
+        idle = uncalled(self.program)
         for call, body, scope in self.program.calls():
-            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
+            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body) or body in idle:
                 continue
             if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
                 if not self._takes_output(call, body, scope) and not prepared.is_called(call, scope):
@@ -87,7 +89,9 @@ class EvaluationRegions:
             written = blocks.writes(node)
             if blocks.touches(written, wanted):
                 if isinstance(node.value, ast.Call) and self.program.forwards(node.value, scope):
-                    return True
+                    # What a method gives is FP32 where it is given data alone itself.
+                    by_model = bool(self.program.called_models(node.value, scope))
+                    return by_model or self._takes_output(node.value, body, scope)
                 wanted = (wanted - written) | blocks.reads(node.value)
         return False
 

@@ -12,8 +12,9 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
+from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
-from amp_rules.plan.apex.told_owners import told_owners
+from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.kept_levels import STARTS
@@ -146,8 +147,9 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(step_for_apex(program.entry.path))
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
+    # What the script says in words of Apex is gone from the drafts.
+    program.told_owners, program.told_optimizers = told_owners(program), told_optimizers(program)
     plain = drafted(program, drafts)
-    plain.told_owners = told_owners(program)
     unreached = _unreached(plain, drafts.values())
     if unreached is not None:
         raise _Left(unreached)
@@ -158,10 +160,23 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
+        asked = "" if _starts_always(report) else level_condition(plain)
+        if asked:
+            text += f" where `{asked}` holds, and is not read elsewhere: there the script trains in full precision"
         text += _unused(program, selection, report.distribution)
+        if any(edit.code == "AMP111" for edit in report.edits):
+            text += (
+                "; functions with a backward pass of their own compute in float32 (AMP111), on half tensors too, which "
+                "they took as they were with Apex"
+            )
         told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
-        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain))
+        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
     return replace(report, notes=(*report.notes, *extension_notes(program)))
+
+
+def _starts_always(report: Report) -> bool:
+    """Whether the runtime starts on the main path too, where the processes join."""
+    return report.distribution == "migrated"
 
 
 def _is_in_full(plain: Program) -> bool:
