@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
+from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.own_regions import has_weights
@@ -19,10 +22,12 @@ from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+_HALF = Mode("O1", "fp16")
 _MAX_REGIONS = 2
 """Regions in one method: an evaluation that is a method has one, or one each for two inputs."""
 _FORWARD = frozenset({"forward", "__call__"})
@@ -126,7 +131,7 @@ class EvaluatedMethods:
         self.found.append(run)
         self._covered |= nodes
         for item, given in [(site, result), *others]:
-            if given == "half" and not self._is_dropped(item):
+            if given == "half" and not self._is_dropped(item) and not self._is_used_in(item, run):
                 self.widened.append(item)
         return self._program.called_from(nodes)
 
@@ -144,7 +149,7 @@ class EvaluatedMethods:
     def _sites(self, inside: set[ast.AST], *, in_models: bool) -> Iterator[Site]:
         """Yield the calls of methods and parts of models that stand in no region."""
         for call, body, scope in self._program.calls():
-            if call in self._covered or body in inside or isinstance(body, ast.Lambda):
+            if call in self._covered or body in inside or isinstance(body, ast.Lambda) or self._is_idle(scope, body):
                 continue
             if call in self._apart or not self._apart.isdisjoint({body, *self._program.called_from([call])}):
                 continue
@@ -152,6 +157,11 @@ class EvaluatedMethods:
                 continue
             if self._is_of_model(call, scope):
                 yield Site(scope.module, scope, body, call)
+
+    def _is_idle(self, scope: Scope, body: ast.AST) -> bool:
+        """Whether a call stands in a function that nothing calls, or in one within."""
+        idle = uncalled(self._program)
+        return bool(idle) and (body in idle or not idle.isdisjoint(scope.module.ancestors(body)))
 
     def _is_of_model(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call computes with a method or a part of a model that is trained, or of one that is frozen."""
@@ -190,6 +200,17 @@ class EvaluatedMethods:
         if isinstance(parent, ast.Attribute):
             return parent.attr in _OF_ANY_TYPE
         return isinstance(parent, ast.Expr)
+
+    def _is_used_in(self, site: Site, run: StatementRun) -> bool:
+        """Whether a call gives what a region alone uses: another model, or an operation that computes in FP32."""
+        parent = site.module.parents.get(site.node)
+        if isinstance(parent, ast.Call) and site.node in parent.args:
+            names = self._program.callee_names(parent, site.scope)
+            if any(fate(function_named(name) or name, _HALF, autocast=True) == "float32" for name in names):
+                return True
+            return bool(self._program.called_models(parent, site.scope))
+        statement = site.statement
+        return isinstance(parent, ast.Assign) and parent is statement and self._is_read_within(statement, run)
 
     # ---- what a region is given ----------------------------------------------------------------------------
 
