@@ -173,6 +173,12 @@ PASSING = frozenset(
     """.split()
 )
 """Operations that keep the elements and change shape, place or type."""
+KEEPING_TYPE = PASSING | frozenset(
+    """
+    add sub rsub mul div neg abs cat stack pad tuple list join where clamp clamp_min maximum minimum mean std var
+    """.split()
+)
+"""Operations whose result has the type of the tensors that they are given."""
 
 
 def source_of(value: Value) -> Value:

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.method_results import MethodResults
+from amp_rules.lattice.half_precision import fate
+from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.operation_names import function_named
+from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.own_regions import has_weights
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
@@ -19,10 +22,12 @@ from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+_HALF = Mode("O1", "fp16")
 _MAX_REGIONS = 2
 """Regions in one method: an evaluation that is a method has one, or one each for two inputs."""
 _FORWARD = frozenset({"forward", "__call__"})
@@ -113,21 +118,21 @@ class EvaluatedMethods:
 
     def _take(self, site: Site, inside: set[ast.AST]) -> set[ast.AST]:
         """Find the region of a call; give the functions that run in it."""
-        call = site.node
-        assert isinstance(call, ast.Call)
-        result = self._results.of(call, site.scope)
+        result = self._result(site)
         run = self._regions.evaluation_run(site, inside) if result is not None else None
         if run is None or any(node in self._covered for item in run.statements() for node in walk(item)):
             return set()
         if any(map(_multiplies, run.statements())):
             return set()  # what was made float32 would be rounded again
         nodes = {node for item in run.statements() for node in walk(item)}
-        if any(other is not site and self._is_open(other) for other in self._sites_in(nodes, site)):
+        others = [(other, self._result(other)) for other in self._sites_in(nodes, site)]
+        if any(given is None for _, given in others):
             return set()
         self.found.append(run)
         self._covered |= nodes
-        if result == "half" and not self._is_dropped(site):
-            self.widened.append(site)
+        for item, given in [(site, result), *others]:
+            if given == "half" and not self._is_dropped(item) and not self._is_used_in(item, run):
+                self.widened.append(item)
         return self._program.called_from(nodes)
 
     def _sites_in(self, nodes: set[ast.AST], site: Site) -> Iterator[Site]:
@@ -136,16 +141,15 @@ class EvaluatedMethods:
                 if self._is_of_model(node, site.scope):
                     yield Site(site.module, site.scope, site.body, node)
 
-    def _is_open(self, site: Site) -> bool:
-        """Whether it is not known to give float32: another call that stands in the same statements."""
+    def _result(self, site: Site) -> Result | None:
         call = site.node
         assert isinstance(call, ast.Call)
-        return self._results.of(call, site.scope) != "float32"
+        return self._results.of(call, site.scope)
 
     def _sites(self, inside: set[ast.AST], *, in_models: bool) -> Iterator[Site]:
         """Yield the calls of methods and parts of models that stand in no region."""
         for call, body, scope in self._program.calls():
-            if call in self._covered or body in inside or isinstance(body, ast.Lambda):
+            if call in self._covered or body in inside or isinstance(body, ast.Lambda) or self._is_idle(scope, body):
                 continue
             if call in self._apart or not self._apart.isdisjoint({body, *self._program.called_from([call])}):
                 continue
@@ -153,6 +157,11 @@ class EvaluatedMethods:
                 continue
             if self._is_of_model(call, scope):
                 yield Site(scope.module, scope, body, call)
+
+    def _is_idle(self, scope: Scope, body: ast.AST) -> bool:
+        """Whether a call stands in a function that nothing calls, or in one within."""
+        idle = uncalled(self._program)
+        return bool(idle) and (body in idle or not idle.isdisjoint(scope.module.ancestors(body)))
 
     def _is_of_model(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call computes with a method or a part of a model that is trained, or of one that is frozen."""
@@ -164,7 +173,10 @@ class EvaluatedMethods:
         if not isinstance(call.func, ast.Attribute) or blocks.path_of(call.func.value) is None:
             return False  # ``model(x).detach()`` is a method of a tensor
         owners = self._program.roles.modules(call.func.value, scope)
-        return bool(owners) and not all(map(is_without_parameters, owners))
+        if not owners or all(map(is_without_parameters, owners)):
+            return False
+        # A network that only measures, as for the distance of two sets of images, keeps its precision.
+        return any(map(self._program.is_trained, owners)) or not owners.isdisjoint(self._beside_training)
 
     def _is_called_alone(self, body: ast.AST) -> bool:
         """Whether a method of a model is no part of a forward pass: only what is no model calls it."""
@@ -188,6 +200,17 @@ class EvaluatedMethods:
         if isinstance(parent, ast.Attribute):
             return parent.attr in _OF_ANY_TYPE
         return isinstance(parent, ast.Expr)
+
+    def _is_used_in(self, site: Site, run: StatementRun) -> bool:
+        """Whether a call gives what a region alone uses: another model, or an operation that computes in FP32."""
+        parent = site.module.parents.get(site.node)
+        if isinstance(parent, ast.Call) and site.node in parent.args:
+            names = self._program.callee_names(parent, site.scope)
+            if any(fate(function_named(name) or name, _HALF, autocast=True) == "float32" for name in names):
+                return True
+            return bool(self._program.called_models(parent, site.scope))
+        statement = site.statement
+        return isinstance(parent, ast.Assign) and parent is statement and self._is_read_within(statement, run)
 
     # ---- what a region is given ----------------------------------------------------------------------------
 
@@ -235,6 +258,20 @@ class EvaluatedMethods:
         if any(map(self._program.is_trained, called)) or not all(has_weights(self._program, item) for item in called):
             return False
         return bool(called & self._frozen_in_training)
+
+    @cached_property
+    def _beside_training(self) -> set[Value]:
+        """The networks that the functions use which train, by their forward passes or by other methods."""
+        bodies = {located[0] for node in self._training if (located := self._program.locate(node)) is not None}
+        found: set[Value] = set()
+        for body in bodies:
+            for node in self._program.nodes_of(body):
+                located = self._program.locate(node) if isinstance(node, ast.Call) else None
+                if located is not None and isinstance(node, ast.Call):
+                    found |= self._program.called_models(node, located[1])
+                    if isinstance(node.func, ast.Attribute):
+                        found |= self._program.roles.modules(node.func.value, located[1])
+        return found
 
     @cached_property
     def _frozen_in_training(self) -> set[Value]:

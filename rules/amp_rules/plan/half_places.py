@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
-from amp_rules.lattice.abstract_values import IN_A_FUNCTION, PASSING, Value
+from amp_rules.lattice.abstract_values import IN_A_FUNCTION, KEEPING_TYPE, Value
 from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.region_inputs import RegionInputs
@@ -23,13 +23,6 @@ from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.syntax import walk
-
-_KEEPING_TYPE = PASSING | frozenset(
-    """
-    add sub rsub mul div neg abs cat stack pad tuple list join where clamp clamp_min maximum minimum mean std var
-    """.split()
-)
-"""Operations whose result has the type of the tensors that they are given."""
 
 _HOLDING = frozenset({"list", "tuple"})
 
@@ -62,7 +55,7 @@ def parameters_of(value: Value, module: ModuleFacts) -> frozenset[Span]:
     for item in _halves_behind(value):
         if item.op == "param" and item.node is not None and module.holds(item.node):
             found.add(module.module.span(item.node))
-        elif item.op not in _KEEPING_TYPE or not (item.args or item.op in _HOLDING):
+        elif item.op not in KEEPING_TYPE or not (item.args or item.op in _HOLDING):
             return frozenset()
     return frozenset(found)
 

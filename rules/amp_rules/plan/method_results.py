@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from amp_rules.flow.values import Value as Object
-from amp_rules.lattice.abstract_values import ASSUMED, F32, IN_A_FUNCTION, LOW, OTHER, Value
+from amp_rules.lattice.abstract_values import ASSUMED, F32, IN_A_FUNCTION, KEEPING_TYPE, LOW, OTHER, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -30,6 +30,8 @@ Result = Literal["float32", "half"]
 """``float32``: nothing of it is half; ``half``: one tensor of floats, which may be half."""
 
 _HOLDING = frozenset({"tuple", "list", "dict"})
+_FROM_ELSEWHERE = frozenset({"param", "attr", "name", "call", "element", "result", "method"})
+"""Operations that say nothing of what they give."""
 _MAX_FORWARDS = 4
 """Forward passes within forward passes that are followed, as deep as models nest blocks that are worth a name; what is
 made deeper is not known."""
@@ -124,16 +126,21 @@ class MethodResults:
         return "half" if self._is_of_floats(value, module, depth, IN_A_FUNCTION) else None
 
     def _is_of_floats(self, value: Value, module: Module, depth: int, left: int) -> bool:
-        """Whether a tensor has floats for certain: a module's output is assumed to, and may be indices."""
+        """Whether a tensor has floats for certain: a module's output is assumed to; what is given may be indices."""
         if not value.tensor or value.dtypes & ~(LOW | F32) or left == 0:
             return False
-        if not value.bits & ASSUMED:
-            return True
-        if value.op == "module":
+        if value.dtypes == LOW or value.dtypes == F32:
+            return not value.bits & ASSUMED or value.op != "buffer"
+        if value.op == "module" and value.bits & ASSUMED:
             forwards = self._forwards(value, module)
             return bool(forwards) and all(self._gives_floats(info, depth + 1) for info in forwards)
         tensors = [item for item in value.args if item.tensor]
-        return bool(tensors) and all(self._is_of_floats(item, module, depth, left - 1) for item in tensors)
+        known = (self._is_of_floats(item, module, depth, left - 1) for item in tensors)
+        if value.op == "join":
+            return bool(tensors) and all(known)
+        if value.op in KEEPING_TYPE or value.bits & ASSUMED:
+            return any(known)  # a float and an integer make a float
+        return bool(value.args) and value.op not in _FROM_ELSEWHERE
 
     def _forwards(self, value: Value, module: Module) -> list[FunctionFacts]:
         """The forward passes that a value was made by; nothing where one of them is not the project's."""
