@@ -143,3 +143,58 @@ def test_a_level_given_by_apex_that_is_kept_in_an_attribute_is_not_o0(tmp_path):
     assert report.precision == "migrated"
     assert 'amp.init(opt_level="O1")' in text
     assert not report.in_full
+
+
+UNDER = """import argparse
+
+import torch
+from apex import amp
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", type=int, default=-1)
+args = parser.parse_args()
+
+
+class Trainer:
+    def __init__(self):
+        self.model = torch.nn.Linear(8, 1).cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        if args.amp >= 0:
+            self.init_amp()
+
+    def init_amp(self):
+        level = "O%i" % args.amp
+        self.model, self.optimizer = amp.initialize(self.model, self.optimizer, opt_level=level)
+
+    def step(self, x, y):
+        loss = torch.nn.functional.mse_loss(self.model(x), y)
+        self.optimizer.zero_grad()
+        if args.amp == -1:
+            loss.backward()
+        else:
+            with amp.scale_loss(loss, self.optimizer) as scaled_loss:
+                scaled_loss.backward()
+        self.optimizer.step()
+
+
+trainer = Trainer()
+for _ in range(3):
+    trainer.step(torch.randn(4, 8).cuda(), torch.randn(4, 1).cuda())
+"""
+
+
+def test_a_level_that_is_given_under_a_condition_is_told_with_it(tmp_path):
+    report, text = migrated_text(tmp_path, UNDER, Options())
+    assert report.precision == "migrated" and "        if args.amp >= 0:\n" in text
+    assert report.level_if == "args.amp >= 0"
+    assert any(
+        "overrides it where `args.amp >= 0` holds, and is not read elsewhere" in item.text for item in report.notes
+    )
+
+
+def test_a_condition_of_the_whole_training_is_not_one_of_the_level(tmp_path):
+    trained = UNDER.replace("        if args.amp >= 0:\n            self.init_amp()", "        self.init_amp()")
+    trained = trained.replace("trainer = Trainer()\nfor", "if args.amp != 7:\n    trainer = Trainer()\n    for")
+    trained = trained.replace("    trainer.step(", "        trainer.step(")
+    report, _ = migrated_text(tmp_path, trained, Options())
+    assert (report.precision, report.level_if) == ("migrated", "")

@@ -77,7 +77,7 @@ def drafted(tmp_path, monkeypatch):
             assert wrong != after, "nothing was spoilt"
             return wrong
 
-        monkeypatch.setattr("amp_rules.plan.migration.apply", spoilt)
+        monkeypatch.setattr("amp_rules.plan.units.apply", spoilt)
         entry = write(tmp_path / "project", {ENTRY: text.encode()})
         report = migrate(entry, options or Options())
         monkeypatch.undo()

@@ -13,6 +13,7 @@ from amp_rules.plan.report import Edit, Note, Outcome, Refusal, Report, Unit
 from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
+from amp_migrate.launch.started import started
 from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime, takes_lines_of_pip
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
@@ -166,7 +167,7 @@ class Summary(Messages):
             self.line(("next: ", "bold"), "read the diff, then write it with -w, or pipe it into `git apply`")
         if not written or not migrated:
             return
-        scripts = {report.entry: _word(written.get(report.entry, report.entry)) for report in migrated}
+        scripts = {report.entry: started(written.get(report.entry, report.entry)) for report in migrated}
         steps = []
         # Where precision stayed as it was, the script does not read the variable.
         if lowered := [report for report in migrated if report.precision in done]:
@@ -177,6 +178,8 @@ class Summary(Messages):
                 command = f"{level} torchrun --standalone --nproc-per-node {number} {first}"
             elif lowered[0].entry.suffix == NOTEBOOK:
                 command = f"`%env {level}` in a first cell of {first}"
+            if lowered[0].level_if:
+                command += f", with options that give `{lowered[0].level_if}`"
             asked = "train in mixed precision, which the script's own level O0 does not"
             steps.append(f"{asked if lowered[0].in_full else 'compare with full precision'}: {command}")
         distributed = [report for report in migrated if report.distribution == "migrated"]

@@ -21,12 +21,16 @@ Layers, each importing only those above it:
 ``expression_evaluators``
                        run expressions
 ``result_evaluators``  what conversions, factories and parts give
+``torch_calls``, ``project_calls``, ``layer_calls``, ``builtin_calls``
+                       what calls of each kind give
 ``call_evaluators``, ``statement_runners``
                        run Python's constructs
 ``autocast_switches``  decorators and helpers that turn autocast on or off
 ``callers``            what all calls of a function give to it: findings that none brings about are dropped
 ``given_types``        what one call of a function gives to it: findings that it brings about are added
-``machine``            runs functions, remembers classes, calls functions in line; puts the evaluators together
+``machine_state``, ``inline_calls``, ``attributes``
+                       what the machine holds, calls of functions in line, what classes and modules hold
+``machine``            runs functions for their findings; puts the evaluators together
 
 It knows neither rules nor findings: those stand on it, in :mod:`amp_rules.lint` and :mod:`amp_rules.checks`.
 """

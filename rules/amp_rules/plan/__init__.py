@@ -1,6 +1,7 @@
 """Decisions: what is migrated whole, what is left alone and why.
 
 ``migration``        from an entry script to a report; ``notebooks`` for theirs
+``units``            precision and distribution of a program without Apex, and the new texts
 ``options``          what was asked for; ``wanted`` and ``selection`` which rewrites that means
 ``skip_comments``    what stays as it is
 ``declining``        the reasons for declining, collected; ``refusal_pages`` what is to be done about them

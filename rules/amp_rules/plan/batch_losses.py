@@ -138,10 +138,10 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
     """Whether some model keeps an object of the class."""
     return any(
         value.kind == "instance" and owner in value.ref.mro()
-        for (holder, _), cell in program.flow.cells.items()
-        if isinstance(holder, ast.ClassDef) and holder in program.flow.classes
-        if is_module(Value("instance", program.flow.classes[holder]))
-        for value in cell.values
+        for info in program.flow.classes.values()
+        if is_module(Value("instance", info))
+        for values in program.flow.held_by(info.facts.node)
+        for value in values
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -341,16 +340,8 @@ class GradientOwners:
     def _attributes_of(self, nodes: Iterable[ast.ClassDef]) -> Iterator[Value]:
         """What the attributes of objects hold, by the nodes of their classes."""
         for node in nodes:
-            yield from self._attributes.get(node, ())
-
-    @cached_property
-    def _attributes(self) -> dict[ast.ClassDef, set[Value]]:
-        """What the attributes of the objects of each class hold."""
-        found: defaultdict[ast.ClassDef, set[Value]] = defaultdict(set)
-        for (owner, _), cell in self._program.flow.cells.items():
-            if isinstance(owner, ast.ClassDef):
-                found[owner] |= cell.values
-        return found
+            for values in self._program.flow.held_by(node):
+                yield from values
 
 
 def _iterated_for(name: str, scope: Scope) -> list[ast.expr]:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_averages import GETS_NUMBERS, Told, all_loops, is_number, of_the_share
+from amp_rules.plan.numbers_of_batches import is_number
+from amp_rules.plan.rank_numbers import GETS_NUMBERS, Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.program import Program

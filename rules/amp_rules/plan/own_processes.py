@@ -13,8 +13,8 @@ from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
+from amp_rules.plan.own_ddp.group import is_own, joins_run
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
-from amp_rules.plan.own_ddp.program import is_own, joins_run
 from amp_rules.plan.taken_gradients import not_averaged
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site

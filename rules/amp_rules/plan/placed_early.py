@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.arguments_in_reach import Place
-from amp_rules.roles.devices import Devices, DeviceUse
+from amp_rules.roles.device_origins import DeviceUse
+from amp_rules.roles.devices import Devices
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+
+_OF_TORCH = ("torch.", "torchvision.")
+"""Libraries whose functions give tensors and models."""
 
 
 def early_uses(devices: Devices, start: Place | None) -> Iterator[tuple[DeviceUse, DeviceUse]]:
@@ -43,11 +47,17 @@ def early_calls(devices: Devices, start: Place | None) -> Iterator[Site]:
 
 
 def _is_of_torch(devices: Devices, node: ast.expr, site: Site) -> bool:
-    """Whether a function of torch made what is moved, or a class of the script's models."""
+    """Whether a function of torch made what is moved, or a class of the script's models; or it is a part of such."""
     values = devices.program.flow.values(node, site.scope)
-    return bool(values) and all(
-        (value.kind == "object" and str(value.ref).startswith("torch.")) or is_module(value) for value in values
-    )
+    if values and all(
+        (value.kind == "object" and str(value.ref).startswith(_OF_TORCH)) or is_module(value) for value in values
+    ):
+        return True
+    whole = node
+    while isinstance(whole, (ast.Attribute, ast.Subscript)):
+        whole = whole.value  # ``vgg19(pretrained=True).features[:15]``
+    names = devices.program.callee_names(whole, site.scope) if isinstance(whole, ast.Call) else ()
+    return whole is not node and bool(names) and all(name.startswith(_OF_TORCH) for name in names)
 
 
 def _is_early(module: Module, node: ast.AST, start: Place | None) -> bool:

@@ -10,17 +10,21 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
-from amp_rules.plan.rank_averages import Told, averages, is_shown, meters, of_the_share
+from amp_rules.plan.rank_averages import averages
+from amp_rules.plan.rank_meters import meters
+from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
 from amp_rules.plan.rest_shown import REST, has_rest, shown_alone
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -58,7 +62,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     named: set[tuple[ast.AST, str]] = set()
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
-    found += [*kept_numbers(processes, known), *gathered(processes, known)]
+    found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
     found += shown_of_batches(processes, found)
     for told in found or shown_alone(processes):
         if (told.site.body, told.name) not in named:

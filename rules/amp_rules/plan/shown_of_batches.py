@@ -9,7 +9,8 @@ from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import loops_of_batches, made_of_batch
-from amp_rules.plan.rank_averages import Told, comes_of_batch, is_number, of_the_share
+from amp_rules.plan.numbers_of_batches import comes_of_batch, is_number
+from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site

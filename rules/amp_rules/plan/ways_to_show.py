@@ -24,6 +24,9 @@ SHOWING_OR_WRITING = SHOWING | {
     "add_scalars",
     "log_metric",
     "log_metrics",
+    "log_scalar",
+    "report_scalar",
+    "track",
     "set_postfix_str",
     "set_description_str",
 }
@@ -88,9 +91,10 @@ class WaysToShow:
             found = self._in_file(loop, {path: False})
         return found
 
-    def by_methods(self, site: Site, path: str) -> Shown | None:
-        """How other methods show what a method keeps in an attribute."""
-        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False})
+    def by_methods(self, site: Site, path: str, *, returned: bool = False) -> Shown | None:
+        """How other methods show what a method keeps in an attribute, or their callers what is ``returned`` of it."""
+        depth = _MAX_CALLS - returned
+        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False}, depth)
         return "divided" if "divided" in found else "alone" if found else None
 
     # ---- within a function -----------------------------------------------------------------------------------------
@@ -243,7 +247,7 @@ class WaysToShow:
         shown = self._in(site, nodes, held, given, depth + 1)
         return set() if shown is None else {"divided" if is_mean else shown}
 
-    def _in_methods(self, site: Site, held: _Variables) -> set[Shown]:
+    def _in_methods(self, site: Site, held: _Variables, depth: int = _MAX_CALLS) -> set[Shown]:
         """How other methods show what a method keeps in attributes: ``self.losses[-1]``."""
         owner = site.module.parents.get(site.body)
         info = self.program.function_of(site.body)
@@ -258,7 +262,7 @@ class WaysToShow:
             kept = {path: is_mean for path, is_mean in held.items() if path.startswith("self.") and path not in grown}
             if kept and nodes:
                 scope = self.program.flow.scopes[item]
-                shown = self._in(Site(site.module, scope, item, item), nodes, kept, None, _MAX_CALLS)
+                shown = self._in(Site(site.module, scope, item, item), nodes, kept, None, depth)
                 found |= {shown} if shown is not None else set()
         return found
 
@@ -270,6 +274,23 @@ class WaysToShow:
         tree = site.module.tree
         scope = self.program.flow.scopes[tree]
         return self._in(Site(site.module, scope, tree, tree), self.program.nodes_of(tree), held, None, _MAX_CALLS)
+
+
+def is_shown(loop: Site, node: ast.expr) -> bool:
+    """Whether a number is printed, or made a part of a text."""
+    child: ast.AST = node
+    for parent in loop.module.ancestors(node):
+        divides = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv))
+        if isinstance(parent, ast.stmt) or (divides and child is getattr(parent, "right", None)):
+            return False
+        child = parent
+        if isinstance(parent, ast.JoinedStr) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)):
+            return True
+        if isinstance(parent, ast.Call):
+            name = parent.func.attr if isinstance(parent.func, ast.Attribute) else blocks.path_of(parent.func)
+            if name in SHOWING:
+                return True
+    return False
 
 
 def is_read(place: Site, path: str) -> bool:

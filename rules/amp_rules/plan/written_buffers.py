@@ -102,9 +102,10 @@ def _is_part(program: Program, value: Value) -> bool:
     if located is not None and program.is_model_code(located[0]):
         return True
     return any(
-        value in cell.values or value in program.flow.elements(cell.values)
-        for (holder, _), cell in program.flow.cells.items()
-        if isinstance(holder, ast.ClassDef) and is_module(Value("instance", program.flow.classes[holder]))
+        value in values or value in program.flow.elements(values)
+        for info in program.flow.classes.values()
+        if is_module(Value("instance", info))
+        for values in program.flow.held_by(info.facts.node)
     )
 
 

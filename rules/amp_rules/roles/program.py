@@ -75,11 +75,11 @@ class Program(Steps):
         """Classes of models that keep a trained one as a part: ``net`` where the optimizer is given ``net.head``."""
         found: set[ClassInfo] = set()
         whole = {value.ref for value in self.trained if value.kind == "instance"}
-        for (owner, _), cell in self.flow.cells.items():
-            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
-            if info is None or info in whole or not is_module(Value("instance", info)):
+        for info in self.flow.classes.values():
+            if info in whole or not is_module(Value("instance", info)):
                 continue
-            if any(value.kind in ("object", "instance") and value in self.trained for value in cell.values):
+            kept = (value for values in self.flow.held_by(info.facts.node) for value in values)
+            if any(value.kind in ("object", "instance") and value in self.trained for value in kept):
                 found.add(info)
         return found
 

@@ -9,13 +9,13 @@ from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
-from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.roles.uncalled_methods import only_without_gradients, uncalled_methods
 from amp_rules.roles.uncalled_objects import uncalled_objects
 from amp_rules.roles.workers import training_workers
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
 from amp_rules.source.scopes import FunctionNode, arguments_of
-from amp_rules.source.syntax import last_name, names_written, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, names_written, walk
 from amp_rules.torch.gradients import GRADIENT_HOOKS
 
 _BY_TEXT = frozenset(
@@ -87,13 +87,15 @@ def _of_unknown_models(program: Program) -> set[ast.AST]:
 def uncalled(program: Program) -> frozenset[ast.AST]:
     """The functions and methods of a script that trains by itself which nothing in it can call.
 
-    Decorated and nested functions may be called by others, as may everything in a notebook, in a file that runs no
-    training by itself, and where functions are looked up by a text.
+    Functions that something decorates or that are defined in one which is called may be called by others, as may
+    everything in a notebook, in a file that runs no training by itself, and where functions are looked up by a text.
     """
     found = _FOUND.get(program)
     if found is None:
         functions = _uncalled_functions(program) if not program.entry.cells and _trains(program) else None
-        found = frozenset() if functions is None else frozenset(functions | uncalled_methods(program, functions))
+        idle = set() if functions is None else functions | uncalled_methods(program, functions)
+        # What is defined within is made by nobody.
+        found = frozenset(idle | {node for body in idle for node in walk(body) if isinstance(node, FunctionNode)})
         _FOUND[program] = found
     return found
 
@@ -193,12 +195,13 @@ def _may_be_of_module(program: Program, node: ast.Attribute, imported: set[str])
 
 
 def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
-    """Plain functions of the files, undecorated, each with its file and name."""
+    """Plain functions of the files, which no decorator gives to others, each with its file and name."""
     return {
         statement: (module, statement.name)
         for module in program.flow.modules
         for statement in module.tree.body
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not statement.decorator_list
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if only_without_gradients(statement.decorator_list)
     }
 
 
@@ -210,23 +213,31 @@ def _found_by_text(program: Program, module: Module, node: ast.AST) -> frozenset
     if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BY_TEXT:
         if isinstance(node, ast.Attribute) and node.attr == "eval":
             return frozenset()  # ``model.eval()``
-        return frozenset() if _is_parameter(module, node) else _asked_of(program, module, node)
+        return frozenset() if _is_of_function(module, node) else _asked_of(program, module, node)
     if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
         return frozenset()
     if isinstance(node.args[1], ast.Constant):
         return frozenset()
     located = program.locate(node)
     if located is None:
-        return None
+        # Nothing runs the function around it; what is a variable of that is no file.
+        return frozenset() if _is_of_function(module, node.args[0]) else None
     values = program.flow.values(node.args[0], located[1])
     return frozenset(value.ref for value in values if value.kind == "module")
 
 
-def _is_parameter(module: Module, node: ast.AST) -> bool:
-    """Whether a name is that of a parameter of a function around it: ``def convert(vars):``."""
-    return isinstance(node, ast.Name) and any(
-        isinstance(parent, FunctionNode) and node.id in {item.arg for item in arguments_of(parent)}
-        for parent in module.ancestors(node)
+def _is_of_function(module: Module, node: ast.AST) -> bool:
+    """Whether a name is a parameter or variable around it: ``def convert(vars):``, ``[eval for eval in runs]``."""
+    if not isinstance(node, ast.Name):
+        return False
+    around = (parent for parent in module.ancestors(node) if isinstance(parent, (FunctionNode, *COMPREHENSIONS)))
+    return any(
+        (isinstance(parent, FunctionNode) and node.id in {item.arg for item in arguments_of(parent)})
+        or any(
+            isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Store)
+            for part in walk(parent)
+        )
+        for parent in around
     )
 
 

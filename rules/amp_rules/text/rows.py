@@ -39,6 +39,25 @@ def statements_of_suites(statement: cst.BaseStatement, suites: Sequence[str]) ->
     return found
 
 
+def below_suites(statement: cst.BaseStatement, suites: Sequence[str]) -> list[cst.EmptyLine]:
+    """The comments at the foot of the last of the named suites, with the blank lines above them."""
+    owner: object = statement if suites[-1] == "body" else getattr(statement, suites[-1], None)
+    while isinstance(owner, cst.If) and suites[-1] == "orelse" and owner.orelse is not None:
+        owner = owner.orelse
+    suite = getattr(owner, "body", None)
+    lines = list(getattr(suite, "footer", ()))
+    while lines and lines[-1].comment is None:
+        del lines[-1]
+    return [line if line.comment is not None else cst.EmptyLine(indent=False) for line in lines]
+
+
+def without_trailing_space(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """A statement that has come out of a block: its blank lines have no indentation of the block."""
+    moved = statement.visit(_Bare())
+    assert isinstance(moved, cst.BaseStatement)
+    return moved
+
+
 def with_docstrings_moved(statement: cst.BaseStatement, indent: str) -> cst.BaseStatement:
     """A definition that has come out of a block; the further lines of its docstrings come along, as LibCST's do not."""
     if not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
@@ -54,6 +73,15 @@ def with_two_blank_lines(statement: cst.BaseStatement) -> cst.BaseStatement:
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and len(lines) == 1 and lines[0].comment is None:
         return statement.with_changes(leading_lines=[*lines, cst.EmptyLine(indent=False)])
     return statement
+
+
+def with_two_lines_above(statement: cst.BaseStatement) -> cst.BaseStatement:
+    """A statement of the file below a new function: two blank lines stand between them, at least."""
+    lines = list(getattr(statement, "leading_lines", ()))
+    missing = 2 - len(blank_lines_above(statement))
+    if missing <= 0 or not hasattr(statement, "leading_lines"):
+        return statement
+    return statement.with_changes(leading_lines=[*[cst.EmptyLine(indent=False)] * missing, *lines])
 
 
 def lines_apart(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
@@ -184,7 +212,16 @@ class _MovedDocstrings(cst.CSTTransformer):
         return updated_node.with_deep_changes(first.body[0], value=moved)
 
 
-class _Moved(cst.CSTTransformer):
+class _Bare(cst.CSTTransformer):
+    """Takes the white space out of blank lines."""
+
+    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
+        if updated_node.comment is not None:
+            return updated_node
+        return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))
+
+
+class _Moved(_Bare):
     """Moves what LibCST does not with a block.
 
     Blank lines lose their indentation. Rows below a backslash gain one, and so do rows within brackets that begin
@@ -210,8 +247,3 @@ class _Moved(cst.CSTTransformer):
 
     def _shifted(self, space: cst.SimpleWhitespace) -> cst.SimpleWhitespace:
         return space.with_changes(value=shifted(space.value, self._indent))
-
-    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
-        if updated_node.comment is not None:
-            return updated_node
-        return updated_node.with_changes(indent=False, whitespace=cst.SimpleWhitespace(""))

@@ -11,6 +11,7 @@ from amp_rules.text.actions import Action, Insert, Remove, Unwrap, Wrap
 from amp_rules.text.indentation import Indentation
 from amp_rules.text.places import Place, Places
 from amp_rules.text.rows import (
+    below_suites,
     blank_lines_above,
     block,
     left_of_suite,
@@ -21,7 +22,9 @@ from amp_rules.text.rows import (
     statements_of_suites,
     with_docstrings_moved,
     with_two_blank_lines,
+    with_two_lines_above,
     without_blank_lines_above,
+    without_trailing_space,
 )
 
 
@@ -39,6 +42,8 @@ class Suites:
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
         self._unwraps: dict[Place, Unwrap] = {}
+        self._last: cst.BaseStatement | None = None
+        self._below_function = False
         for action in actions:
             if isinstance(action, Insert):
                 self._inserts[places.of_statement(action.statement)].append(action)
@@ -136,6 +141,7 @@ class Suites:
                     self._done.add(id(wrap))
         spans.sort(key=lambda span: (span[0], -span[1]))
         self._apart.clear()
+        self._last = rows[-1][1] if rows else None
         if all(line.comment is None for line in self._carried):
             self._carried = []
         return set_apart(self._emit(rows, 0, len(rows) - 1, spans, None), self._apart)
@@ -169,6 +175,9 @@ class Suites:
     def _row(self, place: Place | None, statement: cst.BaseStatement) -> list[cst.BaseStatement]:
         kept: list[cst.BaseStatement] = []
         below: list[cst.EmptyLine] = []
+        if self._below_function:
+            statement = with_two_lines_above(statement)
+            self._below_function = False
         if self._carried and hasattr(statement, "leading_lines"):
             above = self._carried
             if all(line.comment is None for line in above):
@@ -187,7 +196,12 @@ class Suites:
             unwrap = self._unwraps[place]
             self._done.add(id(unwrap))
             step = self._step(place)
-            kept = [with_docstrings_moved(item, step) for item in statements_of_suites(statement, unwrap.suites)]
+            kept = [
+                without_trailing_space(with_docstrings_moved(item, step))
+                for item in statements_of_suites(statement, unwrap.suites)
+            ]
+            if kept and statement is not self._last:
+                self._carried = below_suites(statement, unwrap.suites)
             if kept and place is not None and place[1] == 0:
                 kept[0] = with_two_blank_lines(kept[0])
         else:
@@ -205,7 +219,11 @@ class Suites:
                     before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
             if self._wants_gap(place):
                 self._apart.append((before[0], before[-1]))
-        return [*before, *kept, *self._after(place)]
+        after = self._after(place)
+        self._below_function = (
+            place is not None and place[1] == 0 and bool(after) and isinstance(after[-1], cst.FunctionDef)
+        )
+        return [*before, *kept, *after]
 
     def _put_above(
         self, before: list[cst.BaseStatement], kept: cst.BaseStatement, place: Place | None

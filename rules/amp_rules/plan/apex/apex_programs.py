@@ -12,6 +12,7 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
+from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_owners
 from amp_rules.plan.declining import Declined
@@ -158,10 +159,23 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"
+        asked = "" if _starts_always(report) else level_condition(plain)
+        if asked:
+            text += f" where `{asked}` holds, and is not read elsewhere: there the script trains in full precision"
         text += _unused(program, selection, report.distribution)
+        if any(edit.code == "AMP111" for edit in report.edits):
+            text += (
+                "; functions with a backward pass of their own compute in float32 (AMP111), on half tensors too, which "
+                "they took as they were with Apex"
+            )
         told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
-        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain))
+        report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
     return replace(report, notes=(*report.notes, *extension_notes(program)))
+
+
+def _starts_always(report: Report) -> bool:
+    """Whether the runtime starts on the main path too, where the processes join."""
+    return report.distribution == "migrated"
 
 
 def _is_in_full(plain: Program) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 
 from amp_rules.plan.apex.file import ApexFile
@@ -46,7 +47,8 @@ def condition(
             actions = [Unwrap(holder, ("orelse",))] if kept else [Remove(emptied(file, holder))]
             actions += [Remove(item) for item in holder.orelse if kept and item not in kept]
     elif isinstance(holder, ast.IfExp) and holder.test is top and isinstance(result, bool):
-        actions = [Replace(holder, substitute(file.source(holder.body if result else holder.orelse)))]
+        kept_value = holder.body if result else holder.orelse
+        actions = _without_sentence(file, holder) or [Replace(holder, substitute(file.source(kept_value)))]
     elif isinstance(holder, ast.Assert) and result is True:
         actions = [Remove(emptied(file, holder))]
     elif isinstance(holder, ast.keyword) and holder.arg == "enabled" and result is True and _mixes(file, holder):
@@ -56,6 +58,35 @@ def condition(
     else:
         actions = [Replace(top, substitute(str(result)))]
     return Change(rule, file.module, holder, message, actions)
+
+
+def _without_sentence(file: ApexFile, choice: ast.IfExp) -> list[Action]:
+    """What takes the sentence on Apex out of ``"Apex {}. Level {}.".format("there" if has_apex else "", level)``."""
+    call = file.module.parents[choice]
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and choice in call.args):
+        return []
+    text = call.func.value
+    if (
+        call.func.attr != "format"
+        or call.keywords
+        or not (isinstance(text, ast.Constant) and isinstance(text.value, str))
+    ):
+        return []
+    fixed = all(isinstance(item, ast.Constant) for item in (choice.body, choice.orelse))
+    source = file.source(text)
+    sentences = re.findall(r"[^.]*(?:\.\s*|$)", source[1:-1])
+    places = [len(re.findall(r"\{[^{}]*\}", item)) for item in sentences]
+    if not fixed or sum(places) != len(call.args) or text.value != source[1:-1] or source.count("{}") != len(call.args):
+        return []
+    index = call.args.index(choice)
+    for number, sentence in enumerate(sentences):
+        if sum(places[:number]) == index and places[number] == 1 and NAMES_APEX.search(sentence):
+            left = "".join([*sentences[:number], *sentences[number + 1 :]])
+            if not left.strip():
+                return []
+            new = f"{source[0]}{left.rstrip() if number == len(sentences) - 1 else left}{source[-1]}"
+            return [Replace(text, substitute(new)), Replace(call, without_argument(index))]
+    return []
 
 
 def _says_apex(statement: ast.stmt) -> bool:

@@ -19,7 +19,7 @@ _ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORE
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
-    r"|(?:(?<=fp16)|(?<=precision)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
+    r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
     re.IGNORECASE,
 )
 # In what an assertion says that no longer asks for it: `APEX and CUDA required`.
@@ -230,8 +230,12 @@ def _asserted(module: Module) -> Iterator[_Range]:
 
 def _helps(module: Module) -> Iterator[_Range]:
     """Where the help of options stands."""
+    adding = {"add_argument"}  # and ``arg = parser.add_argument``
     for node in module.nodes:
-        if isinstance(node, ast.Call) and own_name(node.func) == "add_argument":
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr == "add_argument":
+            adding |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and own_name(node.func) in adding:
             for item in node.keywords:
                 if item.arg == "help" and isinstance(item.value, ast.Constant):
                     yield module.start(item.value), module.end(item.value)

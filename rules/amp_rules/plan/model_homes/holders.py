@@ -122,10 +122,9 @@ class Holders:
     def _kept(self) -> dict[ClassInfo, set[Value]]:
         """What the attributes of each class of models hold, and the elements of it."""
         found: defaultdict[ClassInfo, set[Value]] = defaultdict(set)
-        for (owner, _), cell in self.flow.cells.items():
-            info = self.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
-            if info is not None and is_module(Value("instance", info)):
-                found[info] |= cell.values | self.flow.elements(cell.values)
+        for info in self.flow.classes.values():
+            for values in self.flow.held_by(info.facts.node) if is_module(Value("instance", info)) else ():
+                found[info] |= values | self.flow.elements(values)
         return found
 
     @cached_property

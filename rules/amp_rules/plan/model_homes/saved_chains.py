@@ -12,16 +12,20 @@ from amp_rules.source.scopes import Scope
 
 def chains(program: Program) -> tuple[set[Value], set[Value]]:
     """The chains that a program makes of layers, ``nn.Sequential(...)``: those used, those only saved."""
-    cells = program.flow.cells
     made = {
         value
-        for cell in cells.values()
+        for cell in program.flow.cells.values()
         for value in cell.values
         if value.kind == "object" and value.site is not None and is_chain(value)
     }
     if not made:
         return set(), set()
-    parts = {value for (owner, _), cell in cells.items() if owner in program.flow.classes for value in cell.values}
+    parts = {
+        value
+        for info in program.flow.classes.values()
+        for values in program.flow.held_by(info.facts.node)
+        for value in values
+    }
     used = made & (parts | program.trained)
     for node, _, scope in program.nodes():
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):

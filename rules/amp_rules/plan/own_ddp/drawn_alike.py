@@ -11,6 +11,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.replication import NOISE, SEEDS
@@ -30,7 +31,7 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
     for site in draws:
         within = site.body in bodies or any(loop in blocks.enclosing(site.module, site.node) for loop in loops)
-        if not within or site.module not in own.modules or _has_generator(site.node):
+        if not within or site.module not in own.modules or _has_generator(site.node) or _is_single(site):
             continue
         if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
             continue
@@ -42,6 +43,14 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return
+
+
+def _is_single(site: Site) -> bool:
+    """Whether one number is drawn, which decides for all processes alike: ``if torch.rand(1).item() > 0.5:``."""
+    assert isinstance(site.node, ast.Call)
+    asked = site.module.parents[site.node]
+    is_one = [literal(item) for item in site.node.args] == [1]
+    return is_one or (isinstance(asked, ast.Attribute) and asked.attr == "item")
 
 
 def alike_seed(own: OwnDdp) -> Site | None:

@@ -21,6 +21,8 @@ _MAX_CALLERS = 6
 """Callers between the loop over batches and the one over epochs: ``train_epoch``, ``fit``, ``main``."""
 
 _COUNTS = frozenset({"range", "trange", "tnrange", "count"})
+_NAMES = ("epoch", "epoch_number")
+"""What a ``_`` that counts is called."""
 _AROUND = frozenset({"tqdm", "enumerate", "master_bar", "track", "list"})
 
 
@@ -125,9 +127,25 @@ def number_of(own: OwnDdp, site: Site) -> Number | None:
         return Number(target.id)  # at the head it is the count, whatever the body makes of it
     names = names_of(site.module)
     reads = [node for node in site.module.nodes if isinstance(node, ast.Name) and node.id == "_"]
-    if names.is_taken("epoch") or any(isinstance(node.ctx, ast.Load) for node in reads):
+    if own_count := _counted_beside(loop):
+        return own_count
+    free = next((name for name in _NAMES if not names.is_taken(name)), None)
+    if free is None or any(isinstance(node.ctx, ast.Load) for node in reads):
         return None
-    return Number("epoch", target)
+    return Number(free, target)
+
+
+def _counted_beside(loop: ast.For) -> Number | None:
+    """``for _ in range(epochs): epoch += 1``: a variable that each round counts up once, and nothing else sets."""
+    for item in loop.body:
+        if isinstance(item, ast.AugAssign) and isinstance(item.op, ast.Add) and literal(item.value) == 1:
+            path = blocks.path_of(item.target) if isinstance(item.target, (ast.Name, ast.Attribute)) else None
+            others = [part for part in loop.body if part is not item]
+            if path is None or "epoch" not in path.rpartition(".")[2].lower():
+                continue
+            if not any(path in blocks.writes(part) for part in others):
+                return Number(path)
+    return None
 
 
 def _counts(own: OwnDdp, node: ast.expr, site: Site, depth: int) -> bool:

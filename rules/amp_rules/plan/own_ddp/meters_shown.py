@@ -11,8 +11,8 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.rank_averages import is_shown
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope

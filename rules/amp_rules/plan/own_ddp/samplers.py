@@ -48,22 +48,22 @@ class Sampler(Site):
         """Whether it may shuffle."""
         return _shuffles(self.call)
 
-    def line_at(self, own: OwnDdp, loop: Site, loader: ast.expr | None, number: str) -> str | None:
+    def line_at(self, own: OwnDdp, loop: Site, loader: ast.expr | None, number: str | None) -> str | None:
         """The line that tells it the epoch at the head of a loop; None where neither it nor its loader is at hand.
 
         Args:
             own: the program.
             loop: the loop.
             loader: what holds the loader that trains there, if that is known.
-            number: the number of the epoch.
+            number: the number of the epoch; None for the one after that which the sampler was told last.
         """
-        reads = _certain(own, self, loop, loader, list(_reads_at(own, self, loop)))
+        reads = _certain(own, self, loop, loader, list(_reads_at(own, self, loop, loader)))
         found = sorted(reads, key=lambda item: (item.is_loader, item.is_unsure, item.path))
         if not found:
             return None
         item = found[0]
         path = f"{item.path}.sampler" if item.is_loader else item.path
-        line = f"{path}.set_epoch({number})"
+        line = f"{path}.set_epoch({number or f'{path}.epoch + 1'})"
         if not item.is_unsure:
             return line
         if item.may_be_none and not item.is_loader:
@@ -121,6 +121,14 @@ def _shuffles(call: ast.Call) -> bool:
     return given is None or literal(given) is not False
 
 
+def is_shuffled(own: OwnDdp, loader: Value) -> bool:
+    """Whether a loader may draw its samples by a distributed sampler that shuffles."""
+    return any(
+        item.name in DISTRIBUTED_SAMPLERS and isinstance(item.site, ast.Call) and _shuffles(item.site)
+        for item in _samplers_in(own, loader)
+    )
+
+
 def told(own: OwnDdp, sampler: Sampler) -> bool:
     """Whether something tells the sampler an epoch, for all that is known."""
     for call, _, scope in own.program.calls():
@@ -163,7 +171,7 @@ def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
         yield from _origins(own, given, located[1], _MAX_DEPTH)
 
 
-def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
+def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None) -> Iterator[_Read]:
     """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
     changed = blocks.writes(loop.node)
     nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if _is_variable(node)]
@@ -171,7 +179,8 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site) -> Iterator[_Read]:
         path = blocks.path_of(node)
         if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):  # type: ignore[attr-defined]
             continue
-        if not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
+        # What the loop itself goes through is there, whatever it was made under.
+        if path != _path(loader) and not is_bound_at(loop.module, loop.scope, path.partition(".")[0], loop.node):
             continue
         assert isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
         values = own.program.flow.values(node, scope)

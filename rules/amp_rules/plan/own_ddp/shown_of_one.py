@@ -10,9 +10,9 @@ from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.rank_averages import is_shown
 from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
+from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -37,7 +37,11 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         for path, node in _meters_of_container(own, loop) if nodes else ():
             added.setdefault(path, node)
         lists = {path: node for node in nodes for path in _lists(shares, node)}
-        added = {path: node for path, node in added.items() if not _is_evaluated_by_first(own, loop, node)}
+        added = {
+            path: node
+            for path, node in added.items()
+            if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
+        }
         told = list(shown_meters(own, shares, loop))
         added |= {path: loop.loop for path in told if path not in added}
         names = [path for path in added if path in told or _is_told(loop, path)]
@@ -78,6 +82,17 @@ def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bo
     """
     inner = next((item for item in blocks.enclosing(loop.module, node) if isinstance(item, (ast.For, ast.While))), None)
     return inner is not None and inner is not loop.loop and own.is_of_first_alone(loop.module, inner)
+
+
+def _begins_anew(loop: TrainingLoop, path: str, node: ast.AST) -> bool:
+    """Whether each round sets a sum above what it adds: ``loss = 0``, then ``loss += part``, which is of one batch."""
+    return any(
+        isinstance(item, ast.Assign)
+        and item.lineno < getattr(node, "lineno", 0)
+        and path in blocks.writes(item)
+        and path not in blocks.reads(item.value)
+        for item in loop.loop.body
+    )
 
 
 def _sums(node: ast.AST) -> Iterator[str]:

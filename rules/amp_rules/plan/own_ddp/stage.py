@@ -15,8 +15,9 @@ from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
 from amp_rules.plan.own_ddp.faults import Fault, faults
+from amp_rules.plan.own_ddp.group import is_own, joins_torch_alone
 from amp_rules.plan.own_ddp.launchers import Starts
-from amp_rules.plan.own_ddp.program import OwnDdp, is_own, joins_torch_alone
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.written_ranks import is_of_one, written_ranks
 from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.events import is_never_true
+from amp_rules.plan.own_ddp.items_of_all import are_others_of_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
@@ -194,7 +195,7 @@ def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr
             given |= blocks.writes(blocks.statement_of(module, call))
             if not exchanges.is_of_torch(call):
                 given |= blocks.reads(call.func)
-            if blocks.touches(names, given):
+            if blocks.touches(names, given) and not are_others_of_all(exchanges, shares.program, module, call, names):
                 return True
     return exchanges.becomes_of_all(blocks.body_of(module, node))
 

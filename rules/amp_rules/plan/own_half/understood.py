@@ -104,14 +104,14 @@ def _is_one_of(models: set[Value], trained: set[Value]) -> bool:
 def _parts_of_trained(program: Program) -> set[Value]:
     """What the trained models keep in their attributes."""
     found: set[Value] = set()
-    owners: set[object] = set()
+    owners: set[ast.ClassDef] = set()
     fresh = {value.ref.facts.node for value in program.trained if value.kind == "instance"}
     while fresh:
         held = {
             value
-            for (owner, _), cell in program.flow.cells.items()
-            if owner in fresh
-            for value in cell.values
+            for owner in fresh
+            for values in program.flow.held_by(owner)
+            for value in values
             if value.kind in ("instance", "object")
         }
         found |= held

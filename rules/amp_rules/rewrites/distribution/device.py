@@ -47,7 +47,8 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.placed_early import early_calls, early_uses
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import start_place
-from amp_rules.roles.devices import Devices, DeviceUse
+from amp_rules.roles.device_origins import DeviceUse
+from amp_rules.roles.devices import Devices
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 from amp_rules.text.actions import Replace, Wrap

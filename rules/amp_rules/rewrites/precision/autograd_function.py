@@ -4,8 +4,8 @@
 `@amp.float_function` above `forward` of a `torch.autograd.Function`: its half arguments become FP32 there, and
 autocast is off inside. Where `forward` has no `ctx` (`setup_context` does the rest), what is called is wrapped instead:
 `amp.float_function(Product.apply)`. So is the `apply` of a function that a package brings, where a model gives it its
-weight. Functions that only compute element by element, as straight-through estimators and
-reversed gradients do, stay: these operations take any types.
+weight. Functions that only compute element by element, by helpers too, as activations of
+their own, straight-through estimators and reversed gradients do, stay: these operations take any types.
 
 ## Why
 Under autocast a layer's output is half and a parameter FP32. `forward` may still run, since autocast casts the
@@ -183,20 +183,23 @@ def _is_in_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
     )
 
 
-def _is_by_element(program: Program, method: FunctionFacts) -> bool:
-    """Whether all that a method calls takes tensors of any types."""
+def _is_by_element(program: Program, method: FunctionFacts, seen: frozenset[FunctionFacts] = frozenset()) -> bool:
+    """Whether all that a function calls takes tensors of any types."""
     scope = program.flow.scopes.get(method.node)
-    if scope is None:
+    if scope is None or method in seen:
         return False
     for node in blocks.walk_body(method.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             return False
-        if isinstance(node, ast.Call) and not _takes_any_types(program, node, scope):
+        if isinstance(node, ast.Call) and not _takes_any_types(program, node, scope, seen | {method}):
             return False
     return True
 
 
-def _takes_any_types(program: Program, call: ast.Call, scope: Scope) -> bool:
+def _takes_any_types(program: Program, call: ast.Call, scope: Scope, seen: frozenset[FunctionFacts]) -> bool:
+    if isinstance(call.func, ast.Name) and (called := _helpers(program, call, call.func.id, scope)):
+        # A helper, scripted or not: what it calls is what is asked for.
+        return all(_is_by_element(program, item, seen) for item in called)
     names = program.callee_names(call, scope)
     if names:
         return all(name.startswith("builtins.") or _mixes(function_named(name)) for name in names)
@@ -210,6 +213,15 @@ def _takes_any_types(program: Program, call: ast.Call, scope: Scope) -> bool:
     if program.flow.callees(call):
         return False
     return method in CONTEXT_METHODS or method in _CONVERTING or _mixes(method.removesuffix("_"))
+
+
+def _helpers(program: Program, call: ast.Call, name: str, scope: Scope) -> list[FunctionFacts]:
+    """The functions of the project that a call can run; where none was followed, that of the file with its name."""
+    if found := list(program.flow.callees(call)):
+        return found
+    named = [node for node in scope.module.nodes if isinstance(node, ast.FunctionDef) and node.name == name]
+    info = program.function_of(named[0]) if len(named) == 1 else None
+    return [info] if info is not None and info.cls is None else []
 
 
 def _is_function(program: Program, node: ast.expr, scope: Scope) -> bool:

@@ -1,4 +1,7 @@
-"""Files that the first process makes while the others wait, and that those find: ``with zero_first(rank): ...``."""
+"""Files that the first process makes before the others look for them, so that those find them.
+
+It runs a function, and a barrier follows; or the others wait where a block begins: ``with zero_first(rank): ...``.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,60 @@ from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import LOOKS
 
 _MAX_CALLERS = 4
-"""Calls between such a block and what writes in it: a class that is made, its ``__init__``, a method of it."""
+"""Calls between the look for a file and what lets one process go first: a class that is made, a method of it."""
 
 
 def is_made_by_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
-    """Whether a place that writes a file stands under a look for one, and the first process alone comes there first."""
+    """Whether the others find what is written at a place where the file is missing alone: ``if not exists(path):``."""
     located = own.program.locate(node)
     if located is None:
         return False
     site = Site(module, located[1], located[0], node)
+    if _is_where_missing(own, module, node) and _goes_first(own, site, _MAX_CALLERS):
+        return True
     return _is_under_look(own, site) and _is_in_turns(own, site, frozenset())
+
+
+def _is_where_missing(own: OwnDdp, module: Module, node: ast.AST) -> bool:
+    inner: ast.AST = node
+    for parent in blocks.enclosing(module, node):
+        if isinstance(parent, blocks.BODIES):
+            return False
+        if isinstance(parent, ast.If):
+            test, is_other = parent.test, inner in parent.orelse
+            is_not = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+            looked = test.operand if isinstance(test, ast.UnaryOp) else test
+            located = own.program.locate(looked) if isinstance(looked, ast.Call) else None
+            if located is not None and is_not is not is_other:
+                if own.program.callee_names(looked, located[1]) & LOOKS:  # type: ignore[arg-type]
+                    return True
+        inner = parent
+    return False
+
+
+def _goes_first(own: OwnDdp, place: Site, depth: int) -> bool:
+    """Whether a caller has one process run a function, and all of them again behind a barrier."""
+    info = own.program.function_of(place.body)
+    if info is None or depth == 0:
+        return False
+    callers = [calling(item) for item in own.program.flow.callers(info)]
+    calls = {item.node for item in callers}
+    runs = own.program.closure(lambda node: node in calls)
+    barriers = {site.node for site in own.program.calls_to(BARRIERS)}
+    waits = own.program.closure(lambda node: node in barriers)
+    for item in callers:
+        for parent in blocks.enclosing(item.module, item.node):
+            if not isinstance(parent, ast.If) or not own.parts_first(item.module, parent):
+                continue
+            if not any(node is item.node for part in parent.body for node in walk(part)):
+                continue
+            waited = False
+            for suite, index in blocks.suites_around(item.module, parent):
+                for statement in suite[index + 1 :]:
+                    if waited and runs(statement):
+                        return True
+                    waited = waited or waits(statement)
+    return any(_goes_first(own, item, depth - 1) for item in callers)
 
 
 def _is_under_look(own: OwnDdp, site: Site) -> bool:

@@ -1,0 +1,193 @@
+"""The process group of torch that a script joins itself: whether it does, and where its processes have joined."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from amp_rules.checks.common.rank_branches import in_several
+from amp_rules.flow.values import CallSite
+from amp_rules.plan.library_uses import first_use
+from amp_rules.plan.own_ddp.idle import is_within_idle
+from amp_rules.plan.own_ddp.without_group import WithoutGroup
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.uncalled import uncalled
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.modules import Module
+from amp_rules.torch.distributed import GETS_RANK, JOINS, OWN_SHARDING, TRAINS_ON_TPU
+from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
+
+_OTHERS = ("horovod", "torch_xla", "deepspeed", "megatron", "colossalai", "oneflow", "paddle")
+"""Packages that join processes in words of their own."""
+
+MAX_CALLERS = 6
+"""Callers of callers that are asked about a place, in other files too: as many as trainers stack."""
+
+
+@dataclass
+class OwnGroup:
+    """Answers about the places of a program at which its processes join.
+
+    Attributes:
+        program: the program.
+    """
+
+    program: Program
+
+    @cached_property
+    def joins(self) -> list[Site]:
+        """The calls of ``init_process_group``."""
+        return self.program.calls_to(JOINS)
+
+    @cached_property
+    def is_several_always(self) -> bool:
+        """Whether the script joins a group however it is started: no test stands before it."""
+        return any(self._is_always(site, frozenset()) for site in self.joins)
+
+    def is_always(self, site: Site) -> bool:
+        """Whether a place is reached however the script is started: no test stands before it, for all that is known."""
+        # What stands under ``__name__ == "__main__"`` in a file that is imported does not run.
+        of_entry = site.module is self.program.entry
+        is_run = of_entry or not any(is_guard(test) for test, _ in self.branches(site.module, site.node))
+        return is_run and site.body not in self.uncalled and self._is_always(site, frozenset())
+
+    def _is_always(self, site: Site, seen: frozenset[ast.AST]) -> bool:
+        index = self.facts(site.module).index
+        if any(not is_guard(test) for test, _ in index.branches(site.node)):
+            return False
+        if any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node)):
+            return False
+        info = self.program.function_of(site.body)
+        if info is None or info.node in seen or len(seen) > MAX_CALLERS:
+            return info is None
+        callers = self.program.flow.callers(info)
+        # A worker that ``spawn`` runs has none.
+        return all(self._is_always(calling(item), seen | {info.node}) for item in callers)
+
+    @cached_property
+    def _without_group(self) -> WithoutGroup:
+        return WithoutGroup(self.program, self.joins, self.branches)
+
+    def is_joined_at(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place comes after the processes have joined, where they do: on every way there, for certain."""
+        return self._is_joined_at(module, node, frozenset())
+
+    def _is_joined_at(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
+        if any(self._joins_in(item) for item in blocks.statements_above(module, statement, body)):
+            return True
+        info = self.program.function_of(body)
+        if info is None or body in seen or len(seen) > MAX_CALLERS:
+            return False
+        callers = self._callers(info)
+        return bool(callers) and all(
+            self._is_joined_at(item.scope.module, item.call, seen | {body}) for item in callers
+        )
+
+    def joins_below(self, module: Module, node: ast.AST) -> bool:
+        """Whether the processes join only below a place: torch tells no rank there, and speaks of one process."""
+        # A function that joins where nobody has may be called once more: ``world_size, rank = init_distributed()``.
+        return self._joins_below(module, node, frozenset()) and not self.is_joined_at(module, node)
+
+    def _joins_below(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
+        if any(self._joins_in(item) for item in (statement, *blocks.statements_above(module, statement, body))):
+            return False
+        if self._without_group.holds_at(module, node):
+            return False  # there they do not join at all
+        suites = blocks.suites_around(module, statement)
+        if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
+            return True
+        info = self.program.function_of(body)
+        if info is None or body in seen or len(seen) > MAX_CALLERS:
+            return False
+        callers = self._callers(info)
+        return bool(callers) and all(self._joins_below(item.scope.module, item.call, seen | {body}) for item in callers)
+
+    @cached_property
+    def _joins_in(self) -> Callable[[ast.AST], bool]:
+        calls = {site.node for site in self.joins}
+        return self.program.closure(lambda node: node in calls)
+
+    def _callers(self, info: FunctionFacts) -> list[CallSite]:
+        """The calls of a function, but for those in functions that nothing calls, as an older way to train."""
+        return [item for item in self.program.flow.callers(info) if item.scope.node not in self.uncalled]
+
+    @cached_property
+    def uncalled(self) -> frozenset[ast.AST]:
+        """The functions that nothing in the program can call."""
+        return uncalled(self.program)
+
+    def several_alone(self, module: Module, node: ast.AST) -> bool | None:
+        """Whether a place is reached in several processes alone: None where nothing around it says."""
+        for test, holds in self.facts(module).index.branches(node):
+            said = in_several(test)
+            if said is not None:
+                return said is holds
+        return True if self.is_several_always else None
+
+    @cached_property
+    def asks_torch(self) -> Callable[[ast.AST], bool]:
+        """Whether running a node asks torch for the rank, or whether there are several processes."""
+        questions = {site.node for site in self.program.calls_to(GETS_RANK | {"torch.distributed.is_initialized"})}
+        return self.program.closure(lambda node: node in questions)
+
+    def facts(self, module: Module) -> ModuleFacts:
+        """What the text of one file says."""
+        known: ModuleFacts | None = module.kept.get("own_ddp_facts")
+        if known is None:
+            known = module.kept["own_ddp_facts"] = ModuleFacts(module, _Nothing())
+        return known
+
+    def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+        """The tests that decide within the function whether a place is reached, and how they come out."""
+        return self.facts(module).index.branches(node)
+
+
+def is_own(program: Program) -> bool:
+    """Whether a program that trains joins a process group of torch itself, and no framework looks after it."""
+    return bool(program.backwards) and joins_torch_alone(program)
+
+
+def joins_torch_alone(program: Program) -> bool:
+    """Whether a program joins a process group of torch itself, and no framework looks after it."""
+    others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
+    if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
+        return False
+    return next(joins_run(program), None) is not None
+
+
+def joins_run(program: Program) -> Iterator[Site]:
+    """Yield the calls that join processes, but for those in functions that nothing calls or mentions."""
+    return (site for site in program.calls_to(JOINS) if not is_within_idle(program, site.node, site.module))
+
+
+def _moves_alone(name: str) -> bool:
+    """Whether a name is of torch_xla, and starts and reduces nothing: a model that may live on a TPU."""
+    parts = name.split(".")
+    return parts[0] == "torch_xla" and parts[-1] not in TRAINS_ON_TPU
+
+
+def is_guard(test: ast.expr) -> bool:
+    """``__name__ == "__main__"``."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+class _Nothing:
+    """Finds nothing in other files: there the program knows the callers."""
+
+    def resolve(self, importer: ModuleFacts, dotted: str) -> None:
+        """Nothing."""
+
+    def module_of_constant(self, importer: ModuleFacts, dotted: str) -> None:
+        """Nothing."""
+
+    def users(self, function: FunctionFacts) -> list[ModuleFacts]:
+        """None."""
+        return []

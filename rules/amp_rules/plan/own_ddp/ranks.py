@@ -1,0 +1,213 @@
+"""Which of the processes that a script joins get to a place, and which tests tell them apart."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property, partial
+
+from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
+from amp_rules.flow.values import CallSite
+from amp_rules.plan.own_ddp.decorators import Decorators
+from amp_rules.plan.own_ddp.group import MAX_CALLERS, OwnGroup, is_guard
+from amp_rules.plan.own_ddp.held_by_one import HeldByOne
+from amp_rules.plan.own_ddp.parents import Parents
+from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
+from amp_rules.plan.statement_order import comes_after
+from amp_rules.roles.sites import calling
+from amp_rules.roles.workers import training_workers
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
+
+_ALONE = (Reach.ONE, Reach.EACH_NODE)
+
+
+class ReachOfRanks(OwnGroup):
+    """Answers about the ranks of one program."""
+
+    # ---- which get there -----------------------------------------------------------------------------------------
+
+    def reach(self, module: Module, node: ast.AST) -> Reach:
+        """Which processes get to a place, by the tests on the way there, in other files too."""
+        return self._reach(module, node, frozenset())
+
+    def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> Reach:
+        if self._without_group.holds_at(module, node) or self._is_told_by_callers(module, node):
+            return Reach.ONE  # of one, or by what the callers say
+        found = self._rank_paths(module).reach(node)
+        info = self.program.function_of(blocks.body_of(module, node))
+        if info is None or info.node in seen or len(seen) > MAX_CALLERS:
+            return found
+        if runs_on_one(info.node) or self._decorators.let_one_in(info):
+            return Reach.ONE
+        if self._parents.run_alone(info.node):
+            return Reach.UNKNOWN  # of none that trains
+        if info.node in self._workers:
+            return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
+        if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
+            return found
+        decided = self._rank_paths(module).decides(node)
+        if decided is Reach.ONE:
+            return Reach.ONE
+        most = Reach.UNKNOWN
+        for item in self._running_callers(info):
+            reached = self._reach(item.scope.module, item.call, seen | {info.node})
+            if reached is Reach.UNKNOWN:
+                # One of many callers that is not known could be the only one that matters.
+                return found
+            most = max(most, reached)
+        return min(decided, most)
+
+    @cached_property
+    def _parents(self) -> Parents:
+        return Parents(self.program, self.joins)
+
+    @cached_property
+    def _decorators(self) -> Decorators:
+        return Decorators(self.program, self._rank_paths)
+
+    @cached_property
+    def _workers(self) -> frozenset[ast.AST]:
+        return frozenset(info.node for _, info in training_workers(self.program))
+
+    def _is_called_elsewhere(self, module: Module, info: FunctionFacts, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether other files alone call a function, through functions of its own: its file is no script that runs."""
+        callers = self._running_callers(info)
+        if module is self.program.entry or not callers or info.node in seen:
+            return False
+        inner = [self.program.function_of(calling(item).body) for item in callers if item.scope.module is module]
+        below = seen | {info.node}
+        return all(around is not None and self._is_called_elsewhere(module, around, below) for around in inner)
+
+    def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
+        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
+        return [
+            item
+            for item in self.program.flow.callers(info)
+            if item.scope.module is self.program.entry
+            or not any(is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
+        ]
+
+    def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
+        info = self.program.function_of(blocks.body_of(module, node))
+        tests = [test for test, holds in self.branches(module, node) if holds] if info is not None else []
+        parts = [part for test in tests for part in conjuncts(test) if isinstance(part, ast.Name)]
+        named = {part.id for part in parts if info is not None and part.id in info.parameters}
+        if info is None or not named:
+            return False
+        callers = self.program.flow.callers(info)
+        given = {name: [(item, info.argument_or_default(item.call, name)) for item in callers] for name in named}
+        return any(
+            bool(said)
+            and all(argument is not None and self.tells_apart(item.scope.module, argument) for item, argument in said)
+            for said in given.values()
+        )
+
+    def only_together(self, module: Module, node: ast.AST) -> bool:
+        """Whether no process gets to a place that others do not get to: by no way on which a test asks for one."""
+        return self._only_together(module, node, frozenset())
+
+    def _only_together(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        paths = self._rank_paths(module)
+        if self._without_group.holds_at(module, node):
+            return True
+        if any(in_several(test) is (not holds) for test, holds in paths.index.branches(node)):
+            return True  # where there are several, none gets there
+        if paths.decides(node) is not Reach.EVERY:
+            return False
+        info = self.program.function_of(blocks.body_of(module, node))
+        if info is None or info.node in seen:
+            return True
+        if self._decorators.let_one_in(info):
+            return False
+        below = seen | {info.node}
+        return all(self._only_together(item.scope.module, item.call, below) for item in self.program.flow.callers(info))
+
+    def is_of_first_alone(self, module: Module, node: ast.AST) -> bool:
+        """Whether one of several processes gets to a place, of each machine at most, and the others run on."""
+        if self.reach(module, node) not in _ALONE or self.only_together(module, node):
+            return False
+        deciding = self._rank_paths(module).deciding(node)
+        if deciding is None:
+            return True  # a caller in another file asks
+        place, test = deciding
+        # What one process alone has found out decides as well: ``if rank == 0: loss = f(); if loss < best: ...``.
+        return any(
+            is_of_first(other, holds)
+            for other, holds in self.branches(module, place)
+            if other is test or self._parts_processes(module, other)
+        )
+
+    # ---- tests ---------------------------------------------------------------------------------------------------
+
+    def tells_apart(self, module: Module, test: ast.expr) -> bool:
+        """Whether a test that holds counts as one for one process: code under another would be held again and again."""
+        return self._rank_paths(module).says(test, True) in _ALONE
+
+    def parts_first(self, module: Module, branch: ast.If) -> bool:
+        """Whether one process goes into an ``if`` by its test, and the others past it."""
+        if not self._parts_processes(module, branch.test) or not self.reach(module, branch) >= Reach.EACH_NODE:
+            return False
+        if self.holds_on_all(module, branch):
+            return False
+        return self.tells_apart(module, branch.test) and is_of_first(branch.test, True)
+
+    def given_by_rank(self, module: Module, statement: ast.stmt) -> bool:
+        """Whether the function at a place gives what a statement assigns another value on other ranks."""
+        body = blocks.body_of(module, statement)
+        given = blocks.writes(statement)
+        return any(
+            isinstance(item, ast.If) and self._parts_processes(module, item.test) and blocks.writes(item) & given
+            for item in blocks.walk_body(body)
+        )
+
+    def told_by_rank(self, module: Module, node: ast.AST) -> bool:
+        """Whether the function at a place gives something that is read there another value on other ranks."""
+        body = blocks.body_of(module, node)
+        statement = blocks.statement_of(module, node)
+        read = {item.id for item in walk(node) if isinstance(item, ast.Name)}
+        # ``with open(path, "w") as file:`` gives its file to itself.
+        opened = [part.optional_vars for item in walk(node) if isinstance(item, ast.With) for part in item.items]
+        read -= {item.id for item in opened if isinstance(item, ast.Name)}
+        return any(
+            isinstance(item, ast.If)
+            and self._parts_processes(module, item.test)
+            and blocks.writes(item) & read
+            and comes_after(module, statement, item)
+            and not self.holds_on_all(module, item)
+            for item in blocks.walk_body(body)
+        )
+
+    def holds_on_all(self, module: Module, branch: ast.If) -> bool:
+        """Whether a test asks torch for the rank above the process group, where every process is told that it is 0."""
+        return self.asks_torch(branch.test) and self.joins_below(module, branch)
+
+    def _parts_processes(self, module: Module, test: ast.expr) -> bool:
+        """Whether a test comes out differently on other ranks; ``if distributed:`` is alike on all."""
+        if not names_rank(test) or in_several(test) is not None:
+            return False
+        return self._rank_paths(module).says(test, True) is not Reach.EVERY
+
+    # ---- how -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _paths(self) -> dict[Module, RankPaths]:
+        return {}
+
+    def _rank_paths(self, module: Module) -> RankPaths:
+        if module not in self._paths:
+            asks = partial(self._held_by_one.asks, module)
+            self._paths[module] = RankPaths(self.facts(module), ddp=True, asks=asks, started=self._started)
+        return self._paths[module]
+
+    @cached_property
+    def _started(self) -> set[ast.AST]:
+        """The functions that train in processes which the script starts."""
+        return {info.node for _, info in training_workers(self.program)}
+
+    @cached_property
+    def _held_by_one(self) -> HeldByOne:
+        return HeldByOne(self.program, self.reach)
