@@ -91,7 +91,7 @@ class Metrics:
 
     @cached_property
     def by_own_samplers(self) -> frozenset[Value]:
-        """Loaders whose sampler is of a class of the project: one of torch's, changed, or one that asks for its rank."""
+        """Loaders whose sampler is of a class of the project: one of torch's, changed, or one that asks for ranks."""
         found = set()
         for use in [*self._own.data.uses, *self._own.data.evaluated]:
             for value in use.values:
