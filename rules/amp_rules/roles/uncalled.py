@@ -251,7 +251,7 @@ def _asked_of(program: Program, module: Module, node: ast.expr) -> frozenset[Mod
         owner = parent.args[0] if len(parent.args) == 1 else None
     located = program.locate(node) if owner is not None else None
     values = program.flow.values(owner, located[1]) if owner is not None and located is not None else set()
-    if not values and isinstance(owner, ast.Name) and _is_made_here(module, owner):
+    if not values and isinstance(owner, ast.Name) and (_is_made_here(module, owner) or _is_receiver(module, owner)):
         return frozenset()
     if not values or not all(value.kind in _WITHOUT_FUNCTIONS or value.kind == "module" for value in values):
         return None
@@ -272,3 +272,12 @@ def _is_made_here(module: Module, name: ast.Name) -> bool:
         if any(isinstance(part, ast.Name) and part.id == name.id for item in node.targets for part in walk(item))
     ]
     return bool(given) and all(isinstance(item, ast.Call) for item in given)
+
+
+def _is_receiver(module: Module, name: ast.Name) -> bool:
+    """Whether a name is the object of the method around it: ``"{avg}".format(**self.__dict__)``."""
+    body = next((item for item in module.ancestors(name) if isinstance(item, FunctionNode)), None)
+    if body is None or not isinstance(module.parents[body], ast.ClassDef):
+        return False
+    first = next(arguments_of(body), None)
+    return first is not None and first.arg == name.id

@@ -10,10 +10,12 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.replication import NOISE, SEEDS
 
 _SEEDS = frozenset(name for name in SEEDS if name.startswith("torch."))
@@ -57,6 +59,12 @@ def alike_seed(own: OwnDdp) -> Site | None:
     """The first call that seeds torch's generators alike on every process; None where something parts them."""
     seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
     reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
+    workers = [info.node for _, info in training_workers(own.program)] if own.program.calls_to(SPAWNS) else []
+    if reached and workers:
+        # What seeds the process that starts the others does not seed these.
+        calls = [node for worker in workers for node in blocks.walk_body(worker)]
+        within = {*workers, *own.program.called_from(calls)}
+        reached = [site for site in reached if site.body in within]
     if not reached or any(differs(own, site, site.node) for site in seeds):
         return None
     return reached[0]

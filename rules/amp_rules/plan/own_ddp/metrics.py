@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
@@ -28,7 +28,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
@@ -90,6 +90,32 @@ class Metrics:
         return found
 
     @cached_property
+    def by_own_samplers(self) -> frozenset[Value]:
+        """Loaders whose sampler is of a class of the project: one of torch's, changed, or one that asks for ranks."""
+        found = set()
+        for use in [*self._own.data.uses, *self._own.data.evaluated]:
+            for value in use.values:
+                located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+                if located is None or not isinstance(value.site, ast.Call):
+                    continue
+                given = [given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")]
+                if any(node is not None and self._is_own(node, located[1], _MAX_SAMPLERS) for node in given):
+                    found.add(value)
+        return frozenset(found)
+
+    def _is_own(self, node: ast.expr, scope: Scope, depth: int) -> bool:
+        for value in self._own.program.flow.values(node, scope):
+            if value.kind == "instance" and _gives_shares(value.ref):
+                return True
+            call = value.site
+            located = self._own.program.locate(call) if isinstance(call, ast.Call) and depth else None
+            if isinstance(call, ast.Call) and located is not None:
+                first = call.args[0] if call.args else keyword(call, "sampler")
+                if first is not None and self._is_own(first, located[1], depth - 1):
+                    return True
+        return False
+
+    @cached_property
     def _of_training(self) -> set[Value]:
         """Those that have such a sampler only where a test of their function says that they train."""
         return {value for value in self._shared if self._is_of_training(value)}
@@ -123,7 +149,7 @@ class Metrics:
     @cached_property
     def training_loops(self) -> list[TrainingLoop]:
         """The loops that train, over what may be such a loader, that every process runs."""
-        uses = [use for use in self._own.data.uses if use.values & self._shared]
+        uses = [use for use in self._own.data.uses if use.values & (self._shared | self.by_own_samplers)]
         return [loop for loop in self._loops_over(uses, trains=True) if self._own.program.runs_backward(loop.loop)]
 
     def _loops_over(self, uses: Iterable[LoaderUse], *, trains: bool = False) -> list[TrainingLoop]:
@@ -298,6 +324,13 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
+
+
+def _gives_shares(info: ClassInfo) -> bool:
+    """Whether a sampler is one of torch's for several processes, or takes its share by the rank that torch tells."""
+    if info.external_bases() & DISTRIBUTED_SAMPLERS:
+        return True
+    return any(last_name(node) == "get_rank" for part in info.mro() for node in walk(part.facts.node))
 
 
 def _over_variable(use: LoaderUse) -> ast.For | None:

@@ -9,14 +9,12 @@ from functools import cached_property
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.samplers import sampler_of
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name
-from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 
 class Shares:
@@ -38,7 +36,8 @@ class Shares:
     @cached_property
     def loaders(self) -> frozenset[ast.AST]:
         """The calls that make loaders of which each process has a share."""
-        return self.metrics.shared_loaders | frozenset(self._of_own_samplers())
+        own = {value.site for value in self.metrics.by_own_samplers if value.site is not None}
+        return self.metrics.shared_loaders | own
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -71,15 +70,3 @@ class Shares:
                 if isinstance(call, ast.Call) and literal(given_to_loader(call, "shuffle")) is True:
                     if not any(given_to_loader(call, name) for name in ("sampler", "batch_sampler", "generator")):
                         yield call
-
-    def _of_own_samplers(self) -> Iterator[ast.AST]:
-        """Yield the loaders whose sampler is of a class of the project that derives from torch's."""
-        for use in [*self._own.data.uses, *self._own.data.evaluated]:
-            for value in use.values:
-                located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
-                given = sampler_of(value.site) if isinstance(value.site, ast.Call) else None
-                if located is None or given is None or value.site is None:
-                    continue
-                values = self._own.program.flow.values(given, located[1])
-                if any(item.kind == "instance" and item.ref.external_bases() & DISTRIBUTED_SAMPLERS for item in values):
-                    yield value.site

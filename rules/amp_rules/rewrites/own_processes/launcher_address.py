@@ -64,7 +64,7 @@ RULE = Rule(
     together=True,
 )
 
-_WAIT = "every process that torchrun starts waits there until the timeout, for torchrun serves another port"
+_WAIT = "a process that torchrun starts and that joins waits there until the timeout, for torchrun serves another port"
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:
