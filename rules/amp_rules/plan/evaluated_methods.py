@@ -19,6 +19,7 @@ from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -147,6 +148,8 @@ class EvaluatedMethods:
         for call, body, scope in self._program.calls():
             if call in self._covered or body in inside or isinstance(body, ast.Lambda):
                 continue
+            if body in uncalled(self._program):
+                continue  # for other scripts, which start no runtime
             if call in self._apart or not self._apart.isdisjoint({body, *self._program.called_from([call])}):
                 continue
             if self._program.is_model_code(body) is not in_models or (in_models and not self._is_called_alone(body)):
