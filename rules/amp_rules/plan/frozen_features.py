@@ -54,8 +54,8 @@ def _evaluations(precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
             continue
         names.add(name)
         text = (
-            f"`{site.module.text(call)}` runs in full precision: no loss is differentiated through it, and nothing "
-            "makes what a method or a part of a model gives float32 again; where its time matters, put it under "
+            f"`{site.module.text(call)}` runs in full precision: no loss is differentiated through it, and what a "
+            "method, a part or a model that is not prepared gives stays half; where its time matters, put it under "
             "autocast and make its result float32 again"
         )
         yield note(IN_FULL_PRECISION, site.module, call, text)

@@ -267,3 +267,7 @@ def is_layer_of_floats(name: str) -> bool:
     """Whether a layer of torch gives one tensor of floats, whatever it is given."""
     head, _, last = name.rpartition(".")
     return head.startswith("torch.nn") and last.startswith(_LAYERS_OF_FLOATS)
+
+
+COPIES = frozenset({"copy.deepcopy", "copy.copy"})
+"""Functions that give another object like the one that they are given: a copy of a prepared model is prepared."""
