@@ -151,6 +151,8 @@ class EvaluatedMethods:
         for call, body, scope in self._program.calls():
             if call in self._covered or body in inside or isinstance(body, ast.Lambda) or self._is_idle(scope, body):
                 continue
+            if body in uncalled(self._program):
+                continue  # for other scripts, which start no runtime
             if call in self._apart or not self._apart.isdisjoint({body, *self._program.called_from([call])}):
                 continue
             if self._program.is_model_code(body) is not in_models or (in_models and not self._is_called_alone(body)):

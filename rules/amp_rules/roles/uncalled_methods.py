@@ -47,28 +47,33 @@ class _Methods:
 
     def uncalled(self, found: set[ast.AST]) -> set[ast.AST]:
         given = set(found)
-        methods = {info.node: info for info in self._candidates(given)}
+        methods = {info.node: info for info in self._candidates()}
         written = self._written({info.name for info in methods.values()}) if methods else None
         if written is None:
             return set()
         while added := {
             node
             for node, info in methods.items()
-            if node not in found and all(self._is_none(info, place, found) for place in written[info.name])
+            if node not in found
+            and self._is_called_by(info, found)
+            and all(self._is_none(info, place, found) for place in written[info.name])
         }:
             found |= added
         return found - given
 
-    def _candidates(self, dead: set[ast.AST]) -> Iterator[FunctionFacts]:
-        """Yield plain methods of known classes that nothing but dead functions calls, as far as was followed."""
+    def _is_called_by(self, info: FunctionFacts, dead: set[ast.AST]) -> bool:
+        """Whether nothing but dead functions calls a method, as far as was followed."""
+        return not any(
+            dead.isdisjoint(caller.scope.module.ancestors(caller.call)) for caller in self._program.flow.callers(info)
+        )
+
+    def _candidates(self) -> Iterator[FunctionFacts]:
+        """Yield plain methods of known classes."""
         for info in self._program.flow.functions.values():
             owner = self._program.flow.class_of(info)
             if owner is None or info.node not in self._in_files or info.name.startswith("__"):
                 continue
             if not only_without_gradients(info.decorator_list):
-                continue
-            callers = self._program.flow.callers(info)
-            if any(dead.isdisjoint(caller.scope.module.ancestors(caller.call)) for caller in callers):
                 continue
             if all(self._is_known(relative, info.name) for relative in self._relatives_of(owner)):
                 yield info

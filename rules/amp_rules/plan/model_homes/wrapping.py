@@ -138,7 +138,20 @@ class Wrapping:
         ]
         made = [node for node in made if not self._is_made_again(home, node, made)]
         bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
-        return bound_at or [home]
+        return bound_at or [self._where_placed(home, home.statement)]
+
+    def _where_placed(self, home: Home, condition: ast.If) -> Home:
+        """The line of a branch that moves a model, where each line that makes it stands under the same condition."""
+        placing = [item for item in condition.body if self._variables.is_placing(item, home.variable)]
+        made = [
+            node
+            for node in blocks.walk_body(home.body)
+            if isinstance(node, ast.Assign) and home.variable in map(blocks.path_of, node.targets)
+        ]
+        shape = ast.dump(condition.test)
+        if placing and made and all(_stands_under(home.module, node, shape) for node in made):
+            return replace(home, statement=placing[-1], inline=None)
+        return home
 
     def _is_made_again(self, home: Home, node: ast.Assign, made: list[ast.Assign]) -> bool:
         """Whether a later line of the branch makes it anew of itself: ``net = Net()``, then ``net = net.to(gpu)``."""
@@ -170,6 +183,19 @@ class Wrapping:
     def _spreads(self, node: ast.expr, home: Home) -> bool:
         """Whether a call wraps for several GPUs, which is rewritten where it stands."""
         return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
+
+
+def _stands_under(module: Module, node: ast.AST, shape: str) -> bool:
+    """Whether a place runs where a condition holds alone: ``if adversarial:``, ``if adversarial and not frozen:``."""
+    inner = node
+    for item in blocks.enclosing(module, node):
+        if isinstance(item, ast.If) and any(inner is part or inner in set(walk(part)) for part in item.body):
+            test = item.test
+            parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+            if shape in map(ast.dump, parts):
+                return True
+        inner = item
+    return False
 
 
 def _classes(program: Program, info: FunctionFacts) -> list[ast.ClassDef]:

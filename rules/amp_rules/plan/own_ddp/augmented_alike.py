@@ -31,7 +31,7 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     loaders = [site for use in own.data.uses for value in use.values if (site := _shared(own, value)) is not None]
     if not own.wraps or not loaders:
         return
-    seed = alike_seed(own)
+    seed = alike_seed(own, of_workers=True)
     for site in loaders:
         assert isinstance(site.node, ast.Call)
         if given_to_loader(site.node, "generator") is not None:

@@ -55,9 +55,15 @@ def _is_single(site: Site) -> bool:
     return is_one or (isinstance(asked, ast.Attribute) and asked.attr == "item")
 
 
-def alike_seed(own: OwnDdp) -> Site | None:
-    """The first call that seeds torch's generators alike on every process; None where something parts them."""
-    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
+def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
+    """The first call that seeds torch's generators alike on every process; None where something parts them.
+
+    Args:
+        own: the program.
+        of_workers: whether it is asked what workers are seeded by: the generator of the CPU alone.
+    """
+    names = frozenset(name for name in _SEEDS if not (of_workers and ".cuda." in name))
+    seeds = [site for site in own.program.calls_to(names) if site.body not in own.uncalled] if own.wraps else []
     reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
     workers = [info.node for _, info in training_workers(own.program)] if own.program.calls_to(SPAWNS) else []
     if reached and workers:

@@ -15,6 +15,7 @@ from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
+from amp_rules.plan.own_ddp.sampler_lists import is_of_some
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -117,7 +118,7 @@ class Metrics:
 
     @cached_property
     def _of_training(self) -> set[Value]:
-        """Those that have such a sampler only where a test of their function says that they train."""
+        """Those that may have such a sampler only where they train."""
         return {value for value in self._shared if self._is_of_training(value)}
 
     def _is_of_training(self, value: Value) -> bool:
@@ -126,6 +127,8 @@ class Metrics:
             return False
         site = Site(located[1].module, located[1], located[0], value.site)
         test, given = training_test(self._own, site), given_to_loader(value.site, "sampler")
+        if given is not None and is_of_some(self._own, given, site):
+            return True
         if test is None or given is None:
             return False
         wanted = ast.unparse(ast.parse(test, mode="eval"))

@@ -160,7 +160,11 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
         if not any(map(is_indexed, values)):
             text = f"{_EACH} iterates its own `{site.module.text(dataset)}`"
             return f"{text}, which repeats the data unless it draws at random"
-    if not all(map(is_indexed, values)) or not (values or is_shuffled_whole(own, dataset, site)):
+    unindexed = [value for value in values if not is_indexed(value)]
+    if not (values or is_shuffled_whole(own, dataset, site)) or any(value.kind == "object" for value in unindexed):
+        text = f"{_EACH} may go through all of the data: what `{site.module.text(dataset)}` is was not found"
+        return f"{text}, nor whether it gives a process its share"
+    if unindexed:
         return f"`{site.module.text(dataset)}` is not known to give samples by their index"
     split = split_by_each(own, dataset, site)
     if split is not None:
