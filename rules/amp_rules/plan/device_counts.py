@@ -102,9 +102,18 @@ def _is_count(
         inside = node.args if lengths.keeps(node, scope) else []
         return any(_is_count(program, lengths, item, scope, devices, texts, depth) for item in inside)
     key = program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    if key is None or depth >= _MAX_VARIABLES:
+    if depth >= _MAX_VARIABLES:
         return False
-    return any(
+    if isinstance(node, ast.Attribute) and (key is None or not lengths.assigned.get(key)):
+        # Of an object that is not followed, as settings that a library makes: what the same function puts there.
+        path = blocks.path_of(node)
+        values = [
+            item.value
+            for item in program.nodes_of(scope.node)
+            if isinstance(item, ast.Assign) and path is not None and path in map(blocks.path_of, item.targets)
+        ]
+        return any(_is_count(program, lengths, item, scope, devices, texts, depth + 1) for item in values)
+    return key is not None and any(
         _is_count(program, lengths, value, where, devices, texts, depth + 1)
         for value, where in lengths.assigned.get(key, ())
     )

@@ -115,7 +115,11 @@ def drafted(program: Program, drafts: Mapping[Path, Draft]) -> Program:
     texts = {path: draft.module.source for path, draft in drafts.items()}
     files = program.project.files.with_texts(texts)
     files.rewritten |= {path for path, draft in drafts.items() if draft.changed}
-    return without_idle_steps(Program(Project(program.entry.path, files)))
+    found = Program(Project(program.entry.path, files))
+    found.told_optimizers = program.told_optimizers
+    found = without_idle_steps(found)
+    found.told_owners, found.told_optimizers = program.told_owners, program.told_optimizers
+    return found
 
 
 def joined(drafts: Mapping[Path, Draft], report: Report) -> Report:

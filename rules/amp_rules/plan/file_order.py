@@ -22,6 +22,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -70,6 +71,9 @@ class FileOrder:
         calls = {parent for site in guards.calls if isinstance(parent := site.module.parents[site.node], ast.Call)}
         self._not_by_all = program.called_from([*inner, *calls, *guards.in_turns])
         self._of_samples = bodies_of_samples(program)
+        nodes = {info.node: program.nodes_of(info.node) for _, info in workers(program)}
+        pools = {body: inner for body, inner in nodes.items() if not any(map(program.runs_backward, inner))}
+        self._of_pools = {*pools, *program.called_from([node for inner in pools.values() for node in inner])}
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
         self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
@@ -138,6 +142,8 @@ class FileOrder:
         loops = WaitsAboveLoops(self._program, self._not_by_all)
         moved: dict[ast.stmt, tuple[Module, str]] = {}
         for item, (module, why) in found.items():
+            if blocks.body_of(module, item) in self._of_pools:
+                continue  # a process of a pool is none of those that wait for each other
             if not follows_failed_training(self._program, module, item):
                 file, above_all = loops.place(module, item, waited[item])
                 moved.setdefault(above_all, (file, why))

@@ -205,6 +205,8 @@ class FileReads:
         place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
         if place is not None and place < len(effect.call.args):
             return effect.call.args[place : place + 1]
+        if names & COMMANDS:
+            return effect.paths[-1:]  # ``wget URL -O path``, ``cp source target``: what is written is named last
         return () if names & CHANGERS else effect.paths[:1]
 
     def _decides(self, call: ast.Call, scope: Scope) -> bool:

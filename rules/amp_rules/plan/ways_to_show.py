@@ -24,6 +24,9 @@ SHOWING_OR_WRITING = SHOWING | {
     "add_scalars",
     "log_metric",
     "log_metrics",
+    "log_scalar",
+    "report_scalar",
+    "track",
     "set_postfix_str",
     "set_description_str",
 }

@@ -42,6 +42,7 @@ class Bodies:
         flow: what each name may hold.
         roles: what each value is for.
         told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
+        told_optimizers: what it said to be optimizers there, by the keys of :func:`told_owner`.
     """
 
     def __init__(self, project: Project, flow: Flow | None = None, left_out: Collection[ast.AST] = ()) -> None:
@@ -54,6 +55,7 @@ class Bodies:
         """
         self.project = project
         self.told_owners: ToldOwners = {}
+        self.told_optimizers: frozenset[tuple[object, ...]] = frozenset()
         self._left_out = left_out
         with phase("following values"):
             self.flow = Flow(project) if flow is None else flow

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.apart import steps_apart
+from amp_rules.roles.bodies import told_owner
 from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.optimizer_models import OptimizerModels
 from amp_rules.roles.sites import Apart, Backward, Site, Step
@@ -116,6 +117,8 @@ class Steps(OptimizerModels):
                 continue
             site = Step(scope.module, scope, body, call, call, call.func.value)
             kind = self.roles.stepper(call, scope)
+            if kind == "unknown" and told_owner(scope.module, site.optimizer) in self.told_optimizers:
+                kind = "optimizer"
             if kind == "optimizer":
                 known.append(site)
             elif kind == "unknown" and not is_always_none(self.flow, call.func.value, scope):

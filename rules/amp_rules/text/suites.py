@@ -219,11 +219,23 @@ class Suites:
                     before[-1] = last.with_changes(trailing_whitespace=statement.trailing_whitespace)
             if self._wants_gap(place):
                 self._apart.append((before[0], before[-1]))
-        after = self._after(place)
-        self._below_function = (
-            place is not None and place[1] == 0 and bool(after) and isinstance(after[-1], cst.FunctionDef)
-        )
+        after = self._below(statement, self._after(place), self._inserts.get(place, []) if place is not None else [])
+        is_function = bool(after) and isinstance(after[-1], cst.FunctionDef)
+        self._below_function = is_function and place is not None and place[1] == 0
         return [*before, *kept, *after]
+
+    @staticmethod
+    def _below(
+        statement: cst.BaseStatement, after: list[cst.BaseStatement], inserts: Sequence[Insert]
+    ) -> list[cst.BaseStatement]:
+        """New lines that stand apart, with a blank line above them where they follow a block."""
+        is_block = not isinstance(statement, cst.SimpleStatementLine)
+        if not after or not is_block or not any(item.gap and item.after for item in inserts):
+            return after
+        first = after[0]
+        if blank_lines_above(first) or not hasattr(first, "leading_lines"):
+            return after
+        return [first.with_changes(leading_lines=[cst.EmptyLine(indent=False), *first.leading_lines]), *after[1:]]
 
     def _put_above(
         self, before: list[cst.BaseStatement], kept: cst.BaseStatement, place: Place | None

@@ -14,7 +14,7 @@ from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
-from amp_rules.plan.apex.told_owners import told_owners
+from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.kept_levels import STARTS
@@ -147,8 +147,9 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(step_for_apex(program.entry.path))
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
+    # What the script says in words of Apex is gone from the drafts.
+    program.told_owners, program.told_optimizers = told_owners(program), told_optimizers(program)
     plain = drafted(program, drafts)
-    plain.told_owners = told_owners(program)
     unreached = _unreached(plain, drafts.values())
     if unreached is not None:
         raise _Left(unreached)

@@ -50,9 +50,7 @@ def prepared_beyond(
             draft = found[change.module.path]
             draft.module = change.module  # the same text, as the program has read it
             draft.make([change])
-        owners = program.told_owners
         program = drafted(program, found)
-        program.told_owners = owners
     return None
 
 

@@ -17,6 +17,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 
 _MASTERS = "apex.amp.master_params"
+_TAKING = frozenset({"apex.amp.initialize", "apex.amp.scale_loss"})
 
 
 def told_owners(program: Program) -> ToldOwners:
@@ -29,6 +30,21 @@ def told_owners(program: Program) -> ToldOwners:
                 for parameters, optimizer in _pairs(module, references, node):
                     found.setdefault(told_owner(module, parameters), set()).add(ast.unparse(optimizer))
     return {key: names.pop() for key, names in found.items() if len(names) == 1}
+
+
+def told_optimizers(program: Program) -> frozenset[tuple[object, ...]]:
+    """What ``amp.initialize`` and ``amp.scale_loss`` are given as optimizers: Apex takes nothing else there."""
+    found = set()
+    for module in uses_apex(program):
+        references = References(module)
+        for node in module.nodes:
+            if not isinstance(node, ast.Call) or references.target(node.func) not in _TAKING:
+                continue
+            named = [item.value for item in node.keywords if item.arg == "optimizers"]
+            for given in (*node.args[1:2], *named):
+                parts = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+                found |= {told_owner(module, part) for part in parts if isinstance(part, (ast.Name, ast.Attribute))}
+    return frozenset(found)
 
 
 def _pairs(module: Module, references: References, branch: ast.If) -> Iterator[tuple[ast.expr, ast.expr]]:

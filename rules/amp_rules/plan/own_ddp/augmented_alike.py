@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
-from amp_rules.plan.own_ddp.drawn_alike import alike_seed, differs
+from amp_rules.plan.own_ddp.drawn_alike import alike_seed, differs, seeded_alike
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site
@@ -34,6 +34,8 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     seed = alike_seed(own)
     for site in loaders:
         assert isinstance(site.node, ast.Call)
+        if given_to_loader(site.node, "generator") is not None:
+            continue  # which the workers' seeds are drawn from
         given = given_to_loader(site.node, "worker_init_fn")
         if given is not None and literal(given) is not None:
             for found in _seeds_of_workers(own, site, given):
@@ -49,9 +51,8 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         elif seed is not None:
             draw = _by_library(own) or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
             if draw is not None:
-                where = "" if seed.module is draw.module else f" of `{seed.module.path.name}`"
                 text = (
-                    f"every process is seeded alike at line {seed.line}{where}, so that "
+                    f"{seeded_alike(own, seed, draw.module)}, so that "
                     f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
                     "the seed once the model is wrapped"
                 )

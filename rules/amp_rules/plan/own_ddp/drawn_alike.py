@@ -38,8 +38,7 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
         text = (
-            f"every process is seeded alike at line {first.line}"
-            f"{'' if first.module is site.module else f' of `{first.module.path.name}`'}, so that "
+            f"{seeded_alike(own, first, site.module)}, so that "
             f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
@@ -61,6 +60,14 @@ def alike_seed(own: OwnDdp) -> Site | None:
     if not reached or any(differs(own, site, site.node) for site in seeds):
         return None
     return reached[0]
+
+
+def seeded_alike(own: OwnDdp, seed: Site, module: Module) -> str:
+    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for."""
+    where = f"line {seed.line}{'' if seed.module is module else f' of `{seed.module.path.name}`'}"
+    if own.is_always(seed):
+        return f"every process is seeded alike at {where}"
+    return f"every process that seeds at {where} is seeded alike"
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:

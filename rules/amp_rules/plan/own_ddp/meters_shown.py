@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.flow.values import ClassInfo
@@ -66,20 +66,26 @@ def _may_be_reduced(own: OwnDdp, filling: _Filling, exchanges: Exchanges) -> boo
     names = blocks.reads(filling.given)
     behind = _behind(filling.nodes, names)
     inside = set(filling.nodes)
-    backwards = [site.line for site in own.program.backwards if site.node in inside]
+    backwards = [site for site in own.program.backwards if site.node in inside]
     for call in filling.nodes:
-        if not isinstance(call, ast.Call) or call is filling.given or not exchanges.puts_together(call):
+        if not isinstance(call, ast.Call) or not exchanges.puts_together(call):
             continue
         if own.program.roles.modules(call.func, filling.scope):
             continue
         read = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
-        is_later = not backwards or call.lineno > min(backwards)
+        is_later = not backwards or call.lineno > min(site.line for site in backwards)
         if blocks.touches(behind if is_later else names, read):
+            return True
+        # What it gives may be what the meter is told, where no loss is made of it.
+        written = blocks.writes(blocks.statement_of(filling.scope.module, call))
+        below = [node for node in filling.nodes if getattr(node, "lineno", 0) > call.lineno]
+        losses = {path for site in backwards for path in blocks.reads(site.loss)}
+        if blocks.touches(written, _behind(below, names)) and not blocks.touches(written, _behind(below, losses)):
             return True
     return False
 
 
-def _behind(nodes: tuple[ast.AST, ...], names: set[str]) -> set[str]:
+def _behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:
     """What variables are computed from, through what their methods are given too."""
     found = set(names)
     rows = [row for node in nodes if (row := _written_and_read(node)) is not None]

@@ -5,7 +5,8 @@
 autocast is off inside. Where `forward` has no `ctx` (`setup_context` does the rest), what is called is wrapped instead:
 `amp.float_function(Product.apply)`. So is the `apply` of a function that a package brings, where a model gives it its
 weight. Functions that only compute element by element, by helpers too, as activations of
-their own, straight-through estimators and reversed gradients do, stay: these operations take any types.
+their own, straight-through estimators and reversed gradients do, or exchange tensors with other processes, stay: these
+operations take any types.
 
 ## Why
 Under autocast a layer's output is half and a parameter FP32. `forward` may still run, since autocast casts the
@@ -74,6 +75,8 @@ RULE = Rule(
 _BY_ELEMENT = VIEWS | SPLITS | PAIRS | INTEGERS | BOOLEANS | LIKES | NEWS | FACTORIES
 _KNOWN = ("torch.", "torchvision.", "apex.", "builtins.")
 """Packages whose functions take what autocast gives them, or are looked at elsewhere."""
+_OF_ANY_TYPES = ("builtins.", "torch.distributed.")
+"""What computes nothing, or exchanges tensors as they are."""
 _WEIGHTS = frozenset({"weight", "bias"})
 _CONVERTING = frozenset(
     {"to", "type", "type_as", "float", "double", "half", "bfloat16", "size", "dim", "item", "numel"}
@@ -202,7 +205,7 @@ def _takes_any_types(program: Program, call: ast.Call, scope: Scope, seen: froze
         return all(_is_by_element(program, item, seen) for item in called)
     names = program.callee_names(call, scope)
     if names:
-        return all(name.startswith("builtins.") or _mixes(function_named(name)) for name in names)
+        return all(name.startswith(_OF_ANY_TYPES) or _mixes(function_named(name)) for name in names)
     if not isinstance(call.func, ast.Attribute):
         # A layer that the file made: ``sigmoid = nn.Sigmoid()``.
         layers = program.flow.values(call.func, scope)
