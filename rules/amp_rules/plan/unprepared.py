@@ -11,6 +11,7 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
@@ -48,42 +49,47 @@ def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -
     return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
 
 
-def without_made_alike(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
-    """The regions but for those that may evaluate a model made like one that is prepared, which nobody prepares itself.
+def without_others(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
+    """The regions but for those that may evaluate a model which nobody prepares, as the prepared one is evaluated.
 
-    A teacher of the same class is one, and the network that takes the best weights at the end. Where all that it gives
-    goes into a loss of the region, or is compared, it may stay half.
+    A teacher is one, and the network that takes the best weights at the end. Where all that it gives goes into a loss
+    of the region, or is compared, it may stay half.
     """
     roots = Homes(program).roots()
     starts = {run.first for run in training}
     return [
         run
         for run in runs
-        if run.first in starts or not (calls := _runs_made_alike(program, roots, run)) or not _is_read_below(run, calls)
+        if run.first in starts or not (calls := _runs_others(program, roots, run)) or not _is_read_below(run, calls)
     ]
 
 
-def _runs_made_alike(program: Program, roots: list[Value], run: StatementRun) -> set[ast.AST]:
-    """The calls of a region that may run such a model."""
+def _runs_others(program: Program, roots: list[Value], run: StatementRun) -> set[ast.AST]:
+    """The calls of a region that may run such a model, or another one in the place of the prepared one."""
     calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
-    return {
-        call
-        for call in calls
-        if (located := program.locate(call)) is not None
-        and any(_is_made_alike(program, value, roots) for value in program.called_models(call, located[1]))
-    }
+    found: set[ast.AST] = set()
+    for call in calls:
+        located = program.locate(call)
+        called = program.called_models(call, located[1]) if located is not None else set()
+        alone = [value for value in called if value not in roots and _is_on_its_own(program, value)]
+        if any(_is_made_alike(value, roots) for value in alone):
+            found.add(call)
+        elif alone and not called.isdisjoint(roots):
+            parts = with_parts(program, roots)
+            found |= {call} if any(value not in parts for value in alone) else set()
+    return found
 
 
-def _is_made_alike(program: Program, value: Value, roots: list[Value]) -> bool:
-    """Whether a model is one of its own, made as one that is prepared; a copy of that is prepared as well."""
-    if value in roots or value.kind not in ("instance", "object") or not isinstance(value.site, ast.Call):
-        return False
-    if not any(root.kind == value.kind and root.ref == value.ref for root in roots):
+def _is_on_its_own(program: Program, value: Value) -> bool:
+    """Whether a model is none that a step trains; a copy of a prepared one is prepared as well."""
+    if value.kind not in ("instance", "object") or not isinstance(value.site, ast.Call) or program.is_trained(value):
         return False
     located = program.locate(value.site)
-    if located is None or program.is_trained(value):
-        return False
-    return not program.callee_names(value.site, located[1]) & COPIES
+    return located is not None and not program.callee_names(value.site, located[1]) & COPIES
+
+
+def _is_made_alike(value: Value, roots: list[Value]) -> bool:
+    return any(root.kind == value.kind and root.ref == value.ref for root in roots)
 
 
 def _is_read_below(run: StatementRun, calls: set[ast.AST]) -> bool:
