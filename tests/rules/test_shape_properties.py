@@ -36,6 +36,8 @@ NESTED = {
     ("apex_level_is_written_out", "in a method"),
     ("before_a_root", "in a method"),
     ("evaluated_by_methods", "in a function"),
+    ("evaluated_teacher", "in a function"),
+    ("evaluated_teacher_of_another_kind", "in a method"),
     ("function_that_nothing_calls", "in a method"),
     ("hook_that_keeps_for_another_script", "in a function"),
     ("hook_that_keeps_for_another_script", "in a method"),

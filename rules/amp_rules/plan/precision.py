@@ -33,7 +33,7 @@ from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.saving_apart import without_saving
 from amp_rules.plan.tight_loops import into_loops
-from amp_rules.plan.unprepared import without_made_alike, without_parts_alone, without_unprepared
+from amp_rules.plan.unprepared import without_others, without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -163,7 +163,7 @@ def plan(
         regions = within_levels(program, regions) if initialised else regions
     if found.homes:
         regions = without_parts_alone(program, found.training, regions)
-        regions = without_made_alike(program, found.training, regions)
+        regions = without_others(program, found.training, regions)
         methods = EvaluatedMethods(program, found.training, regions, found.full_precision)
         regions, found.widened, found.left = merged(methods.found), methods.widened, methods.left
     regions = around_branches(regions, found.training)

@@ -7,16 +7,16 @@ tensor would stop outside of the region, and an exponential would overflow there
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.models import COPIES
 
 
@@ -49,35 +49,96 @@ def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -
     return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
 
 
-def without_made_alike(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
-    """The regions but for those that may evaluate a model made like one that is prepared, which nobody prepares itself.
+def without_others(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
+    """The regions but for those that may evaluate a model which nobody prepares, as the prepared one is evaluated.
 
-    A teacher of the same class is one, and the network that takes the best weights at the end.
+    A teacher is one, and the network that takes the best weights at the end. Where all that it gives goes into a loss
+    of the region, or is compared, it may stay half.
     """
     roots = Homes(program).roots()
     starts = {run.first for run in training}
-    return [run for run in runs if run.first in starts or not any(_runs_made_alike(program, roots, run))]
+    return [
+        run
+        for run in runs
+        if run.first in starts or not (calls := _runs_others(program, roots, run)) or not _is_read_below(run, calls)
+    ]
 
 
-def _runs_made_alike(program: Program, roots: list[Value], run: StatementRun) -> Iterator[bool]:
-    for item in run.statements():
-        for node in walk(item):
-            located = program.locate(node) if isinstance(node, ast.Call) else None
-            if located is not None and isinstance(node, ast.Call):
-                called = program.called_models(node, located[1])
-                yield any(is_made_alike(program, value, roots) for value in called)
+def _runs_others(program: Program, roots: list[Value], run: StatementRun) -> set[ast.AST]:
+    """The calls of a region that may run such a model, or another one in the place of the prepared one."""
+    calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
+    found: set[ast.AST] = set()
+    for call in calls:
+        located = program.locate(call)
+        called = program.called_models(call, located[1]) if located is not None else set()
+        alone = [value for value in called if value not in roots and _is_on_its_own(program, value)]
+        if any(_is_made_alike(value, roots) for value in alone):
+            found.add(call)
+        elif alone and not called.isdisjoint(roots):
+            parts = with_parts(program, roots)
+            found |= {call} if any(value not in parts for value in alone) else set()
+    return found
 
 
-def is_made_alike(program: Program, value: Value, roots: list[Value]) -> bool:
-    """Whether a model is one of its own, made as one that is prepared; a copy of that is prepared as well."""
-    if value in roots or value.kind not in ("instance", "object") or not isinstance(value.site, ast.Call):
-        return False
-    if not any(root.kind == value.kind and root.ref == value.ref for root in roots):
+def _is_on_its_own(program: Program, value: Value) -> bool:
+    """Whether a model is none that a step trains; a copy of a prepared one is prepared as well."""
+    if value.kind not in ("instance", "object") or not isinstance(value.site, ast.Call) or program.is_trained(value):
         return False
     located = program.locate(value.site)
-    if located is None or program.is_trained(value):
-        return False
-    return not program.callee_names(value.site, located[1]) & COPIES
+    return located is not None and not program.callee_names(value.site, located[1]) & COPIES
+
+
+def _is_made_alike(value: Value, roots: list[Value]) -> bool:
+    return any(root.kind == value.kind and root.ref == value.ref for root in roots)
+
+
+def _is_read_below(run: StatementRun, calls: set[ast.AST]) -> bool:
+    """Whether something outside of a region reads a tensor of it that may be half, in a way in which that matters."""
+    if isinstance(run.last, ast.Return):
+        return True
+    names: set[str] = set()
+    for item in run.statements():
+        if isinstance(item, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and item.value is not None:
+            parts = _tensors(item.value)
+            if not calls.isdisjoint(parts) or any(blocks.path_of(part) in names for part in parts):
+                names |= blocks.writes(item)
+    inner = {node for item in run.statements() for node in walk(item)}
+    return any(
+        isinstance(node, (ast.Name, ast.Attribute))
+        and isinstance(node.ctx, ast.Load)
+        and node not in inner
+        and blocks.path_of(node) in names
+        and not _is_of_any_type(run, node)
+        for node in blocks.walk_body(blocks.body_of(run.module, run.first))
+    )
+
+
+def _tensors(value: ast.expr) -> list[ast.AST]:
+    """The parts of an expression but for those that are numbers: ``loss.item()``."""
+    found: list[ast.AST] = []
+    pending: list[ast.AST] = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "item":
+            continue
+        found.append(part)
+        pending += children(part)
+    return found
+
+
+def _is_of_any_type(run: StatementRun, node: ast.expr) -> bool:
+    """Whether what is done with a tensor is the same whatever type it has: ``scores.argmax(1)``."""
+    parent = run.module.parents[node]
+    if isinstance(parent, ast.Attribute) and parent.attr == "data":
+        return _is_of_any_type(run, parent)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _OF_ANY_TYPE
+    return isinstance(parent, ast.Call) and parent.func is not node and last_name(parent.func) in _OF_ANY_TYPE
+
+
+_OF_ANY_TYPE = frozenset(
+    {"argmax", "argmin", "argsort", "max", "topk", "shape", "size", "numel", "float", "item", "len"}
+)
 
 
 def _is_one_of(value: Value, roots: list[Value]) -> bool:
