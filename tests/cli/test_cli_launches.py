@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 RUN = "torchrun --nproc-per-node N"
+ALONE = "torchrun --standalone --nproc-per-node N"
 
 
 def report(entry: Path, distribution: str = "migrated", *, codes: tuple[str, ...] = ("AMP101",)) -> Report:
@@ -62,7 +63,8 @@ def replacement(project: Path, command: str, name: str = "run.sh") -> str | None
         ("OMP_NUM_THREADS=4 python train.py", f"OMP_NUM_THREADS=4 {RUN} train.py"),
         ("CUDA_VISIBLE_DEVICES=2,3 python train.py", "CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node 2 train.py"),
         ("CUDA_VISIBLE_DEVICES=$G python train.py", f"CUDA_VISIBLE_DEVICES=$G {RUN} train.py"),
-        ("nohup python train.py > log.txt 2>&1 &", f"nohup {RUN} train.py > log.txt 2>&1 &"),
+        ("nohup python train.py > log.txt 2>&1 &", f"nohup {ALONE} train.py > log.txt 2>&1 &"),
+        ("python train.py > a.txt & python train.py", f"{ALONE} train.py > a.txt & {RUN} train.py"),
         ("python train.py 2>&1 | tee log && echo done", f"{RUN} train.py 2>&1 | tee log && echo done"),
         ("time python train.py &> log", f"time {RUN} train.py &> log"),
         ("cd package && python train.py", f"cd package && {RUN} train.py"),
@@ -447,7 +449,8 @@ def test_environment_arguments_and_redirections_survive_letter_for_letter(enviro
     shell = Shell(lambda word, _: script if word == "train.py" else None, lambda word, _: None, [Path("/p")])
     changed = replaced(command, shell.starts(command))
     count = "2" if "CUDA_VISIBLE_DEVICES=0,1" in environment else "N"
-    assert changed == f"{before}torchrun --nproc-per-node {count} train.py{after}"
+    alone = " --standalone" if tail == " &" else ""
+    assert changed == f"{before}torchrun{alone} --nproc-per-node {count} train.py{after}"
 
 
 @given(st.text(alphabet=list("python train.py'\"$(){}`\\;|&<># \n-m=/"), max_size=80))

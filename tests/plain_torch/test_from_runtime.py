@@ -16,9 +16,6 @@ PROJECTS = sorted(path for kind in ("runnable", "projects", "apex") for path in 
 FIRST = [next(path for path in PLAIN if path.parent == code) for code in sorted({path.parent for path in PLAIN})]
 LATER_ALONE = {"pixels_projected_by_a_loss"}
 """Declined at once: the region would go on to the loss. That of the runtime ends before it, where half is known."""
-MORE_REGIONS_AT_ONCE = {"around_the_model_for_a_look", "part_evaluated_by_itself"}
-"""At once the evaluation of a part, or through a wrapper, is under autocast. The runtime leaves it in full precision,
-because a part gives half; later there is no region that could become one."""
 SHORTER_REGIONS_LATER = {"loss_that_multiplies_at_a_kept_o2"}
 """Plain torch has no O2 to keep: at once the loss that multiplies is in the region. The script on the runtime keeps the
 level, and that loss outside."""
@@ -59,13 +56,6 @@ def is_same(folder: Path, tmp_path: Path, options: Options) -> bool:
             continue
         if folder.name in SHORTER_REGIONS_LATER:
             assert at_once.precision == later.precision == "migrated" and later.edits, script
-            continue
-        if folder.name in MORE_REGIONS_AT_ONCE:
-            regions = [
-                sum(change.after.count("with torch.autocast(") for change in report.changes)
-                for report in (at_once, later)
-            ]
-            assert regions[0] > regions[1] > 0 and at_once.precision == later.precision == "migrated", script
             continue
         if kept or without_words or alone:
             # The first run did what torch has no words for, or kept a part of Apex's interface: only the script as it

@@ -31,11 +31,14 @@ OTHER_WORDS = {
 NAMED = {("parts_of_a_chain", "renamed"), ("log_that_each_machine_adds_to", "renamed")}
 # Functions and classes that a function defines: the linter's analysis does not run them with what they are given, so
 # one number and one epsilon are not found there; nor is a level known that such a function chooses. A function that
-# nothing calls is left out where it stands at the head of its file only.
+# nothing calls is left out where it stands at the head of its file only, and a method where its class does.
 NESTED = {
     ("apex_level_is_written_out", "in a method"),
     ("before_a_root", "in a method"),
+    ("evaluated_by_methods", "in a function"),
     ("function_that_nothing_calls", "in a method"),
+    ("hook_that_keeps_for_another_script", "in a function"),
+    ("hook_that_keeps_for_another_script", "in a method"),
     ("left_over_training_function", "in a method"),
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),

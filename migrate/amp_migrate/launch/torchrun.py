@@ -54,6 +54,8 @@ _LAUNCHER_VALUES = frozenset(
     "monitor-interval start-method role log-dir redirects tee".split()
 )
 _LAUNCHER_FLAGS = frozenset({"no-python", "standalone", "run-path"})
+# Options that say where the processes meet; without them it is one port of the machine.
+_MEETING = ("--standalone", "--master-", "--rdzv-", "--nnodes", "--node-rank")
 _NO_LOCAL_RANK = "torchrun passes no --local_rank: it sets LOCAL_RANK"
 _ACCELERATE_FLAGS = frozenset({"multi-gpu", "cpu", "use-deepspeed", "use-fsdp", "tpu", "same-network", "quiet"})
 
@@ -119,7 +121,7 @@ class Shell:
     def starts(self, text: str) -> list[Start]:
         """The starts of known scripts in a text."""
         found: list[Start] = []
-        for words in _commands(text):
+        for words, end in _commands(text):
             if words[0].text == "cd" and len(words) > 1:
                 self._change(words[1].bare)
                 continue
@@ -127,7 +129,7 @@ class Shell:
                 continue
             start = self._start(words)
             if start is not None:
-                found.append(start)
+                found.append(_meeting_alone(start) if end == "&" else start)
                 continue
             for word in words:
                 found.extend(self._within(word))
@@ -282,8 +284,8 @@ class Shell:
         return _noted(start, words[:index], words[at + 1 :], self.text)
 
 
-def _commands(text: str) -> Iterator[list[_Word]]:
-    """The words of each simple command."""
+def _commands(text: str) -> Iterator[tuple[list[_Word], str]]:
+    """The words of each simple command, and what ends it."""
     words: list[_Word] = []
     for match in _TOKEN.finditer(text):
         if match.lastgroup == "word":
@@ -292,10 +294,18 @@ def _commands(text: str) -> Iterator[list[_Word]]:
             words.append(_Word(match.start(), match.end(), match[0]))
         elif match.lastgroup == "end":
             if words:
-                yield words
+                yield words, match[0]
             words = []
     if words:
-        yield words
+        yield words, ""
+
+
+def _meeting_alone(start: Start) -> Start:
+    """The start of what runs beside the commands below: its processes meet at a port that is free."""
+    has_others = re.search(r"--nproc-per-node[ =]\S+ +[\"']?\$\S+ ", start.code)  # options in a variable
+    if not has_others and not any(option in start.code for option in _MEETING):
+        start.code = start.code.replace("--nproc-per-node", "--standalone --nproc-per-node", 1)
+    return start
 
 
 def _launcher_options(words: list[_Word], at: int) -> tuple[list[str], bool, int] | None:

@@ -166,6 +166,8 @@ def bind(frame: Frame, target: ast.expr, value: Value) -> None:
                 part.lo = 0.0
             else:
                 part = element(frame, value, item, constant(index, item))
+                if value.op in ("tuple", "list") and part.tensor:
+                    part = _one_of_them(part, item, index)
             bind(frame, item, part)
     elif isinstance(target, ast.Attribute):
         base = evaluate(frame, target.value)
@@ -189,6 +191,13 @@ def bind(frame: Frame, target: ast.expr, value: Value) -> None:
             overwritten(base, value)
     elif isinstance(target, ast.Starred):
         bind(frame, target.value, value)
+
+
+def _one_of_them(held: Value, node: ast.expr, index: int) -> Value:
+    """One of several tensors of which it is only known what any of them is: no two are the same one."""
+    made = Value("getitem", node, (held, constant(index, node)), held.dtypes, held.tensor, held.bits)
+    made.lo, made.hi, made.anchor = held.lo, held.hi, held.root
+    return made
 
 
 def _put_by_key(frame: Frame, base: Value, target: ast.Subscript, index: Value, value: Value) -> None:

@@ -191,6 +191,8 @@ class _Uses:
         """Whether a use can be left to the first process, or does without the object."""
         module = scope.module
         parent = module.parents[node]
+        if self._is_written_into(module, node, scope):
+            return True
         if isinstance(parent, ast.Attribute) and isinstance(parent.ctx, ast.Load):
             call = module.parents[parent]
             if isinstance(call, ast.Call) and call.func is parent:
@@ -205,6 +207,22 @@ class _Uses:
         if isinstance(parent, ast.Call):
             return parent.func is not node and bool(self._program.flow.callees(parent))
         return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return)) or _is_test(module, node)
+
+    def _is_written_into(self, module: Module, node: ast.expr, scope: Scope) -> bool:
+        """Leave a statement that gives the object an attribute to the first process: ``bar.suffix = ...``."""
+        statement = blocks.statement_of(module, node)
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+            return False
+        target = statement.targets[0]
+        if not isinstance(target, ast.Attribute) or not any(
+            value.site is self._made for value in self._program.flow.values(target.value, scope)
+        ):
+            return False
+        if not _is_guarded(module, statement):
+            if self._skippable.is_missed(statement.value):
+                return False
+            self._translation.part(Guards).add(module, statement, lifts=True)
+        return True
 
 
 def _is_test(module: Module, node: ast.expr) -> bool:

@@ -37,7 +37,7 @@ from amp_rules.ranks.world import Setting
 from amp_rules.roles.batches import DataFlow
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.torch.replication import SEEDS
+from amp_rules.torch.replication import AUGMENTS, SEEDS
 
 _NOISE = "noise and dropout masks of each process's own (all draw the same)"
 
@@ -162,7 +162,7 @@ class Streams:
         found: set[str] = set()
         if DataFlow(self._program).has_dropout:
             found.add("torch")
-        if any(name.startswith(_AUGMENTS) for name in self._program.flow.imported):
+        if any(name.startswith(AUGMENTS) for name in self._program.flow.imported):
             found |= {"torch", *self._parted}
         for call in draws_of(self._program):
             located = self._program.locate(call)
@@ -298,15 +298,6 @@ _SHUFFLES = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """What puts a list in another order, and gives nothing back."""
 
 _DRAW_FROM_PYTHON = frozenset({"torchvision.transforms.RandomOrder", "torchvision.transforms.RandomChoice"})
-
-_AUGMENTS = (
-    "torchvision.transforms.Random",
-    "torchvision.transforms.ColorJitter",
-    "albumentations",
-    "imgaug",
-    "kornia",
-)
-"""What changes samples at random."""
 
 _REDUCED = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "from_main_process", "sum_of_shares", "gather")
 _PATHS = ("prepare_loader", "drawn_alike", *_REDUCED)

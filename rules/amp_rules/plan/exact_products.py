@@ -259,7 +259,10 @@ class _Products(Check):
         if any(_is_sum_of_squares(item) for _, item in parts):
             self._need("distance", products, frame)
         else:
-            self._need("distance", [item for item in products if self._stands_beside_squares(item, frame)], frame)
+            squares = [square for _, item in parts if (square := squared(item.through(_SHAPING))) is not None]
+            beside = [item for item in products if _is_of_coordinates(item, squares)]
+            beside += [item for item in products if self._stands_beside_squares(item, frame)]
+            self._need("distance", beside, frame)
         if op.op == "sub":
             self._variance(op, frame)
 
@@ -413,6 +416,12 @@ def _quotients(value: Value) -> Iterator[Value]:
 
 def _factors_of(product: Value) -> list[Value]:
     return [item.through(_SHAPING) for item in operands(product) if item.tensor]
+
+
+def _is_of_coordinates(product: Value, squares: list[Value]) -> bool:
+    """``x * x - 2 * x @ y + y * y``, where the vectors of a distance have one coordinate."""
+    given = [item.through(_SHAPING) for item in operands(product) if item.tensor]
+    return any(same(item, square.through(_SHAPING)) for item in given for square in squares)
 
 
 def _is_doubled(sign: float, product: Value) -> bool:

@@ -16,11 +16,13 @@ from amp_rules.plan.file_reads import HELPERS, FileReads
 from amp_rules.plan.sample_caches import LOOKED, SampleCaches
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
+from amp_rules.plan.waits_above_loops import WaitsAboveLoops, Ways
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -69,6 +71,9 @@ class FileOrder:
         calls = {parent for site in guards.calls if isinstance(parent := site.module.parents[site.node], ast.Call)}
         self._not_by_all = program.called_from([*inner, *calls, *guards.in_turns])
         self._of_samples = bodies_of_samples(program)
+        nodes = {info.node: program.nodes_of(info.node) for _, info in workers(program)}
+        pools = {body: inner for body, inner in nodes.items() if not any(map(program.runs_backward, inner))}
+        self._of_pools = {*pools, *program.called_from([node for inner in pools.values() for node in inner])}
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
         self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
@@ -122,6 +127,9 @@ class FileOrder:
         for place in [item for item, other in above.items() if other is not None]:
             del found[place]
         self.covered = {item: other for item, other in (outside | above).items() if other is not None}
+        waited: defaultdict[ast.stmt, list[Ways]] = defaultdict(list)
+        for place in found:
+            waited[place] += [self._ways(effect) for _, effect in waits[place]]
         for site, path in reads:
             if self._in_data_set(site) or self._caches.is_beside(site, path):
                 continue
@@ -130,11 +138,16 @@ class FileOrder:
                 self.unwaited.add(change.node)
             for place, module in self._waits_for_look(site, path):
                 found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
-        return [
-            (module, item, why)
-            for item, (module, why) in found.items()
-            if not follows_failed_training(self._program, module, item)
-        ]
+                waited[place].append(self._ways(site))
+        loops = WaitsAboveLoops(self._program, self._not_by_all)
+        moved: dict[ast.stmt, tuple[Module, str]] = {}
+        for item, (module, why) in found.items():
+            if blocks.body_of(module, item) in self._of_pools:
+                continue  # a process of a pool is none of those that wait for each other
+            if not follows_failed_training(self._program, module, item):
+                file, above_all = loops.place(module, item, waited[item])
+                moved.setdefault(above_all, (file, why))
+        return [(module, item, why) for item, (module, why) in moved.items()]
 
     def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:
         """The site, or what calls its function where that also runs on the main process alone, or in turns."""

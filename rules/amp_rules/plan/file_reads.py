@@ -36,7 +36,7 @@ from amp_rules.torch.file_access import (
     TEXT_OPENERS,
 )
 from amp_rules.torch.questions import ASKS
-from amp_rules.torch.writers import FILE_WRITERS, MODEL_WRITERS, RUNS, WRITERS
+from amp_rules.torch.writers import FILE_WRITERS, MODEL_WRITERS, RUNS, WHOLE_OBJECT_WRITERS, WRITERS
 
 HELPERS = 3
 """Helpers that hand a path on to each other; more are not followed, and the read itself is the place."""
@@ -205,6 +205,8 @@ class FileReads:
         place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
         if place is not None and place < len(effect.call.args):
             return effect.call.args[place : place + 1]
+        if names & COMMANDS:
+            return effect.paths[-1:]  # ``wget URL -O path``, ``cp source target``: what is written is named last
         return () if names & CHANGERS else effect.paths[:1]
 
     def _decides(self, call: ast.Call, scope: Scope) -> bool:
@@ -323,9 +325,26 @@ class FileReads:
         return mode is None or (isinstance(mode, ast.Constant) and "b" not in str(mode.value))
 
     def _writes_bytes(self, effect: Site) -> bool:
-        """Whether a call writes what no program reads as text: weights or arrays."""
+        """Whether a call writes what no program reads as text: weights, arrays, objects."""
         assert isinstance(effect.node, ast.Call)
-        return bool(self._program.callee_names(effect.node, effect.scope) & MODEL_WRITERS.keys())
+        if self._program.callee_names(effect.node, effect.scope) & MODEL_WRITERS.keys():
+            return True
+        # ``with open(path, "wb") as file: pickle.dump(rows, file)``, and nothing else goes into it.
+        item = effect.module.parents[effect.node]
+        mode = mode_of(effect.node)
+        if not (isinstance(item, ast.withitem) and isinstance(item.optional_vars, ast.Name)) or mode is None:
+            return False
+        name, block = item.optional_vars.id, effect.module.parents[item]
+        uses = [
+            effect.module.parents[node]
+            for part in getattr(block, "body", ())
+            for node in walk(part)
+            if isinstance(node, ast.Name) and node.id == name
+        ]
+        return bool(uses) and all(
+            isinstance(use, ast.Call) and self._program.callee_names(use, effect.scope) & WHOLE_OBJECT_WRITERS
+            for use in uses
+        )
 
     def may_be_kept(self, read: Site, given: Site, path: ast.expr, effect: FileEffect) -> bool:
         """Whether a call reads weights, from where the site says, that may be those which the training keeps."""

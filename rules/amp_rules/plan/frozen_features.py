@@ -1,4 +1,4 @@
-"""Features that a frozen network gives the training step by a method of its own: they are computed in FP32, as before.
+"""What methods of models compute outside of all regions, in FP32 as before: features of frozen networks, evaluations.
 
 No prepared model casts back what such a method gives, and without gradients nothing tells where it goes besides.
 """
@@ -15,7 +15,7 @@ from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 
 _FORWARD = frozenset({"forward", "__call__"})
 
@@ -23,6 +23,7 @@ _FORWARD = frozenset({"forward", "__call__"})
 def notes(program: Program, precision: Precision) -> Iterator[Note]:
     """Yield one for each such call whose result a loss of the same function is computed from."""
     covered = {node for run in precision.runs for item in run.statements() for node in walk(item)}
+    told: set[ast.AST] = set()
     read: defaultdict[ast.AST, set[str]] = defaultdict(set)
     for run in precision.training:
         body = blocks.body_of(run.module, run.first)
@@ -37,7 +38,27 @@ def notes(program: Program, precision: Precision) -> Iterator[Note]:
                 "and nothing casts back what a method gives; where its time matters, put it under autocast and make "
                 "its result float32 again"
             )
+            told.add(call)
             yield note(IN_FULL_PRECISION, scope.module, call, text)
+    yield from _evaluations(precision, told)
+
+
+def _evaluations(precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
+    """Yield one for each method or part of a model that evaluates outside of all regions, by its name."""
+    names = {last_name(call.func) for call in told if isinstance(call, ast.Call)}
+    for site in precision.left:
+        call = site.node
+        assert isinstance(call, ast.Call)
+        name = last_name(call.func)
+        if name in names:
+            continue
+        names.add(name)
+        text = (
+            f"`{site.module.text(call)}` runs in full precision: no loss is differentiated through it, and what a "
+            "method, a part or a model that is not prepared gives stays half; where its time matters, put it under "
+            "autocast and make its result float32 again"
+        )
+        yield note(IN_FULL_PRECISION, site.module, call, text)
 
 
 def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:

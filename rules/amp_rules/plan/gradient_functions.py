@@ -87,6 +87,16 @@ def _is_applied(program: Program, info: FunctionFacts) -> bool:
     return False
 
 
+def _pointed_to(call: ast.Call) -> list[ast.expr]:
+    """The tensors whose memory a kernel is given: ``kernel(args=[grad.data_ptr(), out.data_ptr()])``."""
+    return [
+        part.func.value
+        for item in (*call.args, *call.keywords)
+        for part in walk(item)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "data_ptr"
+    ]
+
+
 class _Backward:
     """One backward pass: which of its variables hold something of the gradient."""
 
@@ -143,8 +153,15 @@ class _Backward:
                 for item in call.args:
                     if isinstance(item, ast.Name):
                         self._mark(item)
+            pointed = _pointed_to(call)
+            if any(map(self._is_graded, pointed)):
+                for item in pointed:
+                    self._mark(item)
 
     def _mark(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Subscript):
+            self._mark(target.value)  # and not what says which part of it
+            return
         for item in walk(target):
             if isinstance(item, ast.Name) and item.id not in ("ctx", "self", "torch"):
                 self._graded.add(item.id)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.scale_free import keeps_scale
 from amp_rules.roles.program import Program
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -26,7 +28,7 @@ def reasons(program: Program) -> Iterator[Declined]:
         if isinstance(call, ast.Call) and call.func is node:
             if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
-            if _only_tests_the_scale(program, call, scope):
+            if _only_tests_the_scale(program, call, scope) or (call.args and _keeps_for_nobody(program, call, scope)):
                 continue
             yield _sees_scaled(scope.module, call)
         elif not any(value.kind == "function" for value in program.flow.values(node, scope)):
@@ -91,6 +93,45 @@ def _only_asks_for_numbers(info: FunctionFacts) -> bool:
             if not (isinstance(call, ast.Call) and own_name(call.func) in TESTS_OF_NUMBERS):
                 return False
     return True
+
+
+def _keeps_for_nobody(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook only keeps the gradient in attributes that nothing which is called reads.
+
+    Attention maps of classes are drawn with such gradients, by another script.
+    """
+    values = program.flow.values(call.args[0], scope)
+    kept = {name for value in values for name in _kept_by(value)}
+    if not values or not all(map(_kept_by, values)):
+        return False
+    idle = uncalled(program)
+    for module in program.flow.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Constant) and node.value in kept:
+                return False
+            if isinstance(node, ast.Attribute) and node.attr in kept and not isinstance(node.ctx, ast.Store):
+                if idle.isdisjoint(module.ancestors(node)):
+                    return False
+    return True
+
+
+def _kept_by(value: Value) -> set[str]:
+    """The attributes in which a hook keeps what it is given; none where it does anything else."""
+    info: FunctionFacts | None = value.ref if value.kind == "function" else None
+    if info is None or isinstance(info.node, ast.Lambda) or info.receiver is None:
+        return set()
+    found = set()
+    for item in info.node.body:
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant):
+            continue
+        target = item.targets[0] if isinstance(item, ast.Assign) and len(item.targets) == 1 else None
+        given = item.value if isinstance(item, ast.Assign) else None
+        if not isinstance(target, ast.Attribute) or blocks.path_of(target.value) != info.receiver:
+            return set()
+        if not isinstance(given, ast.Name) or given.id not in info.parameters:
+            return set()
+        found.add(target.attr)
+    return found
 
 
 def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:

@@ -3,7 +3,8 @@
 Reference code is shared between scripts of one process and of several, and asks whether there is a group:
 ``if not is_dist_avail_and_initialized(): return``. The runtime creates one, and then all that stands behind such a test
 runs. It may, where what it computes is right: processes that wait for each other, means over the processes of what
-carries no gradient, counts and totals that are added up together and divided by each other.
+carries no gradient, counts and totals that are added up together and divided by each other, and what is gathered and
+kept once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from amp_rules.plan.unique_gathers import counts_gathered, is_kept_once
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -20,7 +22,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import ASKS_RANK, AVERAGES, BARRIERS, SUMS
+from amp_rules.torch.distributed import ASKS_RANK, AVERAGES, BARRIERS, GATHERS, SUMS
 
 _WORLD_SIZE = frozenset({"torch.distributed.get_world_size"})
 _ALL_REDUCE = frozenset({"torch.distributed.all_reduce"})
@@ -62,7 +64,7 @@ def against(program: Program, uses: list[Use]) -> Against | None:
 
 def meeting(uses: list[Use]) -> frozenset[ast.AST]:
     """The calls in which all processes meet."""
-    names = _ALL_REDUCE | BARRIERS
+    names = _ALL_REDUCE | BARRIERS | GATHERS
     return frozenset(
         call for use in uses if use.name in names and isinstance(call := use.module.parents.get(use.node), ast.Call)
     )
@@ -92,6 +94,8 @@ class _Exchanges:
                 return None
             if use.name in _WORLD_SIZE and self._only_divides(call, site, 0):
                 return None
+            if use.name in GATHERS and is_kept_once(self._program, site):
+                return None
             if use.name in _ALL_REDUCE and (self._is_mean(site) or self._is_pair(site)):
                 return None
         if use.name in SUMS | AVERAGES and self._is_operation(use):
@@ -118,7 +122,7 @@ class _Exchanges:
     def _only_divides(self, node: ast.expr, site: Site, depth: int) -> bool:
         """Whether a number of processes is only asked for, and divides only what was added up over them."""
         parent = site.module.parents.get(node)
-        if isinstance(parent, ast.Compare):
+        if isinstance(parent, ast.Compare) or (parent is not None and counts_gathered(self._program, parent, site)):
             return True
         if isinstance(parent, ast.BinOp) and parent.right is node and isinstance(parent.op, ast.Div):
             return self._divides_sum(parent.left, site)

@@ -64,15 +64,15 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             continue
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
         made = made_of_batch(processes, loop)
-        meets = _exchanges(processes, loop)[0]
+        meets = exchanges_of(processes, loop)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
             if path in left_out or _begins_each_round(loop, path, node):
                 continue
             if meets(node):
                 continue
-            counts = not _is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
-            if not counts and not _is_made_of(getattr(node, "value", node), made - {path}):
+            counts = not is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
+            if not counts and not is_made_of(getattr(node, "value", node), made - {path}):
                 continue
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
@@ -98,7 +98,7 @@ def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> 
         made = made_of_batch(processes, loop)
         left_out = _used(loop) | times(processes.program, loop)
         for path, (_, node, given) in filled.items():
-            if path in left_out or not any(_is_made_of(value, made - {path}) for value in given):
+            if path in left_out or not any(is_made_of(value, made - {path}) for value in given):
                 continue
             if _begins_each_round(loop, path, node):
                 continue
@@ -204,7 +204,7 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
         for site in processes.program.backwards
         if site.body is loop.body and site.node in inside and (path := variable(site.loss)) is not None
     }
-    meets, of_all = _exchanges(processes, loop)
+    meets, of_all = exchanges_of(processes, loop)
     statements = [node for node in loop.inner if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For))]
     statements = [node for node in statements if isinstance(node, ast.For) or not meets(node)]
     grown = [node for node in loop.inner if isinstance(node, ast.Call) and called_name(node) in _GROWING]
@@ -214,17 +214,17 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
             if source is not None and (
-                _is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+                is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
             ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
-            if any(_is_made_of(argument, found) for argument in call.args):
+            if any(is_made_of(argument, found) for argument in call.args):
                 found |= blocks.writes(call)
         if len(found) == before:
             return found
 
 
-def _exchanges(
+def exchanges_of(
     processes: Distribution, loop: TrainingLoop | BatchLoop
 ) -> tuple[Callable[[ast.AST], bool], frozenset[str]]:
     """Whether a node runs an exchange of the script itself, and the variables that the loop gives to one."""
@@ -249,7 +249,7 @@ def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: a
     return bool(program.flow.callees(node)) and bool(program.roles.modules(node.func.value, loop.scope))
 
 
-def _is_made_of(node: ast.AST, made: set[str]) -> bool:
+def is_made_of(node: ast.AST, made: set[str]) -> bool:
     """Whether an expression reads numbers of a batch, and not only its size."""
     stack: list[ast.AST] = [node]
     while stack:
@@ -329,6 +329,6 @@ def _counts_of_batch(loop: TrainingLoop | BatchLoop, node: ast.AST, made: set[st
     """Whether a number is counted up where the batch says so: ``if overlap > 0.7: hits += 1``."""
     inside = set(loop.inner)
     return any(
-        isinstance(item, ast.If) and item in inside and _is_made_of(item.test, made)
+        isinstance(item, ast.If) and item in inside and is_made_of(item.test, made)
         for item in blocks.enclosing(loop.module, node)
     )

@@ -30,7 +30,8 @@ def anchor(
     Args:
         program: the program.
         used: statements that use the runtime; ``init`` comes before those that run on the entry's module level.
-        earlier: statements of the entry that must come before, because they choose what devices there are.
+        earlier: statements of the entry that choose what devices there are: they come before, unless something above
+            them uses the runtime.
     """
     users = {statement for _, statement in used}
     uses_runtime = program.closure(lambda node: node in users)
@@ -41,7 +42,7 @@ def anchor(
         statement, after = _in_notebook(program, used, uses_runtime)
     else:
         statement, after = _place(program, used, earlier, uses_runtime)
-        statement, after = _above_uses(module, statement, after, earlier, uses_runtime)
+        statement, after = _above_uses(module, statement, after, uses_runtime)
     if after and uses_runtime(statement):
         # The command line is parsed by code that uses the runtime itself.
         return module, statement, False
@@ -89,18 +90,17 @@ def _place(
 
 
 def _above_uses(
-    module: Module,
-    statement: ast.stmt,
-    after: bool,
-    earlier: Sequence[ast.stmt],
-    uses_runtime: Callable[[ast.AST], bool],
+    module: Module, statement: ast.stmt, after: bool, uses_runtime: Callable[[ast.AST], bool]
 ) -> tuple[ast.stmt, bool]:
-    """The first statement above that uses the runtime already: some scripts make their writer, then parse arguments."""
+    """The first statement above that uses the runtime already: some scripts make their writer, then parse arguments.
+
+    What chooses the devices may come below it: the start of one process asks for none, and a launcher chooses those of
+    several.
+    """
     where = blocks.place(module, statement)
     for item in where.suite[: where.index]:
         if not isinstance(item, (*_DEFINITIONS, *_IMPORTS)) and uses_runtime(item):
-            chosen = any(node in earlier for above in where.suite[where.suite.index(item) :] for node in walk(above))
-            return (statement, after) if chosen else (item, False)
+            return item, False
     return statement, after
 
 

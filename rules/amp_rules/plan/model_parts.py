@@ -46,7 +46,7 @@ def surely_has_parameters(program: Program, value: Value) -> bool:
     """Whether a model has parameters to train for certain, as a layer of torch does: no buffers, and none frozen."""
     if value.kind == "instance" and any(map(_freezes, value.ref.mro())):
         return False
-    return any(_makes_parameters(part) for part in with_parts(program, {value}))
+    return any(makes_parameters(part) for part in with_parts(program, {value}))
 
 
 def _freezes(info: ClassInfo) -> bool:
@@ -69,7 +69,8 @@ def _asks_for_gradient(node: ast.AST) -> object:
     return None
 
 
-def _makes_parameters(value: Value) -> bool:
+def makes_parameters(value: Value) -> bool:
+    """Whether a model or layer has parameters that it makes itself, or may have: not those of its parts."""
     if value.kind != "instance":
         return has_parameters(value) and (value.ref is None or str(value.ref) not in _CONTAINERS)
     return any(map(_brings_parameters, value.ref.external_bases() - _CONTAINERS)) or any(

@@ -49,7 +49,9 @@ _PAGES = {
         are half, and small gradients may vanish in it.
 
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
-        `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone.
+        `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone. So
+        is an evaluation by a method or a part of a model of which it is not known what it gives: a mapping, or what a
+        library computes; and one whose result is multiplied by a matrix in the same statement.
 
         A script of which no matrix product and no convolution runs under autocast, because all of them need FP32: those
         that `torch.autograd.grad` differentiates (AMP107), or that become distances (AMP116).
@@ -332,10 +334,11 @@ _PAGES = {
 
         ## What is noted
         A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
-        the learning rate by the step. With N processes an epoch has 1/N as many steps, and the batch of all processes
-        together is N times as large. One note names all numbers of a loop. A number of steps that ends the training is
-        not noted, because as many steps are made as before. Also a quotient of the dataset's length in a training loop,
-        if it is not known whether it counts steps.
+        the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
+        many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
+        number of steps that ends the training is not noted, because as many steps are made as before; that there are N
+        times as many epochs is, where their number is worked out of it. Also a quotient of the dataset's length in a
+        training loop, if it is not known whether it counts steps.
 
         ## Why
         An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets

@@ -15,6 +15,9 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
+_OF_TORCH = ("torch.", "torchvision.")
+"""Libraries whose functions give tensors and models."""
+
 
 def early_uses(devices: Devices, start: Place | None) -> Iterator[tuple[DeviceUse, DeviceUse]]:
     """Yield uses above the start that name plain CUDA, each with the place where the device is written.
@@ -44,11 +47,17 @@ def early_calls(devices: Devices, start: Place | None) -> Iterator[Site]:
 
 
 def _is_of_torch(devices: Devices, node: ast.expr, site: Site) -> bool:
-    """Whether a function of torch made what is moved, or a class of the script's models."""
+    """Whether a function of torch made what is moved, or a class of the script's models; or it is a part of such."""
     values = devices.program.flow.values(node, site.scope)
-    return bool(values) and all(
-        (value.kind == "object" and str(value.ref).startswith("torch.")) or is_module(value) for value in values
-    )
+    if values and all(
+        (value.kind == "object" and str(value.ref).startswith(_OF_TORCH)) or is_module(value) for value in values
+    ):
+        return True
+    whole = node
+    while isinstance(whole, (ast.Attribute, ast.Subscript)):
+        whole = whole.value  # ``vgg19(pretrained=True).features[:15]``
+    names = devices.program.callee_names(whole, site.scope) if isinstance(whole, ast.Call) else ()
+    return whole is not node and bool(names) and all(name.startswith(_OF_TORCH) for name in names)
 
 
 def _is_early(module: Module, node: ast.AST, start: Place | None) -> bool:

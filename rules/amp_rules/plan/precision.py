@@ -23,15 +23,17 @@ from amp_rules.plan import (
     worker_functions,
 )
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.evaluated_methods import EvaluatedMethods
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.own_regions import around_branches, without_preparation
 from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.saving_apart import without_saving
 from amp_rules.plan.tight_loops import into_loops
-from amp_rules.plan.unprepared import without_parts_alone, without_unprepared
+from amp_rules.plan.unprepared import without_made_alike, without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -54,6 +56,8 @@ class Precision:
     """What mixed precision takes in one program.
 
     ``losses`` are the runs of ``training``, with what of a loss is left outside of the regions, for its digits.
+    ``widened`` are calls whose results in half are to be made float32 again, ``left`` those
+    of methods and parts of models that stay in full precision outside of all regions.
     ``scales_itself`` says that the program has a scaler of its own, which goes on stepping its optimizers.
     """
 
@@ -68,6 +72,8 @@ class Precision:
     given: list[Given] = field(default_factory=list)
     refusing: list[Refusing] = field(default_factory=list)
     perturbations: list[Perturbation] = field(default_factory=list)
+    widened: list[Site] = field(default_factory=list)
+    left: list[Site] = field(default_factory=list)
     scales_itself: bool = False
 
     @property
@@ -120,7 +126,7 @@ def plan(
     runs, lost = losses.training(program.backwards)
     reasons.extend(looking_passes.reasons(program, runs))
     reasons.extend(own_off.reasons(program, runs))
-    runs = into_loops(program, own_off.without_off(program, runs))
+    runs = without_preparation(program, into_loops(program, own_off.without_off(program, runs)))
     whole = runs
     if over_losses:
         reasons.extend(geometry.reasons_in_torch(program, runs))
@@ -155,8 +161,12 @@ def plan(
     if not over_losses:
         regions = geometry.before_geometry(program, regions)
         regions = within_levels(program, regions) if initialised else regions
-        # In plain PyTorch no model casts what it gives, so there a region goes on to what is made of it.
-        regions = without_parts_alone(program, found.training, regions) if found.homes else regions
+    if found.homes:
+        regions = without_parts_alone(program, found.training, regions)
+        regions = without_made_alike(program, found.training, regions)
+        methods = EvaluatedMethods(program, found.training, regions, found.full_precision)
+        regions, found.widened, found.left = merged(methods.found), methods.widened, methods.left
+    regions = around_branches(regions, found.training)
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     alone = gradients_in_regions.alone(program, regions, found.full_precision)

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, times_devices
 from amp_rules.plan.distribution import Distribution
@@ -61,7 +62,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     named: set[tuple[ast.AST, str]] = set()
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
-    found += [*kept_numbers(processes, known), *gathered(processes, known)]
+    found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
     found += shown_of_batches(processes, found)
     for told in found or shown_alone(processes):
         if (told.site.body, told.name) not in named:

@@ -8,7 +8,10 @@ from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope, arguments_of
+from amp_rules.torch.writers import DRAWN_BARS
 
 
 def progress_bars(program: Program) -> list[tuple[Site, ast.Call]]:
@@ -23,6 +26,55 @@ def progress_bars(program: Program) -> list[tuple[Site, ast.Call]]:
             if not any(item.arg in ("disable", None) for item in call.keywords) and not _is_given(call.func, scope):
                 found.append((Site(scope.module, scope, body, call), call))
     return found
+
+
+def drawn_bars(program: Program) -> list[Site]:
+    """Calls that make a bar which can only be drawn or not made, where a variable holds it and nothing else asks it."""
+    idle = uncalled(program)
+    return [
+        site
+        for site in program.calls_to(DRAWN_BARS)
+        if idle.isdisjoint(site.module.ancestors(site.node)) and _is_only_drawn(program, site)
+    ]
+
+
+def _is_only_drawn(program: Program, made: Site) -> bool:
+    """Whether all that is done with a bar is to call its methods for what they show, and to put it into texts."""
+    statement = made.module.parents[made.node]
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or made.scope.owner(target.id) is not made.scope:
+        return False
+    for node, _, scope in program.nodes():
+        if isinstance(node, ast.Name) and node.id == target.id and scope.owner(node.id) is made.scope:
+            if isinstance(node.ctx, ast.Load) and not _is_shown(scope.module, node):
+                return False
+    return True
+
+
+def _is_shown(module: Module, node: ast.Name) -> bool:
+    """Whether a use of a bar shows it: ``bar.next()``, ``bar.suffix = ...``, ``"{}".format(bar.eta_td)``."""
+    attribute = module.parents[node]
+    if not isinstance(attribute, ast.Attribute):
+        return False
+    if isinstance(attribute.ctx, ast.Store):
+        return True
+    call = module.parents[attribute]
+    if isinstance(call, ast.Call) and call.func is attribute:
+        return isinstance(module.parents[call], ast.Expr)
+    statement = blocks.statement_of(module, node)
+    # A text of it is for the bar itself.
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Attribute)
+        and isinstance(statement.targets[0].value, ast.Name)
+        and statement.targets[0].value.id == node.id
+        and isinstance(call if not isinstance(call, ast.keyword) else module.parents[call], _TEXTS)
+    )
+
+
+_TEXTS = (ast.Call, ast.FormattedValue)
 
 
 def _is_bar(value: Value) -> bool:

@@ -321,8 +321,7 @@ _PAGES = {
         variable; a model that comes from a script which is not part of the program; a layer that each forward pass
         makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)` in
         `forward`); a table of embeddings with `max_norm`; layers of a library whose weights are no plain parameters,
-        such as hypll's; devices that are chosen (`CUDA_VISIBLE_DEVICES`) below a line that needs the processes joined;
-        a backward pass that looks at the model outside of the training, as Grad-CAM does.
+        such as hypll's; a backward pass that looks at the model outside of the training, as Grad-CAM does.
 
         ## Why
         Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The

@@ -20,8 +20,9 @@ from amp_rules.ranks.origins import Kind
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name, values_given, walk
+from amp_rules.source.syntax import COMPREHENSIONS, called_name, values_given, walk
 
 REST = "the same holds for all else that is shown of the training batches"
 """What the notes on numbers end with, where there is more."""
@@ -81,8 +82,30 @@ def shown_of_shares(program: Program, ranks: Ranks) -> Iterator[tuple[Site, str]
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and _shows(program, node, scope):
                 for part in (part for value in values_given(node) for part in _reads(value)):
+                    if _is_key(scope.module, part):
+                        continue
                     if any(origin.kind is Kind.BATCH for origin in ranks.origins(part)):
                         yield Site(scope.module, scope, body, node), ast.unparse(part)
+
+
+def _is_key(module: Module, node: ast.expr) -> bool:
+    """Whether a name is that of a key, by which numbers are told apart: ``for key in sorted(totals.keys()):``."""
+    if not isinstance(node, ast.Name):
+        return False
+    for around in module.ancestors(node):
+        loops: list[ast.For | ast.comprehension] = [around] if isinstance(around, ast.For) else []
+        if isinstance(around, COMPREHENSIONS):
+            loops = [*around.generators]
+        for loop in loops:
+            target = loop.target
+            asked = {called_name(part) for part in walk(loop.iter) if isinstance(part, ast.Call)}
+            if isinstance(target, ast.Tuple) and "items" in asked:
+                target = target.elts[0]
+            elif "keys" not in asked:
+                continue
+            if isinstance(target, ast.Name) and target.id == node.id:
+                return True
+    return False
 
 
 def _shows(program: Program, call: ast.Call, scope: Scope) -> bool:
@@ -100,6 +123,8 @@ def _reads(value: ast.AST) -> Iterator[ast.expr]:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             yield node
         elif isinstance(node, ast.Call):
+            if called_name(node) == "len":
+                continue  # all processes have as many batches
             open_nodes += values_given(node)
             open_nodes += [node.func.value] if isinstance(node.func, ast.Attribute) else []
         else:

@@ -107,7 +107,17 @@ def _last_of_each(loaded: list[Loaded]) -> list[Loaded]:
     for one in loaded:
         suite = blocks.place(one.site.module, one.site.statement)
         found[suite.suite[0], one.variable] = one
-    return [*found.values()]
+    chosen = [*found.values()]
+    return [one for one in chosen if not any(_is_restored_above(one, other) for other in chosen)]
+
+
+def _is_restored_above(one: Loaded, other: Loaded) -> bool:
+    """Whether a place stands under a condition below another that restores the scale from the same dictionary."""
+    if one is other or one.variable != other.variable or one.values != other.values:
+        return False
+    where = blocks.place(other.site.module, other.site.statement)
+    below = where.suite[where.index + 1 :]
+    return any(item in below for item in blocks.enclosing(one.site.module, one.site.statement))
 
 
 class _Checkpoints:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.plan import declining
 from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.distribution import visible_devices
 from amp_rules.plan.main_path import anchor
@@ -27,33 +26,7 @@ def start_place(context: Context) -> Place:
     entry = context.program.entry
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
     used = running(_waiting(context, users))
-    place = Place(*anchor(context.program, used, earlier))
-    if context.distribution is not None and place.statement in earlier:
-        _decline_uses_above(context, place, [statement for _, statement in used])
-    return place
-
-
-def _decline_uses_above(context: Context, place: Place, used: Sequence[ast.stmt]) -> None:
-    """The processes join below what chooses the devices, and nothing above it can speak of them."""
-    users = set(used)
-    uses_runtime = context.program.closure(lambda node: node in users)
-    where = blocks.place(place.module, place.statement)
-    for item in where.suite[: where.index]:
-        if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and uses_runtime(item):
-            choosing, above = (_first_line(place.module, node) for node in (place.statement, item))
-            raise declining.decline(
-                declining.GRADIENTS_OUTSIDE,
-                place.module,
-                place.statement,
-                f"`{choosing}` chooses the devices, and the processes can join only after that; `{above}` above it "
-                "needs them joined",
-                f"put `{choosing}` directly below the line that parses the command line, then migrate again",
-            )
-
-
-def _first_line(module: Module, statement: ast.stmt) -> str:
-    text = module.text(statement)
-    return text.partition(": ")[0] if hasattr(statement, "body") else text
+    return Place(*anchor(context.program, used, earlier))
 
 
 def _waiting(context: Context, users: Sequence[Change]) -> list[Change]:

@@ -12,9 +12,11 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.whole_lengths import WholeLengths
+from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -42,10 +44,21 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     """
     for site, text in processes.step_counts.unclear:
         yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
-    loops = [loop for loop in _loops(processes) if not _ends_by_steps(program, processes, loop)]
+    told: set[ast.AST] = set()
+    loops = []
+    for loop in _loops(processes):
+        if not _ends_by_steps(program, processes, loop):
+            loops.append(loop)
+            continue
+        quotient = _epochs_of_steps(processes, loop)
+        if quotient is not None and quotient[0] not in told:
+            node, scope = quotient
+            told.add(node)
+            text = f"`{scope.module.text(node)}` makes as many steps as before, in N times as many epochs"
+            yield notes.note(notes.STEPS, scope.module, node, f"{text}: an epoch has 1/N as many with N processes")
     for loop in loops:
         yield from _every(program, processes, loop)
-    told: set[ast.AST] = set()
+        yield from _worked_out(program, processes, loop)
     for site, text in [item for loop in loops for item in _schedules(program, processes, loop)]:
         if site.node not in told:
             told.add(site.node)
@@ -86,11 +99,17 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
         if isinstance(node, ast.While) and node is not loop.loop:
             if blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, around.scope, inside):
                 return True
-        if isinstance(node, ast.For) and any(
-            _divides_by_length(processes, part, around.scope) for part in walk(node.iter) if isinstance(part, ast.expr)
-        ):
-            return True
-    return False
+    return _epochs_of_steps(processes, loop) is not None
+
+
+def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:
+    """What works the number of epochs out of one of steps."""
+    for around in processes.batches.loops_of(loop):
+        for part in walk(around.node.iter) if isinstance(around.node, ast.For) else ():
+            found = _quotient_by_length(processes, part, around.scope) if isinstance(part, ast.expr) else None
+            if found is not None:
+                return found
+    return None
 
 
 def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, test: ast.expr) -> bool:
@@ -111,17 +130,20 @@ def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
     )
 
 
-def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
-    """Whether a number of epochs is worked out of one of steps: ``epochs = steps // len(loader)``."""
+def _quotient_by_length(
+    processes: Distribution, node: ast.expr, scope: Scope, depth: int = 0
+) -> tuple[ast.BinOp, Scope] | None:
+    """What works a number of epochs out of one of steps: ``epochs = steps // len(loader)``."""
     lengths = processes.whole_lengths
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
-        return any(
+        by_length = any(
             _is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
+        return (node, scope) if by_length else None
     if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= _MAX_VARIABLES:
-        return False
+        return None
     key = processes.program.flow.key(node, scope)
     if key is not None:
         given = lengths.assigned.get(key, [])
@@ -131,12 +153,12 @@ def _divides_by_length(processes: Distribution, node: ast.expr, scope: Scope, de
         own = processes.program.nodes_of(scope.node) if path is not None else ()
         assigned = [item for item in own if isinstance(item, ast.Assign)]
         given = [(item.value, scope) for item in assigned for target in item.targets if blocks.path_of(target) == path]
-    return any(
-        _divides_by_length(processes, part, where, depth + 1)
-        for value, where in given
-        for part in walk(value)
-        if isinstance(part, ast.expr)
-    )
+    for value, where in given:
+        for part in walk(value):
+            found = _quotient_by_length(processes, part, where, depth + 1) if isinstance(part, ast.expr) else None
+            if found is not None:
+                return found
+    return None
 
 
 # ---- every so many steps ---------------------------------------------------------------------------------------------
@@ -147,6 +169,7 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
     of_epoch: dict[str, ast.expr] = {}
     from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
+    fails: dict[str, str] = {}
     inside = _counted_inside(program, loop)
     counters = loop.counters | _over_epochs(loop)
     for node in loop.inner:
@@ -165,6 +188,9 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
+                missed = failing(program, loop, node) if not begins else None
+                if missed is not None:
+                    fails[loop.module.text(part)] = loop.module.text(missed)
     for found, text in (
         (of_all, f"{_LESS}: this code runs less often"),
         (from_first, f"{_LESS}: this code runs less often"),
@@ -173,7 +199,10 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterat
         if found:
             names = " and ".join(f"`{name}`" for name in found)
             counts = "counts" if len(found) == 1 else "count"
-            yield notes.note(notes.STEPS, loop.module, next(iter(found.values())), f"{names} {counts} steps, {text}")
+            missing = next((fails[name] for name in found if name in fails), None)
+            more = f"; an epoch without it ends in an error at `{missing}`" if missing is not None else ""
+            place = next(iter(found.values()))
+            yield notes.note(notes.STEPS, loop.module, place, f"{names} {counts} steps, {text}{more}")
 
 
 def _over_epochs(loop: BatchLoop) -> set[str]:
@@ -205,7 +234,10 @@ def _counted_inside(program: Program, loop: BatchLoop) -> set[CellKey]:
     for body in program.called_from(loop.inner):
         scope = program.flow.scopes[body]
         for node in program.nodes_of(body):
-            if isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node):
+            if not (isinstance(node, (ast.AugAssign, ast.Assign)) and counts_up(node)):
+                continue
+            # What counts in a loop of its own counts samples, or parts of a step.
+            if not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(scope.module, node)):
                 for target in [node.target] if isinstance(node, ast.AugAssign) else node.targets:
                     key = program.flow.key(blocks.reading(target), scope) if isinstance(target, ast.Attribute) else None
                     found |= {key} if key is not None else set()
@@ -276,6 +308,24 @@ def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) ->
     return any(isinstance(child, (ast.For, ast.comprehension)) for child in inner) or any(
         program.flow.callees(call) for call in calls
     )
+
+
+def _worked_out(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
+    """Yield numbers that follow the steps of all epochs, other than schedules of learning rates, in one note."""
+    counters = (loop.counters - loop.of_epoch - _counts_of_epochs(program, processes, loop)) | _over_epochs(loop)
+    found: dict[str, Site] = {}
+    for site, node in worked_out(program, loop, counters, _counted_inside(program, loop)):
+        statement = site.statement
+        sets_rate = isinstance(statement, ast.Assign) and any(map(_is_rate, statement.targets))
+        if isinstance(node, ast.Call):
+            sets_rate |= _sets_rate(program, node) or _gives_rate(program, loop, node)
+        if not sets_rate and not _of_loader(program, processes, statement, site.scope):
+            found.setdefault(site.module.text(node), site)
+    if found:
+        first, *others = found
+        more = f" and {len(others)} more follow" if others else " follows"
+        site = found[first]
+        yield notes.note(notes.STEPS, site.module, site.node, f"`{first}`{more} the number of steps, {_LESS}")
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

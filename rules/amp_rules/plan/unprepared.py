@@ -7,6 +7,7 @@ tensor would stop outside of the region, and an exponential would overflow there
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
@@ -16,6 +17,7 @@ from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
+from amp_rules.torch.models import COPIES
 
 
 def without_unprepared(
@@ -45,6 +47,37 @@ def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -
     called = {value for call, scope in located for value in program.called_models(call, scope)}
     trained = {value for value in called if program.is_trained(value)}
     return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
+
+
+def without_made_alike(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
+    """The regions but for those that may evaluate a model made like one that is prepared, which nobody prepares itself.
+
+    A teacher of the same class is one, and the network that takes the best weights at the end.
+    """
+    roots = Homes(program).roots()
+    starts = {run.first for run in training}
+    return [run for run in runs if run.first in starts or not any(_runs_made_alike(program, roots, run))]
+
+
+def _runs_made_alike(program: Program, roots: list[Value], run: StatementRun) -> Iterator[bool]:
+    for item in run.statements():
+        for node in walk(item):
+            located = program.locate(node) if isinstance(node, ast.Call) else None
+            if located is not None and isinstance(node, ast.Call):
+                called = program.called_models(node, located[1])
+                yield any(is_made_alike(program, value, roots) for value in called)
+
+
+def is_made_alike(program: Program, value: Value, roots: list[Value]) -> bool:
+    """Whether a model is one of its own, made as one that is prepared; a copy of that is prepared as well."""
+    if value in roots or value.kind not in ("instance", "object") or not isinstance(value.site, ast.Call):
+        return False
+    if not any(root.kind == value.kind and root.ref == value.ref for root in roots):
+        return False
+    located = program.locate(value.site)
+    if located is None or program.is_trained(value):
+        return False
+    return not program.callee_names(value.site, located[1]) & COPIES
 
 
 def _is_one_of(value: Value, roots: list[Value]) -> bool:

@@ -24,6 +24,9 @@ SHOWING_OR_WRITING = SHOWING | {
     "add_scalars",
     "log_metric",
     "log_metrics",
+    "log_scalar",
+    "report_scalar",
+    "track",
     "set_postfix_str",
     "set_description_str",
 }
@@ -88,9 +91,10 @@ class WaysToShow:
             found = self._in_file(loop, {path: False})
         return found
 
-    def by_methods(self, site: Site, path: str) -> Shown | None:
-        """How other methods show what a method keeps in an attribute."""
-        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False})
+    def by_methods(self, site: Site, path: str, *, returned: bool = False) -> Shown | None:
+        """How other methods show what a method keeps in an attribute, or their callers what is ``returned`` of it."""
+        depth = _MAX_CALLS - returned
+        found = set() if (site.body, path) in self._of_all else self._in_methods(site, {path: False}, depth)
         return "divided" if "divided" in found else "alone" if found else None
 
     # ---- within a function -----------------------------------------------------------------------------------------
@@ -243,7 +247,7 @@ class WaysToShow:
         shown = self._in(site, nodes, held, given, depth + 1)
         return set() if shown is None else {"divided" if is_mean else shown}
 
-    def _in_methods(self, site: Site, held: _Variables) -> set[Shown]:
+    def _in_methods(self, site: Site, held: _Variables, depth: int = _MAX_CALLS) -> set[Shown]:
         """How other methods show what a method keeps in attributes: ``self.losses[-1]``."""
         owner = site.module.parents.get(site.body)
         info = self.program.function_of(site.body)
@@ -258,7 +262,7 @@ class WaysToShow:
             kept = {path: is_mean for path, is_mean in held.items() if path.startswith("self.") and path not in grown}
             if kept and nodes:
                 scope = self.program.flow.scopes[item]
-                shown = self._in(Site(site.module, scope, item, item), nodes, kept, None, _MAX_CALLS)
+                shown = self._in(Site(site.module, scope, item, item), nodes, kept, None, depth)
                 found |= {shown} if shown is not None else set()
         return found
 

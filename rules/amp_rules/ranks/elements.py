@@ -11,10 +11,12 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origins
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
-from amp_rules.source.syntax import called_name, is_none
+from amp_rules.source import blocks
+from amp_rules.source.syntax import called_name, is_none, walk
 from amp_rules.torch.containers import CONFIG_LOADERS
 from amp_rules.torch.data import LOADER_PREFIXES
 from amp_rules.torch.file_access import LOADERS
+from amp_rules.torch.optimizers import SETTINGS_OF_GROUPS
 
 _SAMPLING: frozenset[object] = frozenset({"collate_fn", "batch_sampler", "sampler", None})
 """Arguments of a loader that leave less to torch; None where not all are known."""
@@ -96,6 +98,9 @@ class Elements:
 
     def at(self, owner: RankValue, key: object, node: ast.AST, frame: Frame) -> RankValue:
         """What stands under a key; under any, where it is not known."""
+        if key in SETTINGS_OF_GROUPS and isinstance(node, ast.Subscript) and _is_group(node.value, frame):
+            # Weights that differ, and what steps keep of gradients, do not change what the group was told.
+            return join_all([held for ref in owner.refs if (held := self._held(ref, key)) is not None])
         found: list[RankValue] = []
         alias: set[Ref] = set()
         state: Origins = NOWHERE
@@ -290,3 +295,15 @@ class Elements:
 def _keeps_keys(ref: Ref) -> bool:
     """Whether an object itself, and not a part of it, is a dictionary."""
     return not ref.view and is_mapping(ref.site)
+
+
+def _is_group(node: ast.expr, frame: Frame) -> bool:
+    """Whether an expression is a parameter group of an optimizer, by what torch calls the list of them."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "param_groups"
+    return isinstance(node, ast.Name) and any(
+        isinstance(part, ast.Attribute) and part.attr == "param_groups"
+        for other in blocks.walk_body(frame.scope.owner(node.id).node)
+        if isinstance(other, ast.For) and any(name == node.id for name in blocks.writes_target(other))
+        for part in walk(other.iter)
+    )

@@ -55,11 +55,11 @@ def _is_of_nothing(flow: Flow, test: ast.expr, scope: Scope, *, holds: bool) -> 
 
 
 def _is_another(flow: Flow, test: ast.expr, scope: Scope) -> bool:
-    """Whether a test asks for a constant that a variable of a function is never given."""
+    """Whether a test asks for a constant that a variable of a function, or an attribute, is never given."""
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
         return False
     wanted = test.comparators[0]
-    if not (isinstance(wanted, ast.Constant) and isinstance(test.left, ast.Name)):
+    if not (isinstance(wanted, ast.Constant) and isinstance(test.left, (ast.Name, ast.Attribute))):
         return False
     pending: list[tuple[ast.expr, Scope]] = [(test.left, scope)]
     seen: set[ast.AST] = set()
@@ -67,10 +67,15 @@ def _is_another(flow: Flow, test: ast.expr, scope: Scope) -> bool:
         current, inner = pending.pop()
         if isinstance(current, ast.Constant) and current.value != wanted.value:
             continue
-        if not isinstance(current, ast.Name) or current in seen or len(seen) == _MAX_PLACES:
+        if current in seen:
+            continue  # another way to it
+        if not isinstance(current, (ast.Name, ast.Attribute)) or len(seen) == _MAX_PLACES:
             return False
         seen.add(current)
-        given = _known(_given(flow, current, inner)) if inner.owner(current.id).is_function else []
+        if isinstance(current, ast.Attribute):
+            given = _known(_put(flow, current, inner))
+        else:
+            given = _known(_given(flow, current, inner)) if inner.owner(current.id).is_function else []
         if not given:
             return False
         pending += given
@@ -162,8 +167,8 @@ def _put(flow: Flow, attribute: ast.Attribute, scope: Scope) -> Iterator[tuple[a
     owners = [value for value in flow.values(attribute.value, scope) if value.kind == "instance"]
     if not owners or not all(map(_is_bare, owners)):
         return
-    # What only its name tells of an object is no value.
-    if any(value.kind != "attribute" for value in flow.values(attribute, scope)):
+    # What only its name tells of an object is no value, and a constant is looked at where it is given.
+    if any(value.kind not in ("attribute", "constant") for value in flow.values(attribute, scope)):
         return
     for value in owners:
         yield from _of_class(flow, value, attribute.attr)

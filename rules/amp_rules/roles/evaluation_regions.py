@@ -12,6 +12,7 @@ from amp_rules.roles.prepared_models import PreparedModels
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -41,7 +42,8 @@ class EvaluationRegions:
         self.program = program
         self._over_losses = over_losses
 
-    def _ends_region(self, node: ast.AST) -> bool:
+    def ends(self, node: ast.AST) -> bool:
+        """Whether no region goes on over a node: it runs a backward pass, or a step."""
         return self.program.runs_backward(node) or self.program.runs_step(node) or self.program.runs_look(node)
 
     def with_evaluation(self, runs: list[StatementRun]) -> list[StatementRun]:
@@ -50,8 +52,9 @@ class EvaluationRegions:
         covered = {node for run in runs for item in run.statements() for node in walk(item)}
         inside = self.program.called_from(covered)
         prepared = PreparedModels(self.program)
+        idle = uncalled(self.program)
         for call, body, scope in self.program.calls():
-            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body):
+            if call in covered or isinstance(body, ast.Lambda) or self.program.is_model_code(body) or body in idle:
                 continue
             if not any(self.program.is_trained(value) for value in self.program.called_models(call, scope)):
                 if not self._takes_output(call, body, scope) and not prepared.is_called(call, scope):
@@ -59,7 +62,7 @@ class EvaluationRegions:
             for site in self._outside(Site(scope.module, scope, body, call), inside, covered, 0, call.func):
                 if site.body in self.program.looks.bodies:
                     continue  # gradients that are not scaled come from what is computed there
-                run = self._evaluation_run(site, inside)
+                run = self.evaluation_run(site, inside)
                 if run is None or any(node in covered for node in run.statements()):
                     continue
                 found.append(run)
@@ -137,7 +140,7 @@ class EvaluationRegions:
             for caller, argument in arguments
         )
 
-    def _evaluation_run(self, site: Site, inside: set[ast.AST]) -> StatementRun | None:
+    def evaluation_run(self, site: Site, inside: set[ast.AST]) -> StatementRun | None:
         """The statement that calls a model and those right after it that compute with its output.
 
         Args:
@@ -147,17 +150,17 @@ class EvaluationRegions:
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        if self._ends_region(statement) or self._is_for_hooks(site) or _is_for_shapes(site):
+        if self.ends(statement) or self._is_for_hooks(site) or _is_for_shapes(site):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
         tainted = blocks.writes(statement)
         for following in where.suite[where.index + 1 :]:
-            if self._ends_region(following):
+            if self.ends(following):
                 break
             if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self._computes(following, inside):
                 # One region holds other views on the way to a loss, too, as it does in the training step.
-                if _only_prepares(following) and (self._over_losses or not _calculates(following)):
+                if only_prepares(following) and (self._over_losses or not _calculates(following)):
                     if blocks.touches(blocks.reads(following), tainted):
                         tainted |= blocks.writes(following)
                     continue
@@ -200,9 +203,9 @@ class EvaluationRegions:
         for suite, index in blocks.suites_around(site.module, site.statement):
             for previous in reversed(suite[:index]):
                 # What comes before a step of the weights cannot be differentiated behind it.
-                if self.program.runs_step(previous) or (first is not None and self._ends_region(previous)):
+                if self.program.runs_step(previous) or (first is not None and self.ends(previous)):
                     return self._run(site, first, last)
-                if self._ends_region(previous):
+                if self.ends(previous):
                     last = None
                 elif blocks.touches(blocks.writes(previous), wanted):
                     wanted |= blocks.reads(previous)
@@ -320,7 +323,7 @@ def _calculates(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.BinOp) for node in walk(statement))
 
 
-def _only_prepares(statement: ast.stmt) -> bool:
+def only_prepares(statement: ast.stmt) -> bool:
     """Whether a statement computes nothing but other views of tensors, or refuses wrong sizes."""
     if isinstance(statement, ast.If):
         return all(isinstance(item, ast.Raise) for item in statement.body) and not statement.orelse

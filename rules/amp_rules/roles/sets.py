@@ -11,12 +11,14 @@ from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
 
 _MAX_DEPTH = 6
 """Assignments and functions through which a set is followed; scripts have two or three."""
 _OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
+_COPIES = frozenset({"list", "tuple", "set", "frozenset", "sorted"})
 _GROWN = frozenset({"append", "extend", "insert", "add", "update", "setdefault", "write", "put"})
 
 
@@ -150,6 +152,8 @@ class Sets:
         parent = site.module.parents.get(node)
         if isinstance(parent, ast.Compare):
             return any(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+        if isinstance(parent, ast.Assign):
+            return _is_sorted_next(site.module, parent)
         if isinstance(parent, ast.Call) and self._is_sorted_by_sum(parent, node, site):
             return False
         return (
@@ -222,6 +226,8 @@ class Sets:
             sides = [node.left] if isinstance(node.op, (ast.Sub, ast.BitAnd)) else [node.left, node.right]
             return all(self._of_numbers(side, site, depth) for side in sides)
         made = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
+        while isinstance(made, ast.Call) and len(made.args) == 1 and last_name(made.func) in _COPIES:
+            made = made.args[0]
         if isinstance(made, ast.Call):
             if "builtins.range" in self.program.callee_names(made, site.scope):
                 return True
@@ -232,6 +238,23 @@ class Sets:
         return isinstance(made, (ast.Set, ast.List, ast.Tuple)) and all(
             isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
         )
+
+
+def _is_sorted_next(module: Module, assignment: ast.Assign) -> bool:
+    """Whether the statement below sorts the list that one makes: ``names.sort()``, ``names = sorted(names)``.
+
+    A key may be the same for some, which keep the order that they had.
+    """
+    where = blocks.place(module, assignment)
+    following = where.suite[where.index + 1] if where.index + 1 < len(where.suite) else None
+    call = following.value if isinstance(following, (ast.Expr, ast.Assign)) else None
+    name = blocks.path_of(assignment.targets[0])
+    if not isinstance(call, ast.Call) or any(item.arg == "key" for item in call.keywords) or name is None:
+        return False
+    if isinstance(following, ast.Assign):
+        given = call.args[0] if call.args and last_name(call.func) == "sorted" else None
+        return given is not None and blocks.path_of(given) == name == blocks.path_of(following.targets[0])
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "sort" and blocks.path_of(call.func.value) == name
 
 
 def _is_number_or_module(value: Value) -> bool:

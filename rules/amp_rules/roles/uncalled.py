@@ -9,13 +9,13 @@ from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
-from amp_rules.roles.uncalled_methods import uncalled_methods
+from amp_rules.roles.uncalled_methods import only_without_gradients, uncalled_methods
 from amp_rules.roles.uncalled_objects import uncalled_objects
 from amp_rules.roles.workers import training_workers
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name
 from amp_rules.source.scopes import FunctionNode, arguments_of
-from amp_rules.source.syntax import last_name, names_written, walk
+from amp_rules.source.syntax import COMPREHENSIONS, last_name, names_written, walk
 from amp_rules.torch.gradients import GRADIENT_HOOKS
 
 _BY_TEXT = frozenset(
@@ -67,7 +67,7 @@ def _objects_calls_with(program: Program, names: Set[str]) -> set[ast.AST]:
 
 
 def _finds_any_by_text(program: Program) -> bool:
-    return any(_finds_by_text(program, scope.module, node) for node, _, scope in program.nodes())
+    return any(_found_by_text(program, scope.module, node) != frozenset() for node, _, scope in program.nodes())
 
 
 def _of_unknown_models(program: Program) -> set[ast.AST]:
@@ -87,13 +87,15 @@ def _of_unknown_models(program: Program) -> set[ast.AST]:
 def uncalled(program: Program) -> frozenset[ast.AST]:
     """The functions and methods of a script that trains by itself which nothing in it can call.
 
-    Decorated and nested functions may be called by others, as may everything in a notebook, in a file that runs no
-    training by itself, and where functions are looked up by a text.
+    Functions that something decorates or that are defined in one which is called may be called by others, as may
+    everything in a notebook, in a file that runs no training by itself, and where functions are looked up by a text.
     """
     found = _FOUND.get(program)
     if found is None:
         functions = _uncalled_functions(program) if not program.entry.cells and _trains(program) else None
-        found = frozenset() if functions is None else frozenset(functions | uncalled_methods(program, functions))
+        idle = set() if functions is None else functions | uncalled_methods(program, functions)
+        # What is defined within is made by nobody.
+        found = frozenset(idle | {node for body in idle for node in walk(body) if isinstance(node, FunctionNode)})
         _FOUND[program] = found
     return found
 
@@ -129,6 +131,7 @@ def _uncalled_functions(program: Program) -> set[ast.AST]:
     if not candidates:
         return set()
     written: defaultdict[tuple[Module | None, str], set[ast.AST]] = defaultdict(set)
+    by_text: set[Module] = set()
     for module in program.flow.modules:
         imported = _imported_names(module)
         own = _own_names(module, imported)
@@ -136,13 +139,18 @@ def _uncalled_functions(program: Program) -> set[ast.AST]:
             if module is not program.entry and isinstance(statement, ast.If) and is_main_guard(statement):
                 continue  # it runs where the file is the script
             for node in walk(statement):
-                if _finds_by_text(program, module, node):
+                found_by_text = _found_by_text(program, module, node)
+                if found_by_text is None:
                     return set()
+                by_text |= found_by_text
                 if isinstance(node, ast.Attribute) and not _may_be_of_module(program, node, imported):
                     continue
                 for name in names_written(node):
                     written[module if isinstance(node, ast.Name) and name in own else None, name].add(statement)
-    alive = set(candidates)
+    named = {name for module in by_text for name in _imported_names(module)}
+    if "*" in named:
+        return set()
+    alive = {node for node, (module, name) in candidates.items() if module not in by_text and name not in named}
     found: set[ast.AST] = set()
 
     def calls(node: ast.AST) -> set[ast.AST]:
@@ -187,39 +195,54 @@ def _may_be_of_module(program: Program, node: ast.Attribute, imported: set[str])
 
 
 def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
-    """Plain functions of the files, undecorated, each with its file and name."""
+    """Plain functions of the files, which no decorator gives to others, each with its file and name."""
     return {
         statement: (module, statement.name)
         for module in program.flow.modules
         for statement in module.tree.body
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and not statement.decorator_list
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if only_without_gradients(statement.decorator_list)
     }
 
 
-def _finds_by_text(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether a node may give a function whose name it does not write."""
+def _found_by_text(program: Program, module: Module, node: ast.AST) -> frozenset[Module] | None:
+    """The files of whose functions a node may give one whose name it does not write; None for any.
+
+    What the names of a file are asked for in a dictionary, ``models.__dict__[name]``, is one that the file has.
+    """
     if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BY_TEXT:
         if isinstance(node, ast.Attribute) and node.attr == "eval":
-            return False  # ``model.eval()``
-        return not (_is_parameter(module, node) or _is_asked_of_object(program, module, node))
+            return frozenset()  # ``model.eval()``
+        return frozenset() if _is_of_function(module, node) else _asked_of(program, module, node)
     if not (isinstance(node, ast.Call) and last_name(node.func) == "getattr" and len(node.args) > 1):
-        return False
-    located = None if isinstance(node.args[1], ast.Constant) else program.locate(node)
+        return frozenset()
+    if isinstance(node.args[1], ast.Constant):
+        return frozenset()
+    located = program.locate(node)
     if located is None:
-        return not isinstance(node.args[1], ast.Constant)
-    return any(value.kind == "module" for value in program.flow.values(node.args[0], located[1]))
+        # Nothing runs the function around it; what is a variable of that is no file.
+        return frozenset() if _is_of_function(module, node.args[0]) else None
+    values = program.flow.values(node.args[0], located[1])
+    return frozenset(value.ref for value in values if value.kind == "module")
 
 
-def _is_parameter(module: Module, node: ast.AST) -> bool:
-    """Whether a name is that of a parameter of a function around it: ``def convert(vars):``."""
-    return isinstance(node, ast.Name) and any(
-        isinstance(parent, FunctionNode) and node.id in {item.arg for item in arguments_of(parent)}
-        for parent in module.ancestors(node)
+def _is_of_function(module: Module, node: ast.AST) -> bool:
+    """Whether a name is a parameter or variable around it: ``def convert(vars):``, ``[eval for eval in runs]``."""
+    if not isinstance(node, ast.Name):
+        return False
+    around = (parent for parent in module.ancestors(node) if isinstance(parent, (FunctionNode, *COMPREHENSIONS)))
+    return any(
+        (isinstance(parent, FunctionNode) and node.id in {item.arg for item in arguments_of(parent)})
+        or any(
+            isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Store)
+            for part in walk(parent)
+        )
+        for parent in around
     )
 
 
-def _is_asked_of_object(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether the attributes that ``vars(args)`` and ``args.__dict__`` give are those of an object, and of no file."""
+def _asked_of(program: Program, module: Module, node: ast.expr) -> frozenset[Module] | None:
+    """The files whose names ``vars(models)`` and ``models.__dict__`` give; none where it is an object that is asked."""
     parent = module.parents[node]
     owner: ast.expr | None = None
     if isinstance(node, ast.Attribute) and node.attr == "__dict__":
@@ -228,4 +251,24 @@ def _is_asked_of_object(program: Program, module: Module, node: ast.expr) -> boo
         owner = parent.args[0] if len(parent.args) == 1 else None
     located = program.locate(node) if owner is not None else None
     values = program.flow.values(owner, located[1]) if owner is not None and located is not None else set()
-    return bool(values) and all(value.kind in ("object", "instance", "sequence") for value in values)
+    if not values and isinstance(owner, ast.Name) and _is_made_here(module, owner):
+        return frozenset()
+    if not values or not all(value.kind in _WITHOUT_FUNCTIONS or value.kind == "module" for value in values):
+        return None
+    return frozenset(value.ref for value in values if value.kind == "module")
+
+
+_WITHOUT_FUNCTIONS = frozenset({"object", "instance", "sequence", "external"})
+"""What has none of the program's functions among its attributes, for all that a text can ask for."""
+
+
+def _is_made_here(module: Module, name: ast.Name) -> bool:
+    """Whether the function around a name gives it what calls make: ``args = parser.parse_args()``."""
+    body = next((item for item in module.ancestors(name) if isinstance(item, FunctionNode)), module.tree)
+    given = [
+        node.value
+        for node in walk(body)
+        if isinstance(node, ast.Assign)
+        if any(isinstance(part, ast.Name) and part.id == name.id for item in node.targets for part in walk(item))
+    ]
+    return bool(given) and all(isinstance(item, ast.Call) for item in given)

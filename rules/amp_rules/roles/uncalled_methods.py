@@ -13,6 +13,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import last_name, names_written, walk
+from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.models import CALLED_BY_MODULE
 
 _BASES_THAT_CALL_NOTHING = frozenset({"abc.ABC", "builtins.object"})
@@ -31,6 +32,12 @@ def uncalled_methods(program: Program, functions: Iterable[ast.AST]) -> set[ast.
     common with this one: ``self.backward_G()`` beside a ``backward_G`` of a sibling.
     """
     return _Methods(program).uncalled(set(functions))
+
+
+def only_without_gradients(decorators: Iterable[ast.expr]) -> bool:
+    """Whether decorators only keep gradients from being recorded: nobody else gets hold of the function by them."""
+    made = (item.func if isinstance(item, ast.Call) else item for item in decorators)
+    return all(last_name(item) in RECORDS_NOTHING for item in made)
 
 
 class _Methods:
@@ -56,7 +63,9 @@ class _Methods:
         """Yield plain methods of known classes that nothing but dead functions calls, as far as was followed."""
         for info in self._program.flow.functions.values():
             owner = self._program.flow.class_of(info)
-            if owner is None or info.node not in self._in_files or info.name.startswith("__") or info.decorator_list:
+            if owner is None or info.node not in self._in_files or info.name.startswith("__"):
+                continue
+            if not only_without_gradients(info.decorator_list):
                 continue
             callers = self._program.flow.callers(info)
             if any(dead.isdisjoint(caller.scope.module.ancestors(caller.call)) for caller in callers):
@@ -187,7 +196,7 @@ def _may_be_called(module: Module, node: ast.AST) -> bool:
 
 
 def _is_asked_for_items(module: Module, target: ast.expr) -> bool:
-    """Whether a variable of a function is only asked for items: ``part = getattr(net, name)``, then ``part[:2]``."""
+    """Whether a variable of a function is only asked for parts: ``part = getattr(net, name)``, then ``part.weight``."""
     around = next((parent for parent in module.ancestors(target) if isinstance(parent, FunctionNode)), None)
     if around is None or not isinstance(target, ast.Name):
         return False
@@ -199,8 +208,10 @@ def _is_asked_for_items(module: Module, target: ast.expr) -> bool:
 
 
 def _is_indexed_or_iterated(parent: ast.AST, node: ast.Name) -> bool:
-    if isinstance(parent, ast.Subscript):
+    if isinstance(parent, (ast.Attribute, ast.Subscript)):
         return parent.value is node
+    if isinstance(parent, ast.Call) and last_name(parent.func) in ("getattr", "hasattr"):
+        return parent.args[0] is node  # what that gives is looked at in its turn
     return isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is node
 
 

@@ -105,6 +105,11 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
+SHUFFLES = frozenset(
+    {"random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample"}
+)
+"""Functions that draw an order, or put what they are given into one."""
+
 RANDOM_SAMPLERS = frozenset(
     f"torch.utils.data.{module}{name}"
     for module in ("", "sampler.")
@@ -128,6 +133,12 @@ NUMBERS_IN_ORDER = frozenset({"torch.arange", "numpy.arange"})
 
 JOINS_ROWS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
 """What puts tensors together along an axis that they have."""
+
+FAILS_WITHOUT_ITEMS = JOINS_ROWS | {
+    "torch.stack", "numpy.vstack", "numpy.hstack", "numpy.stack", "numpy.concatenate", "builtins.max", "builtins.min",
+    "statistics.mean",
+}  # fmt: skip
+"""Functions that raise an error where they are given an empty list."""
 
 ARRAY_PACKAGES = frozenset(
     "numpy scipy pandas sklearn skimage cv2 PIL imageio h5py pickle joblib json math trimesh open3d cupy".split()

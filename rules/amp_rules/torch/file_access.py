@@ -38,6 +38,7 @@ CHANGERS = frozenset(
         "mlflow.log_figure", "mlflow.log_dict", "mlflow.set_tag", "mlflow.set_tags", "mlflow.set_experiment",
         "mlflow.pytorch.log_model", "mlflow.pytorch.save_model", "tensorboard_logger.configure",
         "tensorboard_logger.log_value", "tensorboard_logger.log_histogram", "tensorboard_logger.log_images",
+        "swanlab.init", "swanlab.login", "swanlab.log", "swanlab.finish",
     }
 )  # fmt: skip
 """Calls that are done with files, or with what one process owns, when they return."""

@@ -254,3 +254,20 @@ Source: https://pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-f
 def is_layer_without_products(name: str) -> bool:
     """Whether a class, by its qualified name, is such a layer."""
     return _LAYERS_WITHOUT_PRODUCTS.fullmatch(name) is not None
+
+
+_LAYERS_OF_FLOATS = (
+    "Linear", "Bilinear", "Conv", "LazyLinear", "LazyConv", "BatchNorm", "LazyBatchNorm", "SyncBatchNorm", "LayerNorm",
+    "GroupNorm", "InstanceNorm", "RMSNorm", "ReLU", "LeakyReLU", "PReLU", "ELU", "GELU", "SiLU", "Mish", "Sigmoid",
+    "Tanh", "Softmax", "LogSoftmax", "AvgPool", "AdaptiveAvgPool", "Upsample", "PixelShuffle", "Embedding",
+)  # fmt: skip
+
+
+def is_layer_of_floats(name: str) -> bool:
+    """Whether a layer of torch gives one tensor of floats, whatever it is given."""
+    head, _, last = name.rpartition(".")
+    return head.startswith("torch.nn") and last.startswith(_LAYERS_OF_FLOATS)
+
+
+COPIES = frozenset({"copy.deepcopy", "copy.copy"})
+"""Functions that give another object like the one that they are given: a copy of a prepared model is prepared."""

@@ -53,6 +53,9 @@ FUSED_OPTIMIZERS = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 GROUP_SETTINGS = frozenset({"lr", "momentum", "weight_decay", "betas", "eps", "alpha", "dampening", "lr_scale"})
 """Keys of a parameter group that a script sets between steps."""
 
+SETTINGS_OF_GROUPS = GROUP_SETTINGS | {"initial_lr"}
+"""Keys of a parameter group that no step changes, whatever the gradients are."""
+
 PARAMETERS_OF_OPTIMIZER = frozenset({"amp_runtime.master_params", "apex.amp.master_params"})
 """Functions that give the parameters of the optimizer that is their first argument."""
 

@@ -18,6 +18,15 @@ NOISE = frozenset(
 )  # fmt: skip
 """Of these, those that draw a tensor, as noise or times of diffusion, by torch's generators."""
 
+AUGMENTS = (
+    "torchvision.transforms.Random",
+    "torchvision.transforms.ColorJitter",
+    "albumentations",
+    "imgaug",
+    "kornia",
+)
+"""Packages and classes that change samples at random."""
+
 SIZED_DRAWS = frozenset(
     {
         "torch.rand", "torch.randn", "numpy.random.rand", "numpy.random.randn", "numpy.random.random",

@@ -52,9 +52,21 @@ WRITERS = frozenset(
         "neptune.init",
         "neptune.new.init_run",
         "neptune.new.init",
+        "aim.Run",
+        "aim.sdk.run.Run",
+        "dvclive.Live",
+        "dvclive.live.Live",
     }
 )
 """Logging clients, of which one per run is wanted."""
+
+DRAWN_BARS = frozenset(
+    f"progress.bar.{name}"
+    for name in (
+        "Bar", "ChargingBar", "FillingCirclesBar", "FillingSquaresBar", "IncrementalBar", "PixelBar", "ShadyBar",
+    )
+)  # fmt: skip
+"""Progress bars on standard error, of which none can be told not to show itself."""
 
 WRITERS_WITHOUT_FOLDER = frozenset(
     {
@@ -64,9 +76,13 @@ WRITERS_WITHOUT_FOLDER = frozenset(
         "neptune.init",
         "neptune.new.init_run",
         "neptune.new.init",
+        "aim.Run",
+        "aim.sdk.run.Run",
+        "dvclive.Live",
+        "dvclive.live.Live",
     }
 )
-"""Those that send what they are given to a server."""
+"""Those that send what they are given to a server, or keep it in a folder of their own."""
 
 WRITERS_OF_FOLDERS = frozenset(
     {

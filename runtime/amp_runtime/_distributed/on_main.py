@@ -150,5 +150,8 @@ class Nothing:
     def __bool__(self) -> bool:
         return True
 
+    def __format__(self, form: str) -> str:
+        return repr(self)  # a form for numbers fits no stand-in
+
     def __repr__(self) -> str:
         return "<nothing on this rank>"

@@ -166,6 +166,7 @@ def check_a_writer_tells_the_folder_that_it_is_given() -> None:
     if amp.rank():
         assert pickle.loads(pickle.dumps(amp.on_main(Writer)("logs"))).get_logdir() == "logs"
         assert str(amp.on_main(Writer)().log_dir) == "<nothing on this rank>"
+        assert f"{amp.on_main(Writer)().left:.2f}" == "<nothing on this rank>"
 
 
 def check_a_writer_tells_the_folder_that_it_makes_up() -> None:

@@ -73,10 +73,19 @@ def names_rank(node: ast.AST) -> bool:
     for item in ast.walk(node):
         name = last_name(item)
         if not name and isinstance(item, ast.Constant) and isinstance(item.value, str):
-            name = item.value
+            name = "" if _is_no_name(item.value) else item.value
         if NAMED_RANK.search(name):
             return True
     return False
+
+
+def _is_no_name(text: str) -> bool:
+    """Whether a text is prose, as that of a docstring, or a word that folders are called by: ``ImageSets/Main``."""
+    return text in ("Main", "main") or len(text.split()) > _MAX_WORDS
+
+
+_MAX_WORDS = 4
+"""Words in a text that is a name or a label, ``"rank {} of {}"``; what is longer is a sentence about something."""
 
 
 def in_several(test: ast.expr) -> bool | None:

@@ -13,6 +13,7 @@ from amp_rules.lattice.abstract_values import alternatives
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.paths import Path
 from amp_rules.lint.check import replacement
+from amp_rules.source import blocks
 from amp_rules.source.facts import ModuleFacts
 
 _FROM_ELSEWHERE = frozenset({"param", "attr", "name", "element", "starargs", "other"})
@@ -77,7 +78,7 @@ class ScalerBypass(StepCheck):
             disabled = event.value is not None and is_disabled(event.value.args[0])
             return (True if state is not None and state[0] in ("plain", "mixed") and not disabled else None), None
         if kind == "step" and state is not None:
-            return (True if state[0] == "scaled" else None), state
+            return (True if state[0] == "scaled" and not _is_given_scaler(event.node, state[1]) else None), state
         return None, state
 
     def _certain(self, wrong: list[Path], others: list[Path], rest: int, frame: Frame) -> bool:
@@ -115,6 +116,15 @@ class ScalerBypass(StepCheck):
             text = f"{frame.text(scale.value)}.step({holder})"
             fix = replacement(frame, f"Call `{text}`", "unsafe", (event.node, text))
         self.report(frame, event.node, message, fix=fix, here=True)
+
+
+def _is_given_scaler(step: ast.AST, backward: ast.AST) -> bool:
+    """Whether a step is handed the scaler of the backward pass: ``optimizers.step("generator", scaler=scaler)``."""
+    assert isinstance(step, ast.Call) and isinstance(backward, ast.Call) and isinstance(backward.func, ast.Attribute)
+    scale = getattr(backward.func.value, "func", None)
+    scaler = blocks.path_of(scale.value) if isinstance(scale, ast.Attribute) else None
+    given = [*step.args, *(item.value for item in step.keywords)]
+    return scaler is not None and any(blocks.path_of(item) == scaler for item in given)
 
 
 @lru_cache(maxsize=8)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home, made_at
-from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds
+from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds, is_function
 from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -31,7 +31,7 @@ class Placement:
     def of(self, item: HoldingVariable, value: Value) -> Home:
         """Behind the last statement that makes the model complete, above its training."""
         first = item.assignments[0]
-        suite = self._variables.common_suite(item)
+        suite = self._suite_of(item, value)
         start = next(index for index, statement in enumerate(suite) if holds(statement, first))
         limit = next(
             (
@@ -83,6 +83,38 @@ class Placement:
             rebinds=fence is None,
             made=made_at(value),
             is_optional=is_optional,
+        )
+
+    def _suite_of(self, item: HoldingVariable, value: Value) -> Sequence[ast.stmt]:
+        """The suite that holds every assignment, outside of conditions without which the model stays in the variable.
+
+        ``if gpus > 1: self.net = nn.DataParallel(self.net)`` only wraps what another function has made.
+        """
+        suite: Sequence[ast.stmt] = self._variables.common_suite(item)
+        if not all(item.path in blocks.reads(given) for node in item.assignments if (given := _assigned(node))):
+            return suite
+        for parent in blocks.enclosing(item.module, item.assignments[0]):
+            inner = [node for node in blocks.walk_own(parent) if isinstance(node, ast.stmt)]
+            if not isinstance(parent, ast.If) or any(map(_may_end, inner)) or self.program.runs_backward(parent):
+                break
+            if not all(holds(parent, given) for given in item.assignments):
+                continue
+            if not self._is_held_without(parent, item, value):
+                break
+            suite = blocks.place(item.module, parent).suite
+        return suite
+
+    def _is_held_without(self, condition: ast.If, item: HoldingVariable, value: Value) -> bool:
+        """Whether a variable has its model where a condition does not hold: another branch uses it, or all make it."""
+        if item.path in blocks.reads(condition.test):
+            return False  # it may be asked for None
+        if any(item.path in blocks.reads(node) for node in condition.orelse):
+            return True
+        if is_function(item.body) and item.path in {argument.arg for argument in arguments_of(item.body)}:
+            return True
+        return any(
+            key == item.key and body is not item.body and _always_gives(getattr(body, "body", ()), path)
+            for _, path, key, body, _ in self._variables.given.get(value, ())
         )
 
     def of_parameter(self, item: HoldingVariable, value: Value) -> Home | None:
@@ -193,6 +225,30 @@ class Placement:
                     if not isinstance(info.module.module.parents.get(node), ast.Attribute):
                         return False
         return bool(callees)
+
+
+def _assigned(statement: ast.stmt) -> ast.expr | None:
+    return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+
+
+def _always_gives(suite: object, path: str) -> bool:
+    """Whether running a suite assigns a variable, whatever conditions in it hold."""
+    for statement in suite if isinstance(suite, list) else ():
+        if isinstance(statement, ast.Assign) and any(exact_path(target) == path for target in statement.targets):
+            return True
+        if isinstance(statement, ast.With) and _always_gives(statement.body, path):
+            return True
+        if (
+            isinstance(statement, ast.If)
+            and _branch_gives(statement.body, path)
+            and _branch_gives(statement.orelse, path)
+        ):
+            return True
+    return False
+
+
+def _branch_gives(suite: list[ast.stmt], path: str) -> bool:
+    return _always_gives(suite, path) or (bool(suite) and isinstance(suite[-1], ast.Raise))
 
 
 def _freezes(node: ast.AST) -> bool:

@@ -10,6 +10,8 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.variables import PLACING, Variables, is_function
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
@@ -110,11 +112,14 @@ class Wrapping:
     def where_bound(self, home: Home) -> list[Home]:
         """The home; or one at each assignment, where other branches make no model: ``if a: x = A()``, no ``else``."""
         where = blocks.place(home.module, home.statement)
-        bound = (name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item))
-        if home.in_place or home.before or not isinstance(home.statement, ast.If) or not home.variable.isidentifier():
+        if home.in_place or home.before or not isinstance(home.statement, ast.If):
             return [home]
-        given = arguments_of(home.body) if is_function(home.body) else ()
-        if home.variable in {*bound, *(argument.arg for argument in given)}:
+        bound = {name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item)}
+        given = {argument.arg for argument in arguments_of(home.body)} if is_function(home.body) else set()
+        if not home.variable.isidentifier():
+            if self._may_be_set_elsewhere(home) or _is_set_either_way(home.statement, home.variable):
+                return [home]
+        elif home.variable in bound | given:
             return [home]
         if any(
             isinstance(item, (ast.Expr, ast.Assign)) and home.variable in blocks.reads(item)
@@ -131,12 +136,50 @@ class Wrapping:
             for node in made
             if len(node.targets) == 1 and node.lineno == node.end_lineno and not self._spreads(node.value, home)
         ]
+        made = [node for node in made if not self._is_made_again(home, node, made)]
         bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
         return bound_at or [home]
+
+    def _is_made_again(self, home: Home, node: ast.Assign, made: list[ast.Assign]) -> bool:
+        """Whether a later line of the branch makes it anew of itself: ``net = Net()``, then ``net = net.to(gpu)``."""
+        where = blocks.place(home.module, node)
+        later = where.suite[where.index + 1 :]
+        return any(other in later and home.variable in blocks.reads(other.value) for other in made)
+
+    def _may_be_set_elsewhere(self, home: Home) -> bool:
+        """Whether an attribute may have a value above the condition, or be something else than one of ``self``."""
+        owner, _, name = home.variable.rpartition(".")
+        info = self.program.function_of(home.body)
+        if info is None or info.receiver != owner or info.cls is None:
+            return True
+        inner = set(walk(home.statement))
+        return any(
+            (isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store))
+            or (isinstance(node, ast.Constant) and node.value == name)
+            for module in self.program.flow.modules
+            for node in module.nodes
+            if node not in inner and not self._wraps_itself(module, node)
+        ) or any(name in blocks.writes(item) for base in _classes(self.program, info) for item in base.body)
+
+    def _wraps_itself(self, module: Module, node: ast.AST) -> bool:
+        """``self.net = DDP(self.net)``: an attribute that must be there already."""
+        statement = module.parents.get(node)
+        path = blocks.path_of(node)
+        return isinstance(statement, ast.Assign) and path is not None and path in blocks.reads(statement.value)
 
     def _spreads(self, node: ast.expr, home: Home) -> bool:
         """Whether a call wraps for several GPUs, which is rewritten where it stands."""
         return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
+
+
+def _classes(program: Program, info: FunctionFacts) -> list[ast.ClassDef]:
+    owner = program.flow.class_of(info)
+    return [item.facts.node for item in owner.mro()] if owner is not None else []
+
+
+def _is_set_either_way(statement: ast.If, path: str) -> bool:
+    """Whether both branches of a condition set a variable."""
+    return all(any(path in blocks.writes(item) for item in branch) for branch in (statement.body, statement.orelse))
 
 
 def _is_placed_by(statement: ast.AST, variable: str) -> bool:

@@ -32,6 +32,11 @@ def is_indexed(value: Value) -> bool:
     return name.startswith(("torchvision.datasets.", "torch.utils.data.")) and name.rpartition(".")[2] not in _UNINDEXED
 
 
+def is_placeholder(value: Value) -> bool:
+    """Whether a value is what a variable holds until it is given a data set: an empty list."""
+    return value.kind == "sequence" and isinstance(value.site, (ast.List, ast.Tuple)) and not value.site.elts
+
+
 def shares(own: OwnDdp, value: Value) -> bool:
     """Whether a data set may be the part of one process."""
     if value.kind == "instance":

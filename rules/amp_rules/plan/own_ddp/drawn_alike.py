@@ -11,6 +11,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.replication import NOISE, SEEDS
@@ -22,28 +23,51 @@ _MAX_CALLERS = 3
 
 def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such draw of the training."""
-    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
-    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
-    if not reached or any(_differs(own, site, site.node, _MAX_CALLERS) for site in seeds):
+    first = alike_seed(own)
+    if first is None:
         return
     draws = own.program.calls_to(NOISE)
     loops = _loops(own) if draws else []
     bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
     for site in draws:
         within = site.body in bodies or any(loop in blocks.enclosing(site.module, site.node) for loop in loops)
-        if not within or site.module not in own.modules or _has_generator(site.node):
+        if not within or site.module not in own.modules or _has_generator(site.node) or _is_single(site):
             continue
         if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
             continue
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
         text = (
-            f"every process is seeded alike at line {reached[0].line}"
-            f"{'' if reached[0].module is site.module else f' of `{reached[0].module.path.name}`'}, so that "
+            f"{seeded_alike(own, first, site.module)}, so that "
             f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return
+
+
+def _is_single(site: Site) -> bool:
+    """Whether one number is drawn, which decides for all processes alike: ``if torch.rand(1).item() > 0.5:``."""
+    assert isinstance(site.node, ast.Call)
+    asked = site.module.parents[site.node]
+    is_one = [literal(item) for item in site.node.args] == [1]
+    return is_one or (isinstance(asked, ast.Attribute) and asked.attr == "item")
+
+
+def alike_seed(own: OwnDdp) -> Site | None:
+    """The first call that seeds torch's generators alike on every process; None where something parts them."""
+    seeds = [site for site in own.program.calls_to(_SEEDS) if site.body not in own.uncalled] if own.wraps else []
+    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
+    if not reached or any(differs(own, site, site.node) for site in seeds):
+        return None
+    return reached[0]
+
+
+def seeded_alike(own: OwnDdp, seed: Site, module: Module) -> str:
+    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for."""
+    where = f"line {seed.line}{'' if seed.module is module else f' of `{seed.module.path.name}`'}"
+    if own.is_always(seed):
+        return f"every process is seeded alike at {where}"
+    return f"every process that seeds at {where} is seeded alike"
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:
@@ -78,7 +102,7 @@ def _has_generator(call: ast.AST) -> bool:
     return isinstance(call, ast.Call) and any(item.arg == "generator" for item in call.keywords)
 
 
-def _differs(own: OwnDdp, site: Site, node: ast.AST, depth: int) -> bool:
+def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -> bool:
     """Whether something may have another value in another process: the rank goes into it, or nothing is known."""
     if names_rank(node):
         return True
@@ -88,12 +112,12 @@ def _differs(own: OwnDdp, site: Site, node: ast.AST, depth: int) -> bool:
     for part in walk(node):
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
-        if any(_differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
+        if any(differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
             return True
         if info is None or not isinstance(part, ast.Name) or part.id not in info.parameters:
             continue
         for caller in own.program.flow.callers(info):
             given = info.argument_or_default(caller.call, part.id)
-            if given is not None and _differs(own, calling(caller), given, depth - 1):
+            if given is not None and differs(own, calling(caller), given, depth - 1):
                 return True
     return False

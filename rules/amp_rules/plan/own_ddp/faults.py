@@ -12,7 +12,10 @@ from functools import partial
 from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
+from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
+from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
@@ -21,16 +24,20 @@ from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
+from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
+from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
+from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
+from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
@@ -76,18 +83,22 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
+    yield from augmented_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
+    yield from orders_apart(own)
     yield from _around(own)
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
+    yield from backwards_of_one_pass(own)
     yield from kept_before(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
     yield from dropped_results(own)
     yield from waits_by_a_look(own)
+    yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
     yield from shown_of_one(own, shares)
     yield from known_to_first(own)
@@ -96,6 +107,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from rates_apart(own, shares)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from folders_by_clock(own)
+    yield from opened_by_mode(own)
     yield from read_early(own)
     yield from _restored(own)
     yield from _stepped(own)
@@ -167,9 +180,11 @@ def _is_wrapped(own: OwnDdp, module: Module, node: ast.expr) -> bool:
 def _evaluations(own: OwnDdp, shares: Shares) -> Iterator[Fault]:
     """Yield an evaluation that one process runs alone, on its share of the data."""
     for use in shares.metrics.of_one_alone():
+        order = ", and comes in an order of the sampler's own" if any(is_shuffled(own, v) for v in use.values) else ""
         text = (
             f"only one process evaluates here, and `{use.module.text(use.loader)}` gives it its share by a "
-            "DistributedSampler: what it finds leaves out those of the others; give it a loader without that sampler"
+            f"DistributedSampler: what it finds leaves out those of the others{order}; give it a loader without that "
+            "sampler"
         )
         yield use.module, use.loader, text
 

@@ -1,4 +1,7 @@
-"""Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0."""
+"""Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0.
+
+A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source.index import literal
@@ -44,43 +49,56 @@ class HeldByOne:
             return False
         if held not in self._known:
             self._known[held] = False  # what is bound under a test of itself says nothing
-            self._known[held] = self._is_of_one(module, held)
+            self._known[held] = self._is_of_one(module, held, held is test)
         return self._known[held]
 
-    def _is_of_one(self, module: Module, held: ast.expr) -> bool:
+    def _is_of_one(self, module: Module, held: ast.expr, is_truth: bool) -> bool:
         located = self._program.locate(held)
         if located is None:
             return False
         body, scope = located
         made = list(self._made(held, Site(module, scope, body, held), _MAX_DEPTH))
         return bool(made) and all(
-            place is not None and self._reach(place.module, place.node) in _ALONE for place in made
+            place is not None
+            and (is_truth if _is_test_of_first(place) else self._reach(place.module, place.node) in _ALONE)
+            for place in made
         )
 
-    def _made(self, node: ast.expr, site: Site, depth: int) -> Iterator[Site | None]:
+    def _made(
+        self, node: ast.expr, site: Site, depth: int, seen: frozenset[object] = frozenset()
+    ) -> Iterator[Site | None]:
         """Yield the places that give a variable anything but None, and None for what is not known."""
         key = self._program.flow.key(node, site.scope)
-        stores = [*self._stores_of(node, key)] if key is not None and depth else []
-        info = self._program.flow.functions.get(key[0]) if key is not None else None  # type: ignore[call-overload]
+        if key is not None and key in seen:
+            return  # a function that hands its parameter on to itself
+        if key is None or not depth:
+            yield None
+            return
+        seen |= {key}
+        stores = [*self._stores_of(node, key)]
+        info = self._program.flow.functions.get(key[0])  # type: ignore[call-overload]
         if isinstance(node, ast.Name) and info is not None and node.id in info.parameters:
             callers = self._program.flow.callers(info)
             if not callers:
                 yield None
             for caller in callers:
                 given = info.argument_or_default(caller.call, node.id)
-                yield from self._given(given, calling(caller), depth)
+                yield from self._given(given, calling(caller), depth, seen)
         elif not stores:
             yield None
         for store in stores:
-            yield from self._given(_assigned(store), store, depth)
+            yield from self._given(_assigned(store), store, depth, seen)
 
-    def _given(self, value: ast.expr | None, place: Site, depth: int) -> Iterator[Site | None]:
+    def _given(self, value: ast.expr | None, place: Site, depth: int, seen: frozenset[object]) -> Iterator[Site | None]:
         """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
         if is_none(value):
             return
+        if value is not None and _asks_for_first(value):
+            yield Site(place.module, place.scope, place.body, value)
+            return
         # Where one process alone comes by, it does not matter what it has.
         if isinstance(value, ast.Name) and self._reach(place.module, place.node) not in _ALONE:
-            yield from self._made(value, place, depth - 1)
+            yield from self._made(value, place, depth - 1, seen)
         else:
             yield place
 
@@ -99,6 +117,20 @@ class HeldByOne:
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 found[_name(node)].append(Site(scope.module, scope, body, node))
         return found
+
+
+def _is_test_of_first(place: Site) -> bool:
+    return isinstance(place.node, ast.expr) and _asks_for_first(place.node)
+
+
+def _asks_for_first(value: ast.expr) -> bool:
+    """Whether a value is true on the first process alone, as one that compares the rank by its name is."""
+    return (
+        isinstance(value, ast.Compare)
+        and names_rank(value.left)
+        and in_several(value) is None
+        and is_of_first(value, True)
+    )
 
 
 def _held(test: ast.expr, holds: bool) -> ast.expr | None:

@@ -124,13 +124,15 @@ class Metrics:
     def training_loops(self) -> list[TrainingLoop]:
         """The loops that train, over what may be such a loader, that every process runs."""
         uses = [use for use in self._own.data.uses if use.values & self._shared]
-        return [loop for loop in self._loops_over(uses) if self._own.program.runs_backward(loop.loop)]
+        return [loop for loop in self._loops_over(uses, trains=True) if self._own.program.runs_backward(loop.loop)]
 
-    def _loops_over(self, uses: Iterable[LoaderUse]) -> list[TrainingLoop]:
+    def _loops_over(self, uses: Iterable[LoaderUse], *, trains: bool = False) -> list[TrainingLoop]:
         found: dict[ast.AST, TrainingLoop] = {}
         for use in uses:
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
             if loop is None or not any(node is use.loader for node in walk(loop.iter)):
+                loop = _over_variable(use) if trains else None
+            if loop is None:
                 continue
             if use.module in self._own.modules and self._own.reach(use.module, loop) is Reach.EVERY:
                 found.setdefault(loop, TrainingLoop(use.module, use.scope, use.body, loop, use, False))
@@ -296,6 +298,20 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
+
+
+def _over_variable(use: LoaderUse) -> ast.For | None:
+    """The loop below over a variable that holds several loaders: ``batches = zip(labelled, unlabelled)``."""
+    if not isinstance(use.statement, ast.Assign):
+        return None
+    held = blocks.writes(use.statement)
+    where = blocks.place(use.module, use.statement)
+    for item in where.suite[where.index + 1 :]:
+        if isinstance(item, ast.For) and blocks.touches(held, blocks.reads(item.iter)):
+            return item
+        if blocks.touches(held, blocks.writes(item)):
+            return None
+    return None
 
 
 def _gives_all(sampler: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""Files of ``torch.save`` in which the script puts numbers and texts alone: ``{"epoch": epoch + 1}``."""
+"""Files of ``torch.save`` that hold numbers, texts and objects of the script alone: ``{"epoch": epoch + 1}``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from functools import cached_property
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.file_paths import Paths, may_be_same
+from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 
 _SAVES = frozenset({"torch.save"})
+_MAKES_TENSORS = frozenset({"torch.tensor", "torch.LongTensor", "torch.FloatTensor"})
 _COUNTS = frozenset({"builtins.range", "tqdm.trange", "tqdm.auto.trange"})
 
 
@@ -42,6 +45,8 @@ class PlainFiles:
     def holds_no_tensor(self, load: Site) -> bool:
         """Whether the script itself writes what a call loads, and puts no tensor in it."""
         assert isinstance(load.node, ast.Call)
+        if self._is_for_schedule(load) or self._is_made_into_tensors(load):
+            return True
         ones = self._paths.of(load.node.args[0], load.scope)
         written = False
         for site, saved, path in self._saves:
@@ -51,6 +56,27 @@ class PlainFiles:
                     return False
                 written = True
         return written
+
+    def _is_for_schedule(self, load: Site) -> bool:
+        """Whether a schedule takes what is loaded, which counts: ``scheduler.load_state_dict(torch.load(path))``."""
+        taken = load.module.parents[load.node]
+        if not (isinstance(taken, ast.Call) and isinstance(taken.func, ast.Attribute)):
+            return False
+        values = self._program.flow.values(taken.func.value, load.scope)
+        return taken.func.attr == "load_state_dict" and bool(values) and all(map(is_scheduler, values))
+
+    def _is_made_into_tensors(self, load: Site) -> bool:
+        """Whether tensors are made of what objects in a list hold: ``torch.tensor([row.ids for row in rows])``."""
+        statement = load.statement
+        if not isinstance(statement, ast.Assign) or statement.value is not load.node:
+            return False
+        names = blocks.writes(statement)
+        for call, body, scope in self._program.calls():
+            given = call.args[0] if body is load.body and call.args else None
+            if isinstance(given, ast.ListComp) and self._program.callee_names(call, scope) & _MAKES_TENSORS:
+                if isinstance(given.elt, ast.Attribute) and blocks.path_of(given.generators[0].iter) in names:
+                    return True
+        return False
 
     def _is_plain(self, node: ast.expr, scope: Scope) -> bool:
         if isinstance(node, ast.Dict):

@@ -25,6 +25,8 @@ def is_of_first(test: ast.expr, holds: bool) -> bool:
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
     if isinstance(test, ast.Compare):
         op, number = test.ops[0], literal(test.comparators[0])
+        if isinstance(op, (ast.Is, ast.IsNot)) and number is None and last_name(test.left) in _NUMBERS:
+            return False  # every process has a rank: this asks whether there are several
         if isinstance(op, (ast.Is, ast.IsNot)) and number is None:
             return isinstance(op, ast.IsNot) is holds  # a writer that the first process alone has
         # ``rank <= 0``: -1 stands for one process.
@@ -33,6 +35,10 @@ def is_of_first(test: ast.expr, holds: bool) -> bool:
             return bounds[type(op), number] is holds
         return len(test.ops) == 1 and isinstance(op, (ast.Eq, ast.In) if holds else (ast.NotEq, ast.NotIn))
     return holds
+
+
+_NUMBERS = frozenset({"rank", "local_rank", "global_rank", "node_rank", "world_size", "proc_id", "process_index"})
+"""What the number of a process, or how many there are, is called."""
 
 
 def _asks_for_launcher(test: ast.expr) -> bool:

@@ -48,14 +48,14 @@ class Sampler(Site):
         """Whether it may shuffle."""
         return _shuffles(self.call)
 
-    def line_at(self, own: OwnDdp, loop: Site, loader: ast.expr | None, number: str) -> str | None:
+    def line_at(self, own: OwnDdp, loop: Site, loader: ast.expr | None, number: str | None) -> str | None:
         """The line that tells it the epoch at the head of a loop; None where neither it nor its loader is at hand.
 
         Args:
             own: the program.
             loop: the loop.
             loader: what holds the loader that trains there, if that is known.
-            number: the number of the epoch.
+            number: the number of the epoch; None for the one after that which the sampler was told last.
         """
         reads = _certain(own, self, loop, loader, list(_reads_at(own, self, loop, loader)))
         found = sorted(reads, key=lambda item: (item.is_loader, item.is_unsure, item.path))
@@ -63,7 +63,7 @@ class Sampler(Site):
             return None
         item = found[0]
         path = f"{item.path}.sampler" if item.is_loader else item.path
-        line = f"{path}.set_epoch({number})"
+        line = f"{path}.set_epoch({number or f'{path}.epoch + 1'})"
         if not item.is_unsure:
             return line
         if item.may_be_none and not item.is_loader:
@@ -119,6 +119,14 @@ def never_told(own: OwnDdp) -> Iterator[Site]:
 def _shuffles(call: ast.Call) -> bool:
     given = keyword(call, "shuffle") or (call.args[_SHUFFLE] if len(call.args) > _SHUFFLE else None)
     return given is None or literal(given) is not False
+
+
+def is_shuffled(own: OwnDdp, loader: Value) -> bool:
+    """Whether a loader may draw its samples by a distributed sampler that shuffles."""
+    return any(
+        item.name in DISTRIBUTED_SAMPLERS and isinstance(item.site, ast.Call) and _shuffles(item.site)
+        for item in _samplers_in(own, loader)
+    )
 
 
 def told(own: OwnDdp, sampler: Sampler) -> bool:

@@ -24,10 +24,15 @@ class Shares:
 
     Args:
         own: the program.
+
+    Attributes:
+        program: what it is made of.
+        metrics: its numbers of shares.
     """
 
     def __init__(self, own: OwnDdp) -> None:
         self._own = own
+        self.program = own.program
         self.metrics = Metrics(own)
 
     @cached_property

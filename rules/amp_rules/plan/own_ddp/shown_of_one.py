@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
+from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
@@ -23,20 +24,27 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     metrics = shares.metrics
     if metrics.looked_after:
         return
-    loops = [loop for loop in metrics.training_loops if not metrics.may_be_of_all(loop.body)]
+    loops = metrics.training_loops
     # Numbers that could be reduced, and are not, have a note of their own.
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
             continue
-        added = {path: node for node in walk(loop.loop) for path in _sums(node) if _is_of_batch(shares, node)}
-        for path, *_ in meters_of(own.program, loop):
+        nodes = [] if metrics.may_be_of_all(loop.body) else [*walk(loop.loop)]
+        added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
+        for path, *_ in meters_of(own.program, loop) if nodes else ():
             added.setdefault(path, loop.loop)
-        for path, node in _meters_of_container(own, loop):
+        for path, node in _meters_of_container(own, loop) if nodes else ():
             added.setdefault(path, node)
-        lists = {path: node for node in walk(loop.loop) for path in _lists(shares, node)}
-        added = {path: node for path, node in added.items() if not _is_evaluated_by_first(own, loop, node)}
-        names = [path for path in added if _is_told(loop, path)]
+        lists = {path: node for node in nodes for path in _lists(shares, node)}
+        added = {
+            path: node
+            for path, node in added.items()
+            if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
+        }
+        told = list(shown_meters(own, shares, loop))
+        added |= {path: loop.loop for path in told if path not in added}
+        names = [path for path in added if path in told or _is_told(loop, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
@@ -54,7 +62,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             )
             noted.add(loop.body)
     if not noted:
-        yield from _shown_alone(own, shares, loops)
+        yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
 
 
 def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -74,6 +82,17 @@ def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bo
     """
     inner = next((item for item in blocks.enclosing(loop.module, node) if isinstance(item, (ast.For, ast.While))), None)
     return inner is not None and inner is not loop.loop and own.is_of_first_alone(loop.module, inner)
+
+
+def _begins_anew(loop: TrainingLoop, path: str, node: ast.AST) -> bool:
+    """Whether each round sets a sum above what it adds: ``loss = 0``, then ``loss += part``, which is of one batch."""
+    return any(
+        isinstance(item, ast.Assign)
+        and item.lineno < getattr(node, "lineno", 0)
+        and path in blocks.writes(item)
+        and path not in blocks.reads(item.value)
+        for item in loop.loop.body
+    )
 
 
 def _sums(node: ast.AST) -> Iterator[str]:

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.events import is_never_true
+from amp_rules.plan.own_ddp.items_of_all import are_others_of_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
@@ -83,7 +84,10 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
 
 
 def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
-    """Whether something above a test puts what it asks for together with that of the other processes."""
+    """Whether something above a test puts what it asks for together with that of the other processes.
+
+    A loss that is a module may exchange what it divides by, and gives a number of its own batch.
+    """
     names = _behind(test, loop)
     calls = {site.node for site in own.program.calls_to(EXCHANGES)}
     exchanges = own.program.closure(lambda node: node in calls)
@@ -91,9 +95,15 @@ def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
         isinstance(item, ast.Call)
         and item.lineno <= test.lineno
         and exchanges(item)
+        and not _runs_module(own, item)
         and blocks.touches(names, blocks.reads(item))
         for item in blocks.walk_own(loop)
     )
+
+
+def _runs_module(own: OwnDdp, call: ast.Call) -> bool:
+    located = own.program.locate(call)
+    return located is not None and bool(own.program.roles.modules(call.func, located[1]))
 
 
 def _behind(test: ast.expr, loop: ast.stmt, module: Module | None = None) -> set[str]:
@@ -185,7 +195,7 @@ def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr
             given |= blocks.writes(blocks.statement_of(module, call))
             if not exchanges.is_of_torch(call):
                 given |= blocks.reads(call.func)
-            if blocks.touches(names, given):
+            if blocks.touches(names, given) and not are_others_of_all(exchanges, shares.program, module, call, names):
                 return True
     return exchanges.becomes_of_all(blocks.body_of(module, node))
 

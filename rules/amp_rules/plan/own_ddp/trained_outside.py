@@ -46,6 +46,8 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         # A class whose objects are wrapped elsewhere may have made this one for them, or for one process.
         if value.ref in kinds or value in taken or with_parts(program, {value}) & wrapped:
             continue
+        if _is_made_for_parts(own, located[0], kinds):
+            continue
         if module not in own.modules or own.several_alone(module, value.site) is False or located[0] in own.uncalled:
             continue
         name = _name(module, value.site)
@@ -53,6 +55,17 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             told.add(name)
             text = f"`{name}` is trained and in no DistributedDataParallel: nothing averages its gradients"
             yield module, value.site, f"{text} over the processes, and each goes on with weights of its own"
+
+
+def _is_made_for_parts(own: OwnDdp, body: ast.AST, kinds: set[object]) -> bool:
+    """Whether a model is made where an object that is wrapped is, which may keep its layers and not the model."""
+    info = own.program.function_of(body)
+    return (
+        info is not None
+        and info.name == "__init__"
+        and info.cls is not None
+        and any(getattr(kind, "facts", None) is info.cls for kind in kinds)
+    )
 
 
 def _taken(own: OwnDdp) -> set[Value]:

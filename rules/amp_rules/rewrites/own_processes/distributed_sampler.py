@@ -42,6 +42,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.data_sets import (
     is_indexed,
+    is_placeholder,
     is_shuffled_whole,
     shares,
     split_by_each,
@@ -152,7 +153,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     dataset = given_to_loader(call, "dataset")
     if dataset is None or _named(own, site, dataset) is None:
         return "its data set has no name"
-    values = own.program.flow.values(dataset, site.scope)
+    values = {value for value in own.program.flow.values(dataset, site.scope) if not is_placeholder(value)}
     if any(shares(own, value) for value in values) or _feeds_loaders(own, site):
         return ""
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):

@@ -46,6 +46,7 @@ from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
+from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.own_ddp.waits import Waits
@@ -85,7 +86,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         # Commands and downloads may be for each machine, and what keeps a log is no file to be saved.
         if isinstance(node, ast.Call) and (not own.saves(module, node) or own.is_own_file(module, node)):
             return True
-        if is_ruled_out(own.program, module, node):
+        if is_ruled_out(own.program, module, node) or never_runs(own.program.flow, module, node):
+            return True
+        if is_made_by_first(own, module, node):
             return True
         # The ways to a place are many: this is asked last.
         return own.reach(module, node) is not Reach.EVERY

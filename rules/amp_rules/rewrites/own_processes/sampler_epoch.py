@@ -4,7 +4,8 @@
 At the head of the loop over epochs, the sampler of the loader that trains is told its number by
 `sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where each epoch
 makes the sampler anew, the line stands before the loop over batches; where there may be no such sampler, a test stands
-before it.
+before it. Where no loop counts the epochs, `sampler.set_epoch(sampler.epoch + 1)` stands between two rounds: below a
+loop over batches that a `while` runs again, or above the `iter(loader)` that follows a `StopIteration`.
 
 ## Why
 The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
@@ -38,6 +39,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.epoch_loops import EpochLoop, epoch_loops, number_of
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rounds import rounds
 from amp_rules.plan.own_ddp.samplers import Sampler, never_told, samplers, told
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sites import Site
@@ -71,15 +73,29 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         found = [(use, list(epoch_loops(own, use))) for use in sampler.uses]
         if not any(loops for _, loops in found):
-            # Beside a loop over epochs, what a container holds for another use need not be of this sampler.
-            use = sampler.uses[0]
-            own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+            between = list(_by_rounds(own, sampler))
+            yield from between
+            if not between:
+                # Beside a loop over epochs, what a container holds for another use need not be of this sampler.
+                use = sampler.uses[0]
+                own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
         for _, loops in found:
             for loop in loops:
                 if loop.node in done:
                     continue
                 done.add(loop.node)
                 yield from _change(own, sampler, loop)
+
+
+def _by_rounds(own: OwnDdp, sampler: Sampler) -> Iterator[Change]:
+    """Yield a line between the rounds over its loader that no loop over epochs counts."""
+    told: set[ast.AST] = set()
+    for item in (found for use in sampler.uses for found in rounds(own, use)):
+        line = sampler.line_at(own, item, item.loader, None) if item.node not in told else None
+        if line is not None:
+            told.add(item.node)
+            message = f"`{line.splitlines()[-1].strip()}`: another order in each round"
+            yield Change(RULE, item.module, item.node, message, [Insert(item.statement, line, after=item.is_over)])
 
 
 def _change(own: OwnDdp, sampler: Sampler, loop: EpochLoop) -> Iterator[Change]:

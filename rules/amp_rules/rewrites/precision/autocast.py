@@ -10,6 +10,12 @@ model, or if it is run for what forward hooks take: its output is dropped, or th
 that runs the backward pass also computes an argument, as in `update(model(x), y)`, that computation becomes a
 statement of its own before the call.
 
+An evaluation by another method of a model, or by a part of one, gets a region where it is known what it gives: nothing
+in half, as a sampler that adds to a float32 image, or one tensor, which is made float32 again:
+`model.encode(x).float()`. So does what a frozen network or such a method computes right above a region, if the region
+alone reads it. A module of the project without weights that prepares data, a spectrum or an augmentation, stays in
+front of the region. An `if` of which each branch evaluates gets one region.
+
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs
 inside, because it is where half outputs would overflow first. A coordinate of 400 has steps of 2 in bfloat16; outside
@@ -38,6 +44,7 @@ https://pytorch.org/docs/stable/notes/amp_examples.html
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import double_precision, frozen_features, nothing_lowered
@@ -46,6 +53,8 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.source.resolver import free_name
 from amp_rules.source.syntax import walk
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import widened
 from amp_rules.text.vocabulary import LOSS_NAMES
 
 _OUTPUT_NAMES = ("output", "outputs", "model_output", "computed")
@@ -63,6 +72,10 @@ def changes(context: Context) -> Iterator[Change]:
         # Weights in FP32 evaluate without autocast too; half ones may meet inputs in FP32.
         optional = evaluates and context.options.opt_level in ("O0", "O1")
         yield Change.written(RULE, run.module, run.first, message, written, optional=optional)
+    for site in context.precision.widened:
+        assert isinstance(site.node, ast.expr)
+        message = f"`{site.module.text(site.node)}` gives float32: nothing else makes a method's output so again"
+        yield Change(RULE, site.module, site.node, message, (Replace(site.node, widened),), optional=True)
     for given in context.precision.given:
         what = given.module.text(given.argument)
         message = f"`{what}` runs under autocast, before the backward pass of `{given.module.text(given.call.func)}`"

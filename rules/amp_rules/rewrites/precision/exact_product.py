@@ -53,8 +53,10 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.rule import Rule
+from amp_rules.roles.kinds import is_chain
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.syntax import walk
 from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES, SPECTRAL_LAYERS
 
 RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32.", "precision", after=("AMP113",))
@@ -92,15 +94,16 @@ def changes(context: Context) -> Iterator[Change]:
 
 
 def _made_and_run(program: Program, sites: Sequence[Site]) -> set[ast.AST | None]:
-    """Where the layers of libraries are made that some places run."""
+    """Where the layers of libraries are made that some places run, alone or in a chain."""
     called = [(site.node.func, site.scope) for site in sites if isinstance(site.node, ast.Call)]
-    return {
-        value.site
-        for func, scope in called
-        if isinstance(func, (ast.Name, ast.Attribute))
-        for value in program.flow.values(func, scope)
-        if value.kind == "object" and not value.is_result
-    }
+    found: set[ast.AST | None] = set()
+    for func, scope in called:
+        for value in program.flow.values(func, scope) if isinstance(func, (ast.Name, ast.Attribute)) else ():
+            if value.kind == "object" and not value.is_result:
+                found.add(value.site)
+                if is_chain(value) and isinstance(value.site, ast.Call):
+                    found.update(node for node in walk(value.site) if isinstance(node, ast.Call))
+    return found
 
 
 def _in_libraries(context: Context) -> Iterator[Change]:

@@ -40,6 +40,7 @@ from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.operation_names import function_named, layer_named
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.inputs_of_models import only_feeds_models
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.program import Program
@@ -129,7 +130,7 @@ def _probabilities(context: Context, losses: list[Site]) -> list[Site]:
     found: dict[ast.AST, Site] = {}
     if losses or program.calls_to(frozenset({"torch.log"})):
         endings = _Endings(program)
-        endings.follow(program.trained)
+        endings.follow(model for model in program.trained if not only_feeds_models(program, model))
         found |= endings.sigmoids
     logged = list(_logarithms(context)) if any(map(_has_logarithm, program.flow.modules)) else []
     if logged:

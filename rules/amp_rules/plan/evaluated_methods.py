@@ -1,0 +1,261 @@
+"""Evaluations by what no prepared model casts back: methods of a model, parts of it, and frozen networks before it.
+
+A method gets a region where it is known what it gives: nothing that is half, or one tensor, which is made float32
+again. What only the statements of a region read is computed in that region, too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.method_results import MethodResults
+from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.own_regions import has_weights
+from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
+from amp_rules.roles.kinds import is_without_parameters
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
+from amp_rules.roles.statement_runs import StatementRun
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
+
+_MAX_REGIONS = 2
+"""Regions in one method: an evaluation that is a method has one, or one each for two inputs."""
+_FORWARD = frozenset({"forward", "__call__"})
+_OF_ANY_TYPE = frozenset({"float", "double", "argmax", "argmin", "argsort", "shape", "size", "numel", "long", "int"})
+"""Attributes of a tensor that are the same whatever type it has, or make it one that is not half."""
+_PRODUCTS = frozenset(
+    {"matmul", "mm", "bmm", "mv", "einsum", "dot", "inner", "tensordot", "linear", "addmm", "baddbmm"}
+)
+
+
+class EvaluatedMethods:
+    """The regions that evaluations by methods get.
+
+    Args:
+        program: the program.
+        training: the regions of the training steps.
+        runs: all regions that there are without these.
+        full_precision: what must not run in a region.
+
+    Attributes:
+        found: the regions that come to ``runs``, and those of ``runs`` that begin earlier now.
+        widened: the calls whose results are to be made float32.
+        left: the calls that stay in full precision, because what they give is not known.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        training: list[StatementRun],
+        runs: list[StatementRun],
+        full_precision: list[StatementRun],
+    ) -> None:
+        self._program = program
+        self._regions = EvaluationRegions(program)  # what such a region gives needs no longer one
+        self._results = MethodResults(program)
+        self._training = {node for run in training for item in run.statements() for node in walk(item)}
+        self._covered = {node for run in runs for item in run.statements() for node in walk(item)}
+        self._apart = {node for run in full_precision for item in run.statements() for node in walk(item)}
+        self._apart |= {blocks.body_of(run.module, run.first) for run in full_precision} | set(program.looks.bodies)
+        self._prepared = set(Homes(program).roots())
+        self.widened: list[Site] = []
+        self.left: list[Site] = []
+        starts = {run.first for run in training}
+        self.found = [run if run.first in starts else self._from_its_inputs(run) for run in runs]
+        for run in self.found:
+            self._covered.update(node for item in run.statements() for node in walk(item))
+        inside = program.called_from(self._covered)
+        for site in self._sites(inside, in_models=False):
+            if site.node not in self._covered and site.body not in inside:
+                inside |= self._take(site, inside)
+                if site.node not in self._covered:
+                    self.left.append(site)
+        for sites in self._by_body(inside):
+            inside |= self._take_all(sites, inside)
+        begun = {blocks.body_of(run.module, run.first) for run in self.found}
+        ran = {site.node: program.called_from([site.node]) for site in self.left if site.node not in self._covered}
+        self.left = [
+            site
+            for site in self.left
+            if site.node in ran
+            and begun.isdisjoint(ran[site.node])
+            and not any(site.body in bodies for bodies in ran.values())
+        ]
+
+    def _by_body(self, inside: set[ast.AST]) -> list[list[Site]]:
+        """The calls that stand in methods of models which are no part of a forward pass, by the method."""
+        found: dict[ast.AST, list[Site]] = {}
+        for site in self._sites(inside, in_models=True):
+            found.setdefault(site.body, []).append(site)
+        return list(found.values())
+
+    def _take_all(self, sites: list[Site], inside: set[ast.AST]) -> set[ast.AST]:
+        """Find the regions of a method's calls; none where one of them stays outside, or they are many.
+
+        A sampler that goes through the layers of its model by itself is left as a whole.
+        """
+        before = len(self.found), len(self.widened), set(self._covered)
+        ran: set[ast.AST] = set()
+        for site in sites:
+            if site.node not in self._covered:
+                ran |= self._take(site, inside | ran)
+        if all(site.node in self._covered for site in sites) and len(self.found) - before[0] <= _MAX_REGIONS:
+            return ran
+        self._covered = before[2]
+        del self.found[before[0] :], self.widened[before[1] :]
+        self.left += sites
+        return set()
+
+    def _take(self, site: Site, inside: set[ast.AST]) -> set[ast.AST]:
+        """Find the region of a call; give the functions that run in it."""
+        call = site.node
+        assert isinstance(call, ast.Call)
+        result = self._results.of(call, site.scope)
+        run = self._regions.evaluation_run(site, inside) if result is not None else None
+        if run is None or any(node in self._covered for item in run.statements() for node in walk(item)):
+            return set()
+        if any(map(_multiplies, run.statements())):
+            return set()  # what was made float32 would be rounded again
+        nodes = {node for item in run.statements() for node in walk(item)}
+        if any(other is not site and self._is_open(other) for other in self._sites_in(nodes, site)):
+            return set()
+        self.found.append(run)
+        self._covered |= nodes
+        if result == "half" and not self._is_dropped(site):
+            self.widened.append(site)
+        return self._program.called_from(nodes)
+
+    def _sites_in(self, nodes: set[ast.AST], site: Site) -> Iterator[Site]:
+        for node in nodes:
+            if isinstance(node, ast.Call) and node is not site.node:
+                if self._is_of_model(node, site.scope):
+                    yield Site(site.module, site.scope, site.body, node)
+
+    def _is_open(self, site: Site) -> bool:
+        """Whether it is not known to give float32: another call that stands in the same statements."""
+        call = site.node
+        assert isinstance(call, ast.Call)
+        return self._results.of(call, site.scope) != "float32"
+
+    def _sites(self, inside: set[ast.AST], *, in_models: bool) -> Iterator[Site]:
+        """Yield the calls of methods and parts of models that stand in no region."""
+        for call, body, scope in self._program.calls():
+            if call in self._covered or body in inside or isinstance(body, ast.Lambda):
+                continue
+            if call in self._apart or not self._apart.isdisjoint({body, *self._program.called_from([call])}):
+                continue
+            if self._program.is_model_code(body) is not in_models or (in_models and not self._is_called_alone(body)):
+                continue
+            if self._is_of_model(call, scope):
+                yield Site(scope.module, scope, body, call)
+
+    def _is_of_model(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call computes with a method or a part of a model that is trained, or of one that is frozen."""
+        if not isinstance(call.func, (ast.Attribute, ast.Name)) or not self._program.runs_model(call):
+            return False
+        called = self._program.called_models(call, scope)
+        if called:
+            return not all(map(is_without_parameters, called)) and self._program.forwards(call, scope)
+        if not isinstance(call.func, ast.Attribute) or blocks.path_of(call.func.value) is None:
+            return False  # ``model(x).detach()`` is a method of a tensor
+        owners = self._program.roles.modules(call.func.value, scope)
+        return bool(owners) and not all(map(is_without_parameters, owners))
+
+    def _is_called_alone(self, body: ast.AST) -> bool:
+        """Whether a method of a model is no part of a forward pass: only what is no model calls it."""
+        info = self._program.function_of(body)
+        if info is None or info.name in _FORWARD:
+            return False
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(
+            caller.call not in self._covered and not self._program.is_model_code(caller.scope.node)
+            for caller in callers
+        )
+
+    def _is_dropped(self, site: Site) -> bool:
+        """Whether nothing sees the type of what a call gives, or a prepared model makes it float32 itself."""
+        call = site.node
+        assert isinstance(call, ast.Call)
+        called = self._program.called_models(call, site.scope)
+        if called and called <= self._prepared and not _is_by_name(call):
+            return True
+        parent = site.module.parents.get(site.node)
+        if isinstance(parent, ast.Attribute):
+            return parent.attr in _OF_ANY_TYPE
+        return isinstance(parent, ast.Expr)
+
+    # ---- what a region is given ----------------------------------------------------------------------------
+
+    def _from_its_inputs(self, run: StatementRun) -> StatementRun:
+        """The region from the statements right above it on that compute what it alone reads, over views of that."""
+        where = blocks.place(run.module, run.first)
+        first: ast.stmt = run.first
+        for above in reversed(where.suite[: where.index]):
+            longer = StatementRun(run.module, above, run.last)
+            if self._is_input(above, longer):
+                first = above
+            elif not only_prepares(above) or not self._is_read_within(above, longer):
+                break
+        return run if first is run.first else StatementRun(run.module, first, run.last)
+
+    def _is_input(self, statement: ast.stmt, run: StatementRun) -> bool:
+        if not isinstance(statement, ast.Assign) or statement in self._covered or self._regions.ends(statement):
+            return False
+        located = self._program.locate(statement)
+        if located is None or not any(
+            isinstance(node, ast.Call) and self._gives_input(node, located[1]) for node in blocks.walk_own(statement)
+        ):
+            return False
+        return self._is_read_within(statement, run)
+
+    def _is_read_within(self, statement: ast.stmt, run: StatementRun) -> bool:
+        """Whether what a statement writes is read in a region alone."""
+        located = self._program.locate(statement)
+        names = blocks.writes(statement)
+        if located is None or not names or not all(name.isidentifier() for name in names):
+            return False
+        inner = {node for item in run.statements() for node in walk(item)}
+        reads = [
+            node
+            for node in blocks.walk_body(located[0])
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+        ]
+        return bool(reads) and all(node in inner for node in reads)
+
+    def _gives_input(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call is of a method of a model, or of a frozen network that gives the training step its inputs."""
+        called = self._program.called_models(call, scope)
+        if not called:
+            return self._is_of_model(call, scope)
+        if any(map(self._program.is_trained, called)) or not all(has_weights(self._program, item) for item in called):
+            return False
+        return bool(called & self._frozen_in_training)
+
+    @cached_property
+    def _frozen_in_training(self) -> set[Value]:
+        found: set[Value] = set()
+        for node in self._training:
+            located = self._program.locate(node) if isinstance(node, ast.Call) else None
+            if located is not None and isinstance(node, ast.Call):
+                found |= self._program.called_models(node, located[1])
+        return found
+
+
+def _is_by_name(call: ast.Call) -> bool:
+    """``model.forward(x)``, which runs no hooks of the model."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "forward"
+
+
+def _multiplies(statement: ast.stmt) -> bool:
+    """Whether a statement multiplies matrices itself."""
+    for node in walk(statement):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in _PRODUCTS:
+            return True
+    return False

@@ -1,0 +1,130 @@
+"""Samples that every process changes at random by the same numbers: the workers of its loaders are seeded alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.drawn_alike import alike_seed, differs, seeded_alike
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.loader_arguments import given_to_loader
+from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.replication import AUGMENTS, SEEDS
+
+_PARTED = ("get_rank", "rank", "getpid", "urandom", "time", "time_ns")
+"""What a seed is made of that every process has for itself."""
+_OF_TORCH = frozenset({"initial_seed", "get_worker_info"})
+"""What a worker is seeded with itself, which comes of torch's generator in its process."""
+_DRAWS = ("random.", "numpy.random.")
+_OF_SAMPLES = frozenset({"__getitem__", "__call__", "__iter__"})
+
+
+def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first seed of workers, or the first change at random, that is alike in all processes."""
+    loaders = [site for use in own.data.uses for value in use.values if (site := _shared(own, value)) is not None]
+    if not own.wraps or not loaders:
+        return
+    seed = alike_seed(own)
+    for site in loaders:
+        assert isinstance(site.node, ast.Call)
+        if given_to_loader(site.node, "generator") is not None:
+            continue  # which the workers' seeds are drawn from
+        given = given_to_loader(site.node, "worker_init_fn")
+        if given is not None and literal(given) is not None:
+            for found in _seeds_of_workers(own, site, given):
+                draw = _drawn_by_hand(own, _family(own, found))
+                if draw is None:
+                    continue
+                text = (
+                    f"`{found.module.text(found.node)}` seeds the workers of every process alike, so that "
+                    f"`{draw.module.text(draw.node)}` draws the same numbers for the samples of each: add the rank"
+                )
+                yield found.module, found.node, text
+                return
+        elif seed is not None:
+            draw = _by_library(own) or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
+            if draw is not None:
+                text = (
+                    f"{seeded_alike(own, seed, draw.module)}, so that "
+                    f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
+                    "the seed once the model is wrapped"
+                )
+                yield draw.module, draw.node, text
+                return
+
+
+def _shared(own: OwnDdp, value: Value) -> Site | None:
+    """Where a loader is made that gives each process samples of its own."""
+    located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+    if located is None or not isinstance(value.site, ast.Call) or located[1].module not in own.modules:
+        return None
+    given = [given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")]
+    if not any(item is not None and literal(item) is not None for item in given):
+        return None
+    return Site(located[1].module, located[1], located[0], value.site)
+
+
+def _has_workers(call: ast.Call) -> bool:
+    """Whether a loader may have workers, which Python's and NumPy's generators are seeded for by torch's."""
+    given = given_to_loader(call, "num_workers")
+    return given is not None and literal(given) != 0
+
+
+def _seeds_of_workers(own: OwnDdp, loader: Site, given: ast.expr) -> Iterator[Site]:
+    """Yield the calls in what starts a worker that seed it by nothing of the process."""
+    if differs(own, loader, given):
+        return
+    infos: list[FunctionFacts] = [
+        value.ref for value in own.program.flow.values(given, loader.scope) if value.kind == "function"
+    ]
+    for info in infos:
+        seeds = [site for site in own.program.calls_to(SEEDS) if site.body is info.node]
+        parts = [node for node in blocks.walk_body(info.node) if isinstance(node, (ast.Name, ast.Attribute))]
+        if any(last_name(node) in _PARTED or last_name(node) in _OF_TORCH for node in parts):
+            continue
+        if not any(differs(own, site, site.node) for site in seeds):
+            yield from seeds
+
+
+def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:
+    """How the names of what a call seeds begin: ``random.`` of ``random.seed``."""
+    assert isinstance(seed.node, ast.Call)
+    names = own.program.callee_names(seed.node, seed.scope)
+    return tuple(start for start in _DRAWS if f"{start}seed" in names)
+
+
+def _by_library(own: OwnDdp) -> Site | None:
+    """The first transform of a library that changes samples at random, and that every process makes."""
+    for call, body, scope in own.program.calls():
+        names = own.program.callee_names(call, scope)
+        if not any(name.startswith(AUGMENTS[:2]) for name in names) or scope.module not in own.modules:
+            continue
+        if body not in own.uncalled and own.reach(scope.module, call) is Reach.EVERY:
+            return Site(scope.module, scope, body, call)
+    return None
+
+
+def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
+    """The first draw of Python's or NumPy's generator in what gives or changes a sample."""
+    if not starts:
+        return None
+    methods = [
+        info.node
+        for info in own.program.flow.functions.values()
+        if info.cls is not None and info.name in _OF_SAMPLES and info.node not in own.uncalled
+    ]
+    bodies = {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}
+    for call, body, scope in own.program.calls():
+        if body not in bodies or scope.module not in own.modules:
+            continue
+        names = own.program.callee_names(call, scope)
+        if any(name.startswith(starts) and name not in SEEDS for name in names):
+            return Site(scope.module, scope, body, call)
+    return None
