@@ -89,9 +89,7 @@ class EvaluationRegions:
             written = blocks.writes(node)
             if blocks.touches(written, wanted):
                 if isinstance(node.value, ast.Call) and self.program.forwards(node.value, scope):
-                    # What a method gives is FP32 where it is given data alone itself.
-                    by_model = bool(self.program.called_models(node.value, scope))
-                    return by_model or self._takes_output(node.value, body, scope)
+                    return True
                 wanted = (wanted - written) | blocks.reads(node.value)
         return False
 

@@ -3,7 +3,7 @@
 ## What it does
 `torch.optim.Adam(...)`, `AdamW`, `SGD` and `Adagrad` become those of `amp.optim`: same name, same
 arguments, same state. At O0 they are exactly torch's default; else the fused kernel runs where the device
-has it.
+has it. An import of the script that nothing else reads goes: `import torch.optim as optim`.
 
 ## Why
 One kernel for all parameters: two to ten times the speed of the step on a CPU, 10 to 15 % of the whole on a GPU.
@@ -33,6 +33,8 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable
+from amp_rules.source.syntax import walk
+from amp_rules.text.actions import EditNames, Remove
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
 RULE = Rule("AMP301", "fused-optimizer", "The optimizer uses its fused kernel.", "precision", optional=True)
@@ -42,11 +44,45 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each optimizer that has a fused kernel."""
     if not context.options.fused:
         return
+    replaced: set[ast.expr] = set()
     for call, module in _constructors(context):
         name = _fused_name(context, call)
         if name is not None:
             written = context.vocabulary.fused_optimizer(module, call, name)
             yield Change.written(RULE, module, call, f"`{name}` uses its fused kernel, except at O0", written)
+            replaced.add(call.func)
+    yield from _idle_imports(context.program.entry, replaced)
+
+
+def _idle_imports(module: Module, replaced: set[ast.expr]) -> Iterator[Change]:
+    """The imports of the script itself that nothing reads any more: ``import torch.optim as optim``.
+
+    Other files may hand on what they import.
+    """
+    gone = {part for node in replaced for part in walk(node) if isinstance(part, ast.Name)}
+    was = {node.id for node in gone}
+    read = {node.id for node in module.nodes if isinstance(node, ast.Name) and node not in gone}
+    texts = [node.value for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    for statement in module.tree.body:
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+            continue
+        named = {item.asname or item.name: item.name for item in statement.names}
+        head = f"{statement.module}." if isinstance(statement, ast.ImportFrom) and not statement.level else ""
+        idle = [
+            name
+            for name, full in named.items()
+            if name in was - read
+            and f"{head}{full}".startswith("torch.optim")
+            and not any(name in item for item in texts)
+        ]
+        if not idle:
+            continue
+        message = f"`{', '.join(idle)}` is not used any more"
+        if len(idle) == len(named):
+            yield Change(RULE, module, statement, message, [Remove(statement, keep_comments=True)])
+        elif isinstance(statement, ast.ImportFrom):
+            taken: dict[str, str | None] = {named[name]: None for name in idle}
+            yield Change(RULE, module, statement, message, [EditNames(statement, taken)])
 
 
 def _constructors(context: Context) -> list[tuple[ast.Call, Module]]:
