@@ -17,6 +17,7 @@ from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -82,10 +83,16 @@ def shown_of_shares(program: Program, ranks: Ranks) -> Iterator[tuple[Site, str]
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and _shows(program, node, scope):
                 for part in (part for value in values_given(node) for part in _reads(value)):
-                    if _is_key(scope.module, part):
+                    if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
                     if any(origin.kind is Kind.BATCH for origin in ranks.origins(part)):
                         yield Site(scope.module, scope, body, node), ast.unparse(part)
+
+
+def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a variable only holds how many there are of something: ``number = len(names)``."""
+    given = assigned(program, node, scope) if isinstance(node, ast.Name) else []
+    return bool(given) and all(isinstance(item, ast.Call) and called_name(item) == "len" for item in given)
 
 
 def _is_key(module: Module, node: ast.expr) -> bool:

@@ -15,7 +15,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.replication import AUGMENTS, SEEDS
 
 _PARTED = ("get_rank", "rank", "getpid", "urandom", "time", "time_ns")
@@ -90,7 +90,8 @@ def _seeds_of_workers(own: OwnDdp, loader: Site, given: ast.expr) -> Iterator[Si
         if any(last_name(node) in _PARTED or last_name(node) in _OF_TORCH for node in parts):
             continue
         if not any(differs(own, site, site.node) for site in seeds):
-            yield from seeds
+            # Without a seed the system chooses.
+            yield from (site for site in seeds if isinstance(site.node, ast.Call) and values_given(site.node))
 
 
 def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:
