@@ -77,15 +77,19 @@ def shown_alone(processes: Distribution) -> Iterator[Told]:
             yield Told(site, name, *OF_BATCHES)
 
 
-def shown_of_shares(program: Program, ranks: Ranks) -> Iterator[tuple[Site, str]]:
-    """Yield the calls that show what rests on the batches of one process, each with the variable that does."""
+def shown_of_shares(program: Program, ranks: Ranks, *, as_a_whole: bool = False) -> Iterator[tuple[Site, str]]:
+    """Yield the calls that show what rests on the batches of one process, each with the variable that does.
+
+    With ``as_a_whole``, only what does so itself: what is in a dictionary may be there of an evaluation, too.
+    """
+    asked = ranks.own_origins if as_a_whole else ranks.origins
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and _shows(program, node, scope):
                 for part in (part for value in values_given(node) for part in _reads(value)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
-                    if any(origin.kind is Kind.BATCH for origin in ranks.origins(part)):
+                    if any(origin.kind is Kind.BATCH for origin in asked(part)):
                         yield Site(scope.module, scope, body, node), ast.unparse(part)
 
 

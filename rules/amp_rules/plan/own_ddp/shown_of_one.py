@@ -69,7 +69,7 @@ def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
     """Yield the first place in a training loop that shows a number of the batches of one process."""
     within = {node for loop in loops for node in loop.inner}
     counters = {(loop.body, path) for loop in loops for path in loop.counters}
-    for site, name in shown_of_shares(own.program, shares.ranks) if loops else ():
+    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True) if loops else ():
         if site.node in within and (site.body, name) not in counters:
             yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
             return
