@@ -84,6 +84,7 @@ class FileReads:
         self._paths = paths
         self._guards = guards
         self._meets = FileMeets(program, paths)
+        self._written: dict[ast.AST, set[str]] = {}
         self.inner = {child for statement in guards.statements for child in walk(statement)}
 
     def reads(self) -> Iterator[tuple[Site, ast.expr]]:
@@ -104,7 +105,9 @@ class FileReads:
         if info is None or depth == 0 or not (isinstance(path, ast.Name) and path.id in _parameters(site.body)):
             yield site, path
             return
-        if any(path.id in blocks.writes(node) for node in info.body):
+        if info.node not in self._written:
+            self._written[info.node] = {name for node in info.body for name in blocks.writes(node)}
+        if path.id in self._written[info.node]:
             yield site, path  # it is made another one in between: ``folder = folder + "_small"``
         for caller in self._program.flow.callers(info):
             given = info.argument_or_default(caller.call, path.id)

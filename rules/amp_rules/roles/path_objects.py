@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
 
@@ -133,15 +134,25 @@ def assigned(program: Program, node: ast.expr, scope: Scope) -> list[ast.expr]:
     if path is None:
         return []
     owner = scope.owner(path).node if isinstance(node, ast.Name) else None
-    found: list[ast.expr] = []
-    for other in scope.module.nodes:
-        if isinstance(other, (ast.Assign, ast.AnnAssign)) and other.value is not None:
-            targets = other.targets if isinstance(other, ast.Assign) else [other.target]
-            if not any(blocks.path_of(target) == path for target in targets):
-                continue
-            if owner is None or blocks.body_of(scope.module, other) is owner:
-                found.append(other.value)
-        elif isinstance(other, ast.For) and blocks.path_of(other.target) == path and owner is not None:
-            if blocks.body_of(scope.module, other) is owner:
-                found.append(other.iter)
+    return [
+        value
+        for statement, value in _values_by_path(scope.module).get(path, ())
+        if (owner is None and not isinstance(statement, ast.For)) or blocks.body_of(scope.module, statement) is owner
+    ]
+
+
+def _values_by_path(module: Module) -> dict[str, list[tuple[ast.stmt, ast.expr]]]:
+    """The statements of a file that assign a variable, and the heads of its loops, by the path that they assign."""
+    found: dict[str, list[tuple[ast.stmt, ast.expr]]] | None = module.kept.get("assigned_values")
+    if found is None:
+        found = module.kept["assigned_values"] = {}
+        for node in module.nodes:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                # One path once, as in ``x = x = value``.
+                for path in dict.fromkeys(map(blocks.path_of, targets)):
+                    if path is not None:
+                        found.setdefault(path, []).append((node, node.value))
+            elif isinstance(node, ast.For) and (path := blocks.path_of(node.target)) is not None:
+                found.setdefault(path, []).append((node, node.iter))
     return found
