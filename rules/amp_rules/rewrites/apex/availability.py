@@ -70,6 +70,11 @@ def changes(file: ApexFile) -> Iterator[Change]:
     known: Known = {}
     guarded: list[Change] = []
     for guard in guards(file):
+        same = tried_above_the_same(file, guard)
+        if same is not None:
+            message = "PyTorch's own layer of the same arguments stands below"
+            guarded.append(Change(RULE, file.module, same, message, [Remove(same)]))
+            continue
         actions, learned = _unguarded(file, guard)
         if actions:
             known.update(learned)
@@ -101,9 +106,6 @@ def _unguarded(file: ApexFile, guard: Guard) -> tuple[list[Action], Known]:
         if len(noise) == len(node.handlers[0].body):
             return [], {}
         return [Unwrap(node, ("handler",)), *(Remove(item) for item in noise)], {}
-    same = tried_above_the_same(file, guard)
-    if same is not None:
-        return [Remove(same)], {}
     actions: list[Action] = [Unwrap(node, ("body", "orelse"))]
     known: Known = {}
     scope = file.references.scope_of(node)
