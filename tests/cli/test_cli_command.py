@@ -432,6 +432,7 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
     assert not next_steps(Pipfile=f'{index}\n[packages]\nnumpy = "*"\n')
     (line,) = next_steps(Pipfile=f'{index}\n[packages]\ntorch = "*"\n')
     assert "list the runtime in Pipfile, where torch is: amp-runtime" in line
+    assert next_steps(requirements_txt="numpy=1.19.5=pypi_0\npytorch=2.4.0=py3.11_cuda\n") == []
     assert next_steps() == []
     assert next_steps(requirements_txt="numpy  # for torch\n") == []
     assert next_steps(requirements_txt="torchvision\n") == []

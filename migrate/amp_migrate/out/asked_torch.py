@@ -12,6 +12,8 @@ from amp_rules.source.project import project_root
 NEEDED = (2, 4)
 """The oldest torch that the runtime takes, and that has all of ``torch.amp``."""
 
+_OF_CONDA = re.compile(r"^[\w.-]+=[\w.!]+=\w+\s*$|^@EXPLICIT\b", re.M)
+"""A line of a list that ``conda list --export`` writes, and ``conda create --file`` reads: ``torch=1.6.0=py3_0``."""
 _FILES = re.compile(r"(requirements|env|conda).*\.(txt|ya?ml|in)|setup\.(py|cfg)|pyproject\.toml|Pipfile", re.I)
 _FOLDER = "requirements"
 _MAX_SIZE = 200_000
@@ -55,6 +57,14 @@ def _lists_torch(path: Path, text: str) -> bool:
 def takes_lines_of_pip(path: Path) -> bool:
     """Whether a file of requirements takes the lines that pip does, ``-e folder`` among them."""
     return path.suffix.lower() in (".txt", ".in", ".yml", ".yaml")
+
+
+def is_list_of_conda(path: Path) -> bool:
+    """Whether a file lists what conda alone reads, by name, version and build."""
+    try:
+        return _OF_CONDA.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def asked_older(entry: Path) -> Asked | None:

@@ -14,7 +14,7 @@ from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.launch.started import started
-from amp_migrate.out.asked_torch import NEEDED, asked_older, lacks_runtime, takes_lines_of_pip
+from amp_migrate.out.asked_torch import NEEDED, asked_older, is_list_of_conda, lacks_runtime, takes_lines_of_pip
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -196,7 +196,11 @@ class Summary(Messages):
             # Other files say where a package comes from in words of their own.
             line = runtime_requirement()
             what = line if takes_lines_of_pip(unlisted) else f"amp-runtime, for pip `{line}`"
-            steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {what}")
+            if is_list_of_conda(unlisted):
+                where = f"the environment of {shown(unlisted)}, which conda reads"
+                steps.append(f"add the runtime by pip to {where}: {line}")
+            else:
+                steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {what}")
         for step in steps:
             self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):

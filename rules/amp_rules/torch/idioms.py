@@ -115,6 +115,9 @@ NAMED_AVERAGES_GRADIENTS = re.compile(
 )
 """Functions that average gradients over processes by hand: ``average_gradients`` (PyTorch's tutorial)."""
 
+NAMED_CLIPPING = re.compile(r"clip_?grad|grad(ient)?s?_?clip", re.IGNORECASE)
+"""Functions that clip the gradients of a model that they are given: ``clip_gradient(optimizer, model, limit)``."""
+
 NAMED_AVERAGING_CLASS = re.compile(
     r"^(Model)?(EMA|Ema)(V\d)?$|^(Model|Weight|Param|Parameter)?_?(EMA|Ema)(Model|Helper|Wrapper)?$"
     r"|ExponentialMovingAverage|^AveragedModel$|^SWA\w*Model$"

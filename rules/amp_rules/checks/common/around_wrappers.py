@@ -7,11 +7,18 @@ from collections.abc import Callable, Container, Iterator
 
 from amp_rules.checks.common.origins import functions_called
 from amp_rules.checks.common.rank_branches import uses_framework
+from amp_rules.source import blocks
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, Function
 from amp_rules.source.syntax import last_name, spelling
 from amp_rules.torch.gradients import RECORDS_NOTHING
-from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS, NAMED_AVERAGING, NAMED_EVALUATION, NAMED_SAVING
+from amp_rules.torch.idioms import (
+    NAMED_AVERAGES_GRADIENTS,
+    NAMED_AVERAGING,
+    NAMED_CLIPPING,
+    NAMED_EVALUATION,
+    NAMED_SAVING,
+)
 from amp_rules.torch.varying import ASKS_KIND
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL, WATCHING_METHODS
 
@@ -208,7 +215,9 @@ def _is_called(module: ModuleFacts, held: ast.expr, call: ast.Call, inside: Cont
     return any(
         last_name(item.func) == name or _hands_on(item, name)
         for item in index.calls
+        # ``loss = model(x) if warm_up else model.module.sample(x)``, as branches: one of them runs.
         if item not in inside and index.scope(item) in training
+        if index.scope(item) is not index.scope(call) or not blocks.exclude_each_other(module.module, item, call)
         if not _in_evaluation(module, item) and not _wraps(module, item)
     )
 
@@ -218,7 +227,7 @@ def _hands_on(call: ast.Call, name: str) -> bool:
     called = last_name(call.func)
     if called in ASKS_KIND | WATCHING_METHODS or NAMED_EVALUATION.search(called) or NAMED_SAVING.search(called):
         return False
-    if NAMED_AVERAGING.search(spelling(call.func) or ""):
+    if NAMED_AVERAGING.search(spelling(call.func) or "") or NAMED_CLIPPING.search(called):
         return False
     given = [*call.args, *(item.value for item in call.keywords)]
     return any(isinstance(item, (ast.Name, ast.Attribute)) and last_name(item) == name for item in given)

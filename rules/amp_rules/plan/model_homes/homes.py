@@ -19,6 +19,7 @@ from amp_rules.plan.model_homes.variables import (
     Variables,
     is_alias,
     is_function,
+    is_handed_over,
 )
 from amp_rules.plan.model_homes.wrapping import Wrapping
 from amp_rules.plan.part_by_part import PartByPart
@@ -365,6 +366,7 @@ class Homes:
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+            candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
         def score(item: HoldingVariable) -> tuple[int, int, int, int, int]:

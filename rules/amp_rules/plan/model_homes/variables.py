@@ -201,11 +201,13 @@ class Variables:
     def only_unwraps(self, item: HoldingVariable) -> bool:
         """Whether a function takes the wrapper off the model that it is given.
 
-        ``model = model.module``, ``net = self.get_bare_model(net)``.
+        ``model = model.module``, ``net = ddp_net.module``, ``net = self.get_bare_model(net)``.
         """
         values = [getattr(statement, "value", None) for statement in item.assignments]
         return all(
-            (blocks.path_of(value) or "").startswith(f"{item.path}.") or self._takes_off(value, item.path)
+            (blocks.path_of(value) or "").startswith(f"{item.path}.")
+            or (isinstance(value, ast.Attribute) and value.attr == "module")
+            or self._takes_off(value, item.path)
             for value in values
             if value is not None
         )
@@ -367,6 +369,21 @@ def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
         return False
     uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
     return all(_asks_of(item.module.parents[node]) for node in uses)
+
+
+def is_handed_over(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
+    """Whether all that is read of a name gives another name its model: ``base = Net()``, then ``model = base``."""
+    if not item.path.isidentifier():
+        return False
+    given = {
+        id(statement.value)
+        for other in others
+        if other is not item and other.body is item.body and other.path.isidentifier()
+        for statement in other.assignments
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1
+    }
+    uses = [node for node in walk(item.body) if isinstance(node, ast.Name) and _is_read(node, item)]
+    return bool(uses) and all(id(node) in given for node in uses)
 
 
 def _names_another(statement: ast.stmt) -> bool:

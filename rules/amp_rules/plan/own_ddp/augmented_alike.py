@@ -18,7 +18,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.replication import AUGMENTS, SEEDS
 
-_PARTED = ("get_rank", "rank", "getpid", "urandom", "time", "time_ns")
+_PARTED = frozenset({"get_rank", "rank", "getpid", "urandom", "time", "time_ns"})
 """What a seed is made of that every process has for itself."""
 _OF_TORCH = frozenset({"initial_seed", "get_worker_info"})
 """What a worker is seeded with itself, which comes of torch's generator in its process."""
@@ -34,9 +34,23 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     seed = alike_seed(own, of_workers=True)
     for site in loaders:
         assert isinstance(site.node, ast.Call)
-        if given_to_loader(site.node, "generator") is not None:
-            continue  # which the workers' seeds are drawn from
         given = given_to_loader(site.node, "worker_init_fn")
+        generator = given_to_loader(site.node, "generator")
+        if generator is not None:
+            # The workers' seeds are drawn from it.
+            found = _seed_of(own, site, generator) if _has_workers(site.node) else None
+            parts = given is not None and (
+                differs(own, site, given) or any(map(_is_parted, _starting(own, site, given)))
+            )
+            draw = (_by_library(own) or _drawn_by_hand(own, _DRAWS)) if found is not None and not parts else None
+            if found is not None and draw is not None:
+                text = (
+                    f"`{found.module.text(found.node)}` seeds the workers of every process alike, so that "
+                    f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank"
+                )
+                yield found.module, found.node, text
+                return
+            continue
         if given is not None and literal(given) is not None:
             for found in _seeds_of_workers(own, site, given):
                 draw = _drawn_by_hand(own, _family(own, found))
@@ -81,17 +95,49 @@ def _seeds_of_workers(own: OwnDdp, loader: Site, given: ast.expr) -> Iterator[Si
     """Yield the calls in what starts a worker that seed it by nothing of the process."""
     if differs(own, loader, given):
         return
-    infos: list[FunctionFacts] = [
-        value.ref for value in own.program.flow.values(given, loader.scope) if value.kind == "function"
-    ]
-    for info in infos:
+    for info in _starting(own, loader, given):
         seeds = [site for site in own.program.calls_to(SEEDS) if site.body is info.node]
-        parts = [node for node in blocks.walk_body(info.node) if isinstance(node, (ast.Name, ast.Attribute))]
-        if any(last_name(node) in _PARTED or last_name(node) in _OF_TORCH for node in parts):
+        if _is_parted(info) or _OF_TORCH & _named_in(info):
             continue
         if not any(differs(own, site, site.node) for site in seeds):
             # Without a seed the system chooses.
             yield from (site for site in seeds if isinstance(site.node, ast.Call) and values_given(site.node))
+
+
+def _starting(own: OwnDdp, loader: Site, given: ast.expr) -> list[FunctionFacts]:
+    """The functions of the project that start a loader's workers."""
+    return [value.ref for value in own.program.flow.values(given, loader.scope) if value.kind == "function"]
+
+
+def _is_parted(info: FunctionFacts) -> bool:
+    """Whether a function may know in which process it runs."""
+    return bool(_PARTED & _named_in(info))
+
+
+def _named_in(info: FunctionFacts) -> set[str]:
+    return {last_name(node) for node in blocks.walk_body(info.node) if isinstance(node, (ast.Name, ast.Attribute))}
+
+
+def _seed_of(own: OwnDdp, loader: Site, generator: ast.expr) -> Site | None:
+    """The call that seeds a loader's own generator by a number that all processes have: ``g.manual_seed(0)``."""
+    path = blocks.path_of(generator)
+    seeds = [
+        Site(loader.module, loader.scope, loader.body, node)
+        for node in blocks.walk_body(loader.body)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "manual_seed"
+        and path in (blocks.path_of(node.func.value), *map(blocks.path_of, _targets(loader.module, node)))
+    ]
+    if path is None or not seeds or any(differs(own, site, site.node) for site in seeds):
+        return None
+    return seeds[0]
+
+
+def _targets(module: Module, node: ast.Call) -> list[ast.expr]:
+    """``g`` of ``g = torch.Generator().manual_seed(0)``."""
+    statement = module.parents[node]
+    return statement.targets if isinstance(statement, ast.Assign) else []
 
 
 def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:

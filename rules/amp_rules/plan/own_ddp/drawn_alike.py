@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
-from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
@@ -64,13 +64,14 @@ def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
     """
     names = frozenset(name for name in _SEEDS if not (of_workers and ".cuda." in name))
     seeds = [site for site in own.program.calls_to(names) if site.body not in own.uncalled] if own.wraps else []
-    reached = [site for site in seeds if own.reach(site.module, site.node) is Reach.EVERY]
-    workers = [info.node for _, info in training_workers(own.program)] if own.program.calls_to(SPAWNS) else []
-    if reached and workers:
-        # What seeds the process that starts the others does not seed these.
-        calls = [node for worker in workers for node in blocks.walk_body(worker)]
-        within = {*workers, *own.program.called_from(calls)}
-        reached = [site for site in reached if site.body in within]
+    spawned = Spawned(own) if seeds and own.program.calls_to(SPAWNS) else None
+    # What seeds the process that starts the others does not seed these, but for what each does at import.
+    reached = [
+        site
+        for site in seeds
+        if (spawned and isinstance(site.body, ast.Module)) or own.reach(site.module, site.node) is Reach.EVERY
+        if spawned is None or spawned.run(site)
+    ]
     if not reached or any(differs(own, site, site.node) for site in seeds):
         return None
     return reached[0]

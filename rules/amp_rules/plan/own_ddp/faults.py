@@ -126,7 +126,21 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
             if name not in told:
                 told.add(name)
                 text = f"this bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
-                yield module, call.func, f"{text}; call `{name}` itself{_within_forward(call.func)}"
+                if _has_several_backwards(module, call):
+                    # One wrapper around all of them raises an error at the second.
+                    yield module, call.func, f"{text}; wrap each network that a backward pass trains by itself"
+                else:
+                    yield module, call.func, f"{text}; call `{name}` itself{_within_forward(call.func)}"
+
+
+def _has_several_backwards(module: Module, call: ast.Call) -> bool:
+    """Whether the function around a forward pass runs several backward passes, one after another."""
+    found = [
+        node
+        for node in blocks.walk_body(blocks.body_of(module, call))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+    ]
+    return any(not blocks.exclude_each_other(module, found[0], other) for other in found[1:])
 
 
 def _within_forward(called: ast.expr) -> str:

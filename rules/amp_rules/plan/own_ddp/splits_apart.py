@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
+from amp_rules.roles.sites import Site
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given
@@ -39,5 +41,11 @@ def splits_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
 
 def _is_seeded(own: OwnDdp) -> bool:
     """Whether something gives all processes one seed, for all that is known."""
-    calls = [call for call, _, _ in own.program.calls() if "seed" in last_name(call.func).lower()]
-    return any(not any(map(names_rank, values_given(call))) for call in calls)
+    spawned = Spawned(own)
+    # What seeds the process that spawns the others does not seed these.
+    goes_on = not spawned or spawned.are_forked
+    return any(
+        (goes_on or spawned.run(Site(scope.module, scope, body, call))) and not any(map(names_rank, values_given(call)))
+        for call, body, scope in own.program.calls()
+        if "seed" in last_name(call.func).lower()
+    )

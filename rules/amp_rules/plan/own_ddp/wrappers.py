@@ -62,6 +62,8 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
         body = blocks.body_of(site.module, value)
         if body is site.body and _line(value) > _line(site.node):
             continue  # ``inner = model`` above ``model = DDP(model)``
+        if body is site.body and blocks.exclude_each_other(site.module, value, site.node):
+            continue  # ``inner = model`` where no wrapper is made, beside ``inner = model.module``
         yield value, Site(site.module, own.program.flow.scopes[body], body, value)
     info = own.program.flow.functions.get(owner.node)
     if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters:

@@ -6,6 +6,8 @@ outcome (`APEX_AVAILABLE`, `amp = None`) goes: conditions on it are simplified. 
 of its own for every name, such as a layer norm, the substitute stays: it is what runs today. Where it has none for some
 of them, all come from the runtime. `"apex" in sys.modules` and `find_spec("apex")` are the same question, and so is
 `"state_dict" in amp.__dict__`, which asks for an Apex that is recent enough, and `is_apex_available()` of transformers.
+A layer norm of Apex that is tried above `return torch.nn.LayerNorm(...)` of the same arguments goes, and so do its
+conditions.
 
 ## Why
 The runtime is a package that the script needs; there is nothing left to ask.
@@ -45,6 +47,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import Known, asks, condition
 from amp_rules.plan.apex.guards import Guard, bound_by, flags, guards
 from amp_rules.plan.apex.installed import answer_of_member, is_question_of_transformers, questions
+from amp_rules.plan.apex.same_layers import tried_above_the_same
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -67,6 +70,11 @@ def changes(file: ApexFile) -> Iterator[Change]:
     known: Known = {}
     guarded: list[Change] = []
     for guard in guards(file):
+        same = tried_above_the_same(file, guard)
+        if same is not None:
+            message = "PyTorch's own layer of the same arguments stands below"
+            guarded.append(Change(RULE, file.module, same, message, [Remove(same)]))
+            continue
         actions, learned = _unguarded(file, guard)
         if actions:
             known.update(learned)

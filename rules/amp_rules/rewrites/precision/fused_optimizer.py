@@ -50,12 +50,13 @@ def changes(context: Context) -> Iterator[Change]:
         if name is not None:
             written = context.vocabulary.fused_optimizer(module, call, name)
             yield Change.written(RULE, module, call, f"`{name}` uses its fused kernel, except at O0", written)
-            replaced.add(call.func)
+            if module is context.program.entry:
+                replaced.add(call.func)
     yield from _idle_imports(context.program.entry, replaced)
 
 
 def _idle_imports(module: Module, replaced: set[ast.expr]) -> Iterator[Change]:
-    """The imports of the script itself that nothing reads any more: ``import torch.optim as optim``.
+    """The imports of the script itself that nothing reads any more, for what is replaced in it: ``import torch.optim``.
 
     Other files may hand on what they import.
     """
