@@ -1,4 +1,4 @@
-"""What a program saves in its checkpoints beside tensors and plain containers, and ``torch.load`` refuses by default."""
+"""What a program saves in its checkpoints beside tensors and plain containers, which ``torch.load`` refuses."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def _origins(old: OldProgram, node: ast.expr, scope: Scope) -> Iterator[tuple[as
     elif isinstance(node, (ast.Name, ast.Attribute)):
         owner = scope.owner(node.id) if isinstance(node, ast.Name) else scope
         yield from ((item, owner) for item in assigned(old.program, node, scope))
-        info = flow.functions.get(owner.node)
-        if isinstance(node, ast.Name) and info is not None:
-            yield from ((item, owner) for item in _known_arguments(node, info.node))
-            for caller in flow.callers(info) if node.id in info.parameters else ():
-                given = info.argument_or_default(caller.call, node.id)
+        function = flow.functions.get(owner.node)
+        if isinstance(node, ast.Name) and function is not None:
+            yield from ((item, owner) for item in _known_arguments(node, function.node))
+            for caller in flow.callers(function) if node.id in function.parameters else ():
+                given = function.argument_or_default(caller.call, node.id)
                 if given is not None:
                     yield given, caller.scope
 
