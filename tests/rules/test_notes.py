@@ -77,6 +77,12 @@ def test_averages_of_the_first_process_over_all_data_are_no_share():
     assert "`total`" in text and "`wrong`" not in text
 
 
+def test_what_is_shown_as_a_part_of_a_loss_alone_is_not_named_beside_it():
+    told = noted(FOLDER / "AMP282" / "outputs_that_a_loss_is_made_of.py").notes
+    (text,) = [note.text for note in told if note.code == "AMP282"]
+    assert text.startswith("`loss` is of one process's batch")
+
+
 def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
     (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
     assert text.endswith("its average covers only rank 0's share of the data")

@@ -58,7 +58,7 @@ class FileMeets:
         makes_folder = self._only_makes_folder(change)
         if makes_folder and self._reads_content(read.node, read.scope):
             # Nothing can be read from a folder that is empty: it is filled first, by what is a change itself.
-            return isinstance(change, FileEffect) and self._share_variable(read, path, change, other)
+            return isinstance(change, FileEffect) and self._share_variable(read, path, change, other, by_item=True)
         is_log = bool(names & LOG_KEEPERS)
         of_data = self._is_of_data_set(read)
         of_folder = bool(self._program.callee_names(read.node, read.scope) & FOLDER_LOADERS)

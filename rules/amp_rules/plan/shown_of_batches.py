@@ -33,10 +33,12 @@ def shown_of_batches(processes: Distribution, told: Iterable[Told]) -> Iterator[
     for loop in loops:
         assert ways is not None
         left_out = times(processes.program, loop)
-        named = 0
+        named: list[str] = []
         for path, node in _computed(processes, loop).items():
-            if path not in left_out and named < _MOST_NAMED and ways.of_loop(loop, loop.inner, path) is not None:
-                named += 1
+            # A prediction that is only a part of a loss is not shown by showing that.
+            shown = ways.of_loop(loop, loop.inner, path, beside=named) if len(named) < _MOST_NAMED else None
+            if path not in left_out and shown is not None:
+                named.append(path)
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *OF_ONE_BATCH)
 
 

@@ -65,6 +65,7 @@ class WaysToShow:
     def __init__(self, processes: Distribution, *, scores: bool = False) -> None:
         self.program = processes.program
         self._scores = scores
+        self._beside: set[tuple[ast.AST, str]] = set()
         self._followed: dict[tuple[ast.AST, str, bool], Shown | Literal["back"] | None] = {}
         reductions = [item for item in processes.agreed.reductions if not item.is_taken]
         self._averaged = {item.node for item in reductions if item.variable is None}
@@ -81,10 +82,13 @@ class WaysToShow:
         exchanges = processes.exchanges
         self._meets = self.program.closure(lambda item: item in exchanges) if exchanges else None
 
-    def of_loop(self, loop: Site, inner: list[ast.AST], path: str) -> Shown | None:
-        """How a number is shown that a loop keeps in a variable."""
+    def of_loop(
+        self, loop: Site, inner: list[ast.AST], path: str, *, beside: Collection[str] = frozenset()
+    ) -> Shown | None:
+        """How a number is shown that a loop keeps in a variable; what becomes of it in those ``beside`` is left out."""
         if (loop.body, path) in self._of_all:
             return None
+        self._beside = {(loop.body, other) for other in beside} - {(loop.body, path)}
         nodes = [*inner, *_following(loop, path)]
         found = self._in(loop, nodes, {path: False}, None, 0)
         if found is None and isinstance(loop.body, FunctionNode) and self._is_of_file(loop, path):
@@ -184,7 +188,7 @@ class WaysToShow:
                 self._hold(site, variable(part), held, is_mean=is_mean)
 
     def _hold(self, site: Site, path: str | None, held: _Variables, *, is_mean: bool) -> None:
-        if path is not None and (site.body, path) not in self._of_all:
+        if path is not None and (site.body, path) not in self._of_all | self._beside:
             held[path] = is_mean or held.get(path, False)
 
     # ---- in other functions ----------------------------------------------------------------------------------------
