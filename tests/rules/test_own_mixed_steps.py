@@ -57,6 +57,20 @@ def train(model, loader, optimizer):
         else:
             optimizer.step()
 """
+CALIBRATED = """
+def calibrated(logits, wanted):
+    temperature = torch.ones(1, requires_grad=True)
+    fit = torch.optim.LBFGS([temperature], lr=0.1)
+
+    def closure():
+        fit.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(logits / temperature, wanted)
+        loss.backward()
+        return loss
+
+    fit.step(closure)
+    return temperature.item()
+"""
 
 
 @pytest.fixture
@@ -112,6 +126,11 @@ def test_a_step_that_runs_in_its_place_is_not(report, functions, calls):
     found = report(functions, calls)
     assert (found.precision, found.distribution) == ("already", "migrated")
     assert "delay_allreduce" not in found.changes[0].after
+
+
+def test_a_step_of_a_number_beside_the_models_is_no_training_step(report):
+    found = report(MIXED + CALIBRATED, f"mixed{GIVEN}\ncalibrated(torch.randn(8, 1), torch.rand(8, 1))")
+    assert (found.precision, found.distribution) == ("already", "migrated")
 
 
 def test_mixed_precision_of_an_npu_is_the_scripts_own(report):

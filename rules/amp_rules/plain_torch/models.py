@@ -12,6 +12,8 @@ from amp_rules.source import blocks
 from amp_rules.text.actions import Remove
 from amp_rules.text.expression_edits import call_with, first_argument
 
+_KINDS = frozenset({("isinstance", "Module"), ("hasattr", "'parameters'")})
+
 
 def _prepared(translation: Translation, use: Use) -> None:
     """``amp.prepare_model(model)``: nothing for precision, DistributedDataParallel for several processes."""
@@ -32,7 +34,7 @@ def _prepared(translation: Translation, use: Use) -> None:
 
 
 def _line_of_its_own(use: Use) -> ast.stmt | None:
-    """``model = amp.prepare_model(model)``, with the ``if model is not None:`` around it that has nothing else."""
+    """``model = amp.prepare_model(model)``, with the test for a model around it that has nothing else."""
     statement = use.statement
     if not isinstance(statement, ast.Assign) or statement.value is not use.call or len(statement.targets) != 1:
         return None
@@ -43,10 +45,18 @@ def _line_of_its_own(use: Use) -> ast.stmt | None:
         isinstance(parent, ast.If)
         and parent.body == [statement]
         and not parent.orelse
-        and ast.unparse(parent.test) == f"{ast.unparse(use.argument)} is not None"
+        and _asks_for_model(parent.test, ast.unparse(use.argument))
         and not _is_elif(use, parent)
     )
     return parent if is_guard and isinstance(parent, ast.If) else statement
+
+
+def _asks_for_model(test: ast.expr, variable: str) -> bool:
+    """``model is not None``, ``isinstance(model, nn.Module)``."""
+    is_kind = isinstance(test, ast.Call) and len(test.args) == 2 and ast.unparse(test.args[0]) == variable
+    if is_kind and isinstance(test, ast.Call):
+        return (ast.unparse(test.func), ast.unparse(test.args[1]).rpartition(".")[2]) in _KINDS
+    return ast.unparse(test) == f"{variable} is not None"
 
 
 def _are_known(keywords: list[ast.keyword]) -> bool:

@@ -18,6 +18,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.write_probes import write_probes
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -96,7 +97,9 @@ class _Decision:
 
     def made(self) -> FileGuards:
         found = self._guards
-        found.effects = [effect for effect in file_effects(self._program) if self._is_shared(effect)]
+        effects = file_effects(self._program)
+        probes = write_probes(effects)
+        found.effects = [effect for effect in effects if effect.call not in probes and self._is_shared(effect)]
         found.effects.extend(self._folders_of_this_moment())
         found.effects.extend(self._folders_made_anew(found.effects))
         found.effects = [effect for effect in found.effects if not self._is_of_a_folder_of_all(effect, found.effects)]

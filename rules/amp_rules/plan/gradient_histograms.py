@@ -22,14 +22,20 @@ _WATCHES = frozenset({"wandb.watch", "wandb.run.watch"})
 """Functions that log the gradients of a model as its backward pass gives them, unless they are told not to."""
 
 
-def notes(program: Program) -> Iterator[Note]:
-    """Yield one for each histogram, and for each model that is watched."""
+def notes(program: Program, *, is_shared: bool) -> Iterator[Note]:
+    """Yield one for each histogram, and for each model that is watched.
+
+    Args:
+        program: the program.
+        is_shared: whether several processes share the batches.
+    """
     for site in program.calls_to(_WATCHES):
         assert isinstance(site.node, ast.Call)
         logged = argument_at(site.node, "log", 2)
         if logged is None or literal(logged) in ("gradients", "all"):
             text = f"`{site.module.text(site.node)}` logs gradients as the backward pass gives them: multiplied by the "
-            text += 'loss scale, and of one process\'s batch; with `log="parameters"` it logs none'
+            text += "loss scale, and of one process's batch" if is_shared else "loss scale"
+            text += '; with `log="parameters"` it logs none'
             yield note(OVERFLOWN_RECORD, site.module, site.node, text)
     told: set[ast.AST] = set()
     for access in gradient_accesses(program):

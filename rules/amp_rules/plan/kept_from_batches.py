@@ -81,10 +81,15 @@ def _rounds(program: Program, processes: Distribution, losses: set[ast.AST]) -> 
 
 
 def _of_update(node: ast.AST) -> Iterator[tuple[ast.AST, str | None]]:
-    """What a statement reads that gives one variable a new value, with that variable: ``mean = 0.9 * mean + ...``."""
+    """What a statement reads that gives one variable a new value, with that variable: ``mean = 0.9 * mean + ...``.
+
+    That it writes into something is no use of what stands there: ``values[name] = loss.item()``.
+    """
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         paths = _paths(node)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         yield from ((part, path) for path in paths for part in walk(node.value) if len(paths) == 1)
+        yield from ((part, path) for path in paths for target in targets for part in walk(target))
 
 
 def _begun_with(node: ast.AST) -> set[str]:

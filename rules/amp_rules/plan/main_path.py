@@ -113,7 +113,7 @@ def _in_notebook(
     users = [item for item in suite if not isinstance(item, _DEFINITIONS) and uses_runtime(item)]
     end = suite.index(users[0]) if users else len(suite)
     for statement in suite[:end]:
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _parses_arguments(program, statement):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and parses_arguments(program, statement):
             return statement, True
     named = {blocks.top_statement(module, statement) for where, statement in used if where is module}
     statement, after = import_place_in_notebook(module, {*users, *named})
@@ -202,7 +202,7 @@ def _called_main(
         for item in suite
         if item not in calls
         and not isinstance(item, (*_IMPORTS, ast.FunctionDef, ast.ClassDef, ast.Assign))
-        and not _is_text(item)
+        and not is_text(item)
     ]
     if len(calls) != 1 or others or is_early(calls[0]):
         return None
@@ -212,14 +212,15 @@ def _called_main(
         info.node for info in program.flow.callees(call) if info.cls is None and info.module.module is program.entry
     ]
     if len(found) == 1 and isinstance(found[0], ast.FunctionDef):
-        body = [item for item in found[0].body if not _is_text(item)]
+        body = [item for item in found[0].body if not is_text(item)]
         # `def cli(): main()` is a second name of `main`, which other scripts may call.
         inner = _called_main(program, body, is_early, depth + 1) if len(body) == 1 and depth < _MAX_NAMES else None
         return inner or found[0]
     return None
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def is_text(statement: ast.stmt) -> bool:
+    """Whether a statement is a text alone, as a docstring is."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -253,7 +254,7 @@ def _in_suite(
     """After the command line is parsed if that comes early enough, else before what comes first."""
     end = len(suite) if limit is None else limit
     for index, statement in enumerate(suite[:end]):
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _parses_arguments(program, statement):
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and parses_arguments(program, statement):
             return _after_choices(program, suite[index:end], earlier), True
     start = 0
     for index, statement in enumerate(suite[:end]):
@@ -301,7 +302,8 @@ def _after_choices(program: Program, suite: Sequence[ast.stmt], earlier: Sequenc
     return found
 
 
-def _parses_arguments(program: Program, statement: ast.stmt) -> bool:
+def parses_arguments(program: Program, statement: ast.stmt) -> bool:
+    """Whether a statement parses the command line, in a function of the project too, and trains nothing."""
     return not program.runs_backward(statement) and _parsing(program)(statement)
 
 

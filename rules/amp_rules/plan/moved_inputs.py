@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.definitions import Definitions
@@ -63,7 +64,10 @@ class _Places:
 
     def is_placed(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is on the GPU, or a literal. What hangs on itself is not."""
-        return _is_literal(node) or self._is_there(node, scope)
+        if _is_literal(node) or self._is_there(node, scope):
+            return True
+        given = self._given(node, scope) if isinstance(node, ast.Name) else []
+        return bool(given) and all(part is not None and _is_literal(part) for part, _ in given)
 
     def _is_there(self, node: ast.expr, scope: Scope) -> bool:
         if (node, scope) in self._asked or _is_literal(node):
@@ -117,7 +121,7 @@ class _Places:
         for info in callees:
             inner = self._program.flow.scopes.get(info.node)
             returned = [*info.returns, *info.yields]
-            if inner is None or not returned or not all(self.is_placed(item, inner) for item in returned):
+            if inner is None or not self._are_there((item, inner) for item in returned):
                 return False
         return True
 
@@ -151,7 +155,10 @@ class _Places:
         for item in self._definitions.of(node, scope):
             if not isinstance(item.statement, (ast.For, ast.AsyncFor)):
                 continue
+            parents = item.scope.module.parents
             for part in walk(item.value):
+                if isinstance(parents[part], ast.Attribute) and not isinstance(parents[parents[part]], ast.Call):
+                    continue  # of `self.workers` the attribute is handed on, and not its owner
                 values = self._program.flow.values(part, item.scope) if isinstance(part, ast.expr) else ()
                 for value in values:
                     if value.kind == "instance" and any(_uses_gpu(inner) for inner in walk(value.ref.facts.node)):
@@ -160,13 +167,23 @@ class _Places:
 
     def _is_given(self, node: ast.Name, scope: Scope) -> bool:
         """Whether all callers give a parameter that is there."""
+        return self._are_there(self._given(node, scope))
+
+    def _are_there(self, parts: Iterable[tuple[ast.expr | None, Scope]]) -> bool:
+        """Whether of several expressions one is there, and the others are or are literals, which are nowhere."""
+        known = list(parts)
+        return all(part is not None and self.is_placed(part, where) for part, where in known) and any(
+            part is not None and self._is_there(part, where) for part, where in known
+        )
+
+    def _given(self, node: ast.Name, scope: Scope) -> list[tuple[ast.expr | None, Scope]]:
+        """What the callers give a parameter; nothing for other variables."""
         function = self._definitions.parameter(node, scope)
         info = self._program.function_of(function) if function is not None else None
         if function is None or info is None:
-            return False
+            return []
         callers = self._program.flow.callers(info)
-        given = [(info.argument_or_default(item.call, node.id), item.scope) for item in callers]
-        return bool(given) and all(part is not None and self.is_placed(part, where) for part, where in given)
+        return [(info.argument_or_default(item.call, node.id), item.scope) for item in callers]
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -39,7 +39,7 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
     """
     steps = _Steps(program, spared)
     own = [site for site in program.backwards if steps.has_own(site)]
-    plain = [site for site in program.backwards if site not in own]
+    plain = [site for site in program.backwards if site not in own and not _fits_loose_tensors(program, site)]
     alone = [site for site in plain if not any(is_instead_of(program, site, other) for other in own)]
     if not own or not alone:
         return
@@ -54,6 +54,14 @@ def reasons(program: Program, spared: Spared) -> Iterator[Declined]:
         "put the script's autocast and scaler around these steps, too; or remove them from the script, then migrate "
         "again",
     )
+
+
+def _fits_loose_tensors(program: Program, site: Backward) -> bool:
+    """Whether all steps of a backward pass's function, or of the one around its closure, train no model."""
+    info = program.function_of(site.body)
+    around = {site.body} | ({info.outer.node} if info is not None and info.outer is not None else set())
+    steps = [step for step in program.steps if step.body in around]
+    return bool(steps) and all(map(program.fits_loose_tensors, steps))
 
 
 def scaled_by_others(program: Program) -> Iterator[Declined]:

@@ -15,6 +15,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import values_given
 from amp_rules.torch.models import PARTS_OF_NETWORKS, RETURNS_RECEIVER, TELLS_OF_MODEL, WITH_POOLER
 
@@ -139,7 +140,7 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
     elif name == "requires_grad_" and is_called:
         uses.is_frozen = uses.is_frozen or _is_off(outer)
     elif name == "parameters":
-        uses.is_frozen = uses.is_frozen or _freezes_all(site, parent)
+        uses.is_frozen = uses.is_frozen or (_freezes_all(site, parent) and not _runs_late(program, site))
     elif name in RETURNS_RECEIVER | TELLS_OF_MODEL or (is_making and isinstance(outer, ast.Attribute)):
         pass  # ``self.resnet.fc.in_features`` uses no layer
     else:
@@ -175,6 +176,21 @@ def _freezes_all(site: Site, parameters: ast.AST) -> bool:
         and isinstance(node.value, ast.Constant)
         and not node.value.value
         for node in loop.body
+    )
+
+
+def _runs_late(program: Program, site: Site) -> bool:
+    """Whether the function that holds a place is called in rounds of a loop alone, after training began, or never."""
+    info = program.function_of(site.body)
+    if info is None or info.name == "__init__":
+        return False
+    callers = program.flow.callers(info)
+    return all(
+        any(
+            isinstance(item, blocks.LOOPS) and program.runs_backward(item)
+            for item in blocks.enclosing(caller.scope.module, caller.call)
+        )
+        for caller in callers
     )
 
 
@@ -229,8 +245,9 @@ def _reads_pooled(program: Program, site: Site) -> bool:
         return not isinstance(second, ast.Name) or any(node.id == second.id for node in reads)
     if not isinstance(target, ast.Name):
         return True
+    last = _bound_anew(module, parent, target.id)
     for node in reads:
-        if node.id != target.id or node.lineno < site.line:
+        if node.id != target.id or not site.line <= node.lineno <= last:
             continue
         outer = module.parents[node]
         is_first = isinstance(outer, ast.Subscript) and outer.value is node and _is_first(outer)
@@ -238,6 +255,17 @@ def _reads_pooled(program: Program, site: Site) -> bool:
         if not (is_first or is_named):
             return True
     return False
+
+
+def _bound_anew(module: Module, statement: ast.stmt, name: str) -> float:
+    """The last line that may read what a statement gave a name: the next one of its suite gives it something else."""
+    where = blocks.place(module, statement)
+    for later in where.suite[where.index + 1 :]:
+        if isinstance(later, ast.Assign) and any(
+            isinstance(item, ast.Name) and item.id == name for item in later.targets
+        ):
+            return later.end_lineno or later.lineno
+    return float("inf")
 
 
 def _is_first(node: ast.Subscript) -> bool:

@@ -3,7 +3,7 @@
 What tells ways apart is what an analysis of ranks can see: where it is called, which parameters differ between ranks,
 which are known constants, of which object the method is, and the state of the program. A validation loop is so told
 from the training loop that has the same helper. Ways of one kind are joined; of a function that is called in very many
-ways, those remain apart in which something differs between ranks.
+ways, those remain apart in which something differs between ranks, and of a method those of different objects.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from amp_rules.source.scopes import Scope
 _MAX_WAYS = 8
 """Ways of calling one function that are told apart. Helpers of scripts have two or three; of the rest only those that
 differ in whether anything that they are given does."""
+_MAX_OBJECTS = 40
+"""Ways of calling one method up to which objects are told apart by where they are made. Scripts make a dozen meters."""
 _MAX_TIMES = 2
 """Evaluations of one way in one round. More come of calls from many places, whose arguments are joined one by one."""
 _MAX_EVALUATIONS = 2_000
@@ -198,8 +200,9 @@ class Functions:
         key = (*(differs[:1] if info.is_forward else self._told_apart(info, given, bound)), *frame.state.key())
         ways = self._ways[info.node]
         if key not in ways and len(ways) >= _MAX_WAYS:
-            # What is given a rank's own is still not what others are given.
-            key = (*differs, *frame.state.key())
+            # What is given a rank's own is still not what others are given, and what one object holds not another's.
+            known = (frozenset(ref.site for ref in given.receiver), *differs, *frame.state.key())
+            key = known if known in ways or len(ways) < _MAX_OBJECTS else (*differs, *frame.state.key())
         way = ways.get(key)
         if way is None:
             self._count += 1

@@ -129,6 +129,14 @@ class OptimizerModels(Bodies):
         loose = {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
         return {value for value in loose if not self._owners(value)}
 
+    def fits_loose_tensors(self, step: Step) -> bool:
+        """Whether a step is of tensors that are no model's parameters: of a temperature that calibrates its outputs."""
+        made = [value.site for value in self.flow.values(step.optimizer, step.scope)]
+        return bool(made) and all(
+            isinstance(site, ast.Call) and self.loose_parameters(site) and not self.models_of_optimizer(site)
+            for site in made
+        )
+
     def _owners(self, value: Value) -> set[Value]:
         """The models that own a single parameter."""
         known = self._known_owners.get(value)

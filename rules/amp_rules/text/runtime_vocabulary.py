@@ -202,8 +202,8 @@ class RuntimeVocabulary(Vocabulary):
         if place.made is not None and (place.in_place or _fits(place, function, more)):
             return Written((Replace(place.made, call_with(function, *more)),))
         code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
-        if place.is_optional:
-            code = f"if {place.variable} is not None:\n    {code}"
+        if place.is_optional or place.test:
+            code = f"if {place.test or f'{place.variable} is not None'}:\n    {code}"
         return Written((Insert(place.statement, code, after=not place.before, order=place.order),))
 
     def delayed(self, module: Module, call: ast.Call) -> Written:

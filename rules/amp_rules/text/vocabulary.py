@@ -87,6 +87,7 @@ class ModelPlace:
         in_place: whether it must be prepared where it is made.
         order: which of several at one place comes first.
         is_optional: whether the variable may hold None.
+        test: the condition under which the variable holds a model, where it may hold something else than None.
         before: whether it is prepared before the statement, not after it.
     """
 
@@ -98,6 +99,7 @@ class ModelPlace:
     order: int = 0
     is_optional: bool = False
     before: bool = False
+    test: str = ""
 
 
 class Vocabulary(ABC):

@@ -28,3 +28,6 @@ SPREADING = "device_map"
 
 DEFAULT_DEVICE = frozenset({"set_default_device", "set_default_tensor_type"})
 """Last names of functions that choose where everything is made from then on."""
+
+READ_BY_CUDA = ("CUDA_", "CUBLAS_", "CUDNN_", "NCCL_", "PYTORCH_", "TORCH_")
+"""How variables of the environment begin that CUDA, NCCL and torch's allocator read when they start."""

@@ -128,7 +128,8 @@ https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
 _KERNELS_BY_NAME = frozenset(
     """
     ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
-    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
+    ModulatedDeformConvPack PointnetFPModule PointnetSAModule PointnetSAModuleMSG QueryAndGroup Resample2d
+    SpatialCorrelationSampler
     """.split()
 )
 """Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
@@ -144,6 +145,36 @@ _CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_run
 def is_layer_in_float32(name: str) -> bool:
     """Whether a class of a package, by its qualified name, is a layer that computes in FP32 kernels of its own."""
     return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
+
+
+_POINT_FUNCTIONS = frozenset(
+    """
+    ball_query furthest_point_sample gather_operation grouping_operation three_interpolate three_nn
+    """.split()
+)
+_POINT_FUNCTIONS_OF_PYTORCH3D = frozenset(
+    {
+        "pytorch3d.loss.chamfer.chamfer_distance",
+        "pytorch3d.loss.chamfer_distance",
+        *(f"pytorch3d.ops.{name}" for name in ("ball_query", "knn_points", "sample_farthest_points")),
+        "pytorch3d.ops.ball_query.ball_query",
+        "pytorch3d.ops.knn.knn_points",
+        "pytorch3d.ops.sample_farthest_points.sample_farthest_points",
+    }
+)
+
+
+def is_function_in_float32(name: str) -> bool:
+    """Whether a function of a package, by its qualified name, computes on sets of points in FP32 kernels of its own.
+
+    ``pointnet2_utils`` is compiled beside many scripts, and refuses what is not FP32. PyTorch3D's take FP32, or fp16
+    and not bfloat16, and all operands of one type.
+
+    Source: https://github.com/erikwijmans/Pointnet2_PyTorch; https://github.com/facebookresearch/pytorch3d
+    """
+    *package, last = name.split(".")
+    in_utils = package[-1:] == ["pointnet2_utils"] and last in _POINT_FUNCTIONS
+    return in_utils or name in _POINT_FUNCTIONS_OF_PYTORCH3D
 
 
 EXACT_IN_LIBRARIES = frozenset(

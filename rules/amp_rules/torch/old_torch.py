@@ -300,6 +300,7 @@ PICKLED_SETTINGS = frozenset(
     {
         "addict.Dict",
         "argparse.ArgumentParser.parse_args",
+        "argparse.ArgumentParser.parse_known_args",
         "argparse.Namespace",
         "easydict.EasyDict",
         "munch.Munch",
@@ -314,3 +315,8 @@ PICKLED_SETTINGS = frozenset(
 
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html#weights-only
 """
+
+NUMPY_NUMBERS = frozenset(
+    f"numpy.{name}" for name in "mean average median nanmean std var sum max min amax amin float32 float64".split()
+)
+"""What gives a number of NumPy, or an array: ``torch.load`` refuses both alike."""

@@ -81,17 +81,13 @@ class SyncBatchNorm(_BatchNorm):
         momentum = self._advance()
         group = self.process_group if self.process_group is not None else dist.group.WORLD
         if not input.is_cuda:
-            with torch.no_grad():
-                mean, variance, count = joint_statistics(input, group)
-            output = Normalise.apply(  # type: ignore[no-untyped-call]
-                input, self.weight, self.bias, mean, variance, count, self.eps, group
-            )
+            output, mean, variance, count = self._forward_cpu(input, group)
         elif self.twice_differentiable or current_round() is not None:
             output, mean, variance, count = normalise_plainly(input, self.weight, self.bias, self.eps, group)
         else:
             return self._forward_cuda(input, momentum, group)
         self._track(mean, variance * (count / (count - 1)), momentum)
-        return cast(torch.Tensor, output)
+        return output
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -109,6 +105,15 @@ class SyncBatchNorm(_BatchNorm):
             return 0.0 if self.momentum is None else self.momentum
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+
+    @torch._disable_dynamo  # type: ignore[attr-defined] # it traces backward passes under the forward's modes
+    def _forward_cpu(self, input: torch.Tensor, group: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+        with torch.no_grad():
+            mean, variance, count = joint_statistics(input, group)
+        output = Normalise.apply(  # type: ignore[no-untyped-call]
+            input, self.weight, self.bias, mean, variance, count, self.eps, group
+        )
+        return output, mean, variance, count
 
     def _forward_cuda(self, input: torch.Tensor, momentum: float, group: Any) -> torch.Tensor:
         from torch.nn.modules._functions import SyncBatchNorm as kernels

@@ -24,7 +24,6 @@ from amp_runtime._core.context import context
 
 def run_checks(namespace: dict[str, Any]) -> None:
     """Runs a file's checks on this rank, until one fails."""
-    faulthandler.dump_traceback_later(200, exit=True)  # a rank that waits for ever says where
     rank = int(os.environ["RANK"])
     report = Path(os.environ["CHECK_DIR"]) / f"rank{rank}.jsonl"
     torch.manual_seed(rank)
@@ -34,6 +33,8 @@ def run_checks(namespace: dict[str, Any]) -> None:
         if not name.startswith("check_"):
             continue
         context.said.clear()  # each check gives its own options
+        # A rank that waits for ever says where; each check begins anew, since a loaded machine may need long for all.
+        faulthandler.dump_traceback_later(200, exit=True)
         try:
             check()
             problem = ""

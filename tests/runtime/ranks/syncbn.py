@@ -302,6 +302,23 @@ def check_one_that_the_script_makes_itself() -> None:
                                 reference=nn.BatchNorm1d(4))  # fmt: skip
 
 
+def check_a_compiled_model_trains_at_o1() -> None:
+    amp.init("O1", ddp=True, dtype="bf16")
+    try:
+        model = nn.Sequential(nn.Linear(4, 4), synchronised(nn.BatchNorm1d(4)), nn.ReLU(), nn.Linear(4, 2))
+        plain = copy.deepcopy(model)
+        x = torch.randn(5, 4, generator=torch.Generator().manual_seed(amp.rank()))
+        gradients = []
+        for form in (plain, torch.compile(model, backend="eager")):
+            with amp.autocast():
+                loss = form(x).float().square().mean()
+            loss.backward()
+            gradients.append([p.grad for p in form.parameters()])
+        assert_close(gradients[0], gradients[1], 1e-2)
+    finally:
+        amp.init("O0", ddp=True)
+
+
 def check_the_scripts_own_group_without_init() -> None:
     # amp.init is undone, the process group stays: it is the script's own from here on.
     from amp_runtime._core.context import context

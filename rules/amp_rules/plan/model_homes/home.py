@@ -23,6 +23,7 @@ class Home:
         made: where the model was made, to put models in order that are prepared at one place.
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
         is_optional: whether the variable may hold None there.
+        may_be_function: whether the variable may hold a function there, in the place of a model.
         before: whether it goes before the statement: the variable is a parameter, which holds its model from the start.
     """
 
@@ -38,6 +39,7 @@ class Home:
     made: tuple[int, int, str] = (0, 0, "")
     is_optional: bool = False
     before: bool = False
+    may_be_function: bool = False
 
 
 def made_at(value: Value) -> tuple[int, int, str]:

@@ -19,6 +19,8 @@ from amp_rules.torch.wrappers import DATA_PARALLEL
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
 
+_FUNCTIONS = "torch.nn.functional."
+
 
 class Placement:
     """Says where the model of a variable is prepared."""
@@ -64,14 +66,18 @@ class Placement:
             may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
             for given in [*item.assignments, *_emptied(suite[start], item.path)]
         )
+        may_be_function = any(
+            self._may_give_function(given, item.scope) and not _is_asked_behind(given, suite[start:limit], item.path)
+            for given in item.assignments
+        )
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
             value_node, item.scope
         ):
             assert isinstance(statement, ast.Assign)
             single = statement.lineno == statement.end_lineno
-            if single and exact_path(statement.targets[0]) == item.path and last == start and not is_optional:
-                inline = value_node
+            if single and exact_path(statement.targets[0]) == item.path and last == start:
+                inline = None if is_optional or may_be_function else value_node
         return Home(
             item.module,
             item.scope,
@@ -83,6 +89,15 @@ class Placement:
             rebinds=fence is None,
             made=made_at(value),
             is_optional=is_optional,
+            may_be_function=may_be_function,
+        )
+
+    def _may_give_function(self, assignment: ast.stmt, scope: Scope) -> bool:
+        """Whether an assignment may give its variable a function, as ``loss = build(name)`` does for some names."""
+        value = _assigned(assignment)
+        found = self.flow.values(value, scope) if value is not None else set()
+        return any(
+            item.kind == "function" or (item.kind == "external" and item.name.startswith(_FUNCTIONS)) for item in found
         )
 
     def _suite_of(self, item: HoldingVariable, value: Value) -> Sequence[ast.stmt]:

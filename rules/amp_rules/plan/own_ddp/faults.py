@@ -52,7 +52,7 @@ from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, Step
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
@@ -205,12 +205,16 @@ def _evaluations(own: OwnDdp, shares: Shares) -> Iterator[Fault]:
 
 def _stepped(own: OwnDdp) -> Iterator[Fault]:
     """Yield the steps of an optimizer or a schedule that one process takes alone."""
-    for call, _, scope in own.program.calls():
+    for call, body, scope in own.program.calls():
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step" and scope.module in own.modules):
             continue
         values = own.program.flow.values(call.func.value, scope)
         is_schedule = any(map(is_scheduler, values))
         if (is_schedule or any(map(is_optimizer, values))) and own.is_of_first_alone(scope.module, call):
+            if not is_schedule and own.program.fits_loose_tensors(
+                Step(scope.module, scope, body, call, call, call.func.value)
+            ):
+                continue
             what = "learning rates" if is_schedule else "weights"
             text = f"only one process runs `{scope.module.text(call)}`: the {what} of the others differ from then on"
             yield scope.module, call, text

@@ -18,7 +18,14 @@ from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.modules import Module
-from amp_rules.torch.distributed import GETS_RANK, JOINS, OWN_SHARDING, TRAINS_ON_TPU
+from amp_rules.torch.distributed import (
+    GETS_RANK,
+    JOINS,
+    LOCAL_RANK_VARIABLES,
+    OWN_SHARDING,
+    RANK_VARIABLES,
+    TRAINS_ON_TPU,
+)
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
 
 _OTHERS = ("horovod", "torch_xla", "deepspeed", "megatron", "colossalai", "oneflow", "paddle")
@@ -134,9 +141,14 @@ class OwnGroup:
 
     @cached_property
     def asks_torch(self) -> Callable[[ast.AST], bool]:
-        """Whether running a node asks torch for the rank, or whether there are several processes."""
+        """Whether running a node asks torch alone for the rank, or whether there are several processes.
+
+        What looks into the environment too knows the rank above the process group.
+        """
         questions = {site.node for site in self.program.calls_to(GETS_RANK | {"torch.distributed.is_initialized"})}
-        return self.program.closure(lambda node: node in questions)
+        asks = self.program.closure(lambda node: node in questions)
+        looks = self.program.closure(lambda node: isinstance(node, ast.Constant) and node.value in _IN_ENVIRONMENT)
+        return lambda node: asks(node) and not looks(node)
 
     def facts(self, module: Module) -> ModuleFacts:
         """What the text of one file says."""
@@ -148,6 +160,9 @@ class OwnGroup:
     def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
         """The tests that decide within the function whether a place is reached, and how they come out."""
         return self.facts(module).index.branches(node)
+
+
+_IN_ENVIRONMENT = RANK_VARIABLES | LOCAL_RANK_VARIABLES
 
 
 def is_own(program: Program) -> bool:

@@ -12,6 +12,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
@@ -232,9 +233,12 @@ class Metrics:
         for use in self._own.data.evaluated:
             if use.module not in self._own.modules or not use.values:
                 continue
-            if not use.values <= self._shared - self._of_training:
+            others = use.values - (self._shared - self._of_training)
+            if not all(has_distributed_sampler(self._own, value) for value in others):
                 continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
+            if loop is None or not any(node is use.loader for node in walk(loop.iter)):
+                loop = _over_variable(use) or loop
             if loop is None or not self._own.program.runs_model(loop):
                 continue
             ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at

@@ -42,8 +42,9 @@ from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import CHAINS
 from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
 
@@ -67,7 +68,7 @@ def changes(context: Context) -> Iterator[Change]:
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
-        if not is_module and any(_is_above(site, home) for home in context.precision.homes):
+        if not is_module and _is_early(context, site):
             continue
         values = context.program.roles.modules(site.node, site.scope)
         if not is_module and prepared and values and prepared.isdisjoint(values):
@@ -82,6 +83,46 @@ def _prepared(context: Context) -> set[Value]:
     """What the variables hold that are prepared; nothing where that is not known of all of them."""
     cells = [context.program.flow.cells.get(home.key) for home in context.precision.homes]
     return set().union(*(cell.values for cell in cells if cell is not None)) if all(cells) else set()
+
+
+def _is_early(context: Context, site: Site) -> bool:
+    """Whether a place comes before its model is prepared, or in a function that is called there alone."""
+    homes = context.precision.homes
+    if any(_is_above(site, home) for home in homes):
+        return True
+    given = _given(context.program, site)
+    return bool(given) and all(any(_is_above(item, home) for home in homes) for item in given)
+
+
+def _given(program: Program, site: Site) -> list[Site]:
+    """What the calls of a function give it for the parameter that stands at a place; nothing where one is not known."""
+    info = program.flow.functions.get(site.body)
+    name = site.node.id if isinstance(site.node, ast.Name) else None
+    if (
+        info is None
+        or name not in info.positional
+        or info.cls is not None
+        or not isinstance(info.node, ast.FunctionDef)
+    ):
+        return []
+    if any(isinstance(node, ast.Name) and node.id == name for node in walk(info.node) if not _is_read(node)):
+        return []
+    callers = program.flow.callers(info)
+    named = [node for module in program.flow.modules for node in module.nodes if _is_read(node)]
+    if sum(last_name(node) == info.node.name for node in named) != len(callers):
+        return []  # it goes elsewhere too
+    found = []
+    for caller in callers:
+        given = argument_at(caller.call, name, info.positional.index(name))
+        if given is None:
+            return []
+        body = blocks.body_of(caller.scope.module, caller.call)
+        found.append(Site(caller.scope.module, caller.scope, body, given))
+    return found
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
 
 
 def _is_above(site: Site, home: Home) -> bool:

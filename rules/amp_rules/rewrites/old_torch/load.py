@@ -4,12 +4,12 @@
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
 (`checkpoint["model"].state_dict()`, through a variable too), or where the same program saves a model under that path,
 or in a file that it opens there. So it does where the program saves its settings in its checkpoints, `"args": args`,
-and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list under that path and reads
-attributes of what stands in it, `[f.input_ids for f in features]`.
+or a number of NumPy, `"best": np.mean(scores)`, and asks what is loaded for the keys of such a checkpoint alone, and
+where it saves a list under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
-does an `argparse.Namespace` or a `CfgNode` beside the weights. With
+does an `argparse.Namespace`, a `CfgNode` or a `numpy.float64` beside the weights. With
 `weights_only=False` the file can run any code while it is loaded, as it always could: do so with files you trust.
 
 ## Before
@@ -22,7 +22,7 @@ does an `argparse.Namespace` or a `CfgNode` beside the weights. With
 
 ## When it declines
 Where the object is read like a dictionary of tensors, or handed to `load_state_dict`, and no checkpoint of the program
-is known to hold settings under these keys.
+is known to hold settings, or numbers of NumPy, beside these keys.
 
 ## Leaving it out
 Yes: the line stays and raises UnpicklingError since PyTorch 2.6.
@@ -39,6 +39,7 @@ from functools import partial
 
 from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.old import OldProgram, Use, change
+from amp_rules.plan.old_torch.pickled import Kind, pickled
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_module
 from amp_rules.source import blocks
@@ -46,7 +47,6 @@ from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.gradients import FACTS_OF_TENSORS
-from amp_rules.torch.old_torch import PICKLED_SETTINGS
 
 RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "modern", optional=True)
 
@@ -54,6 +54,10 @@ _OF_MODELS = frozenset(
     {"apply", "children", "eval", "modules", "named_modules", "named_parameters", "parameters", "state_dict", "train"}
 )
 _OF_TENSORS = FACTS_OF_TENSORS | {"T", "data", "grad", "imag", "real"}
+_HELD: dict[Kind, str] = {
+    "settings": "the script's own checkpoints hold its settings, which are no tensors",
+    "numbers": "the script's own checkpoints hold numbers of NumPy, which are no tensors",
+}
 _MAX_NAMES = 3
 """Variables that a loaded object, or an entry of it, goes through."""
 
@@ -62,7 +66,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
     """Yield an edit for each file that holds a model."""
     saved = {ast.dump(_file(use, call.args[1])) for use, call in _saves(old)}
     written = {ast.dump(_file(use, call.args[1])) for use, call in _all_saves(old)}
-    checkpoints = list(_with_settings(old))
+    checkpoints = list(pickled(old))
     for use in old.uses_of("torch.load"):
         call = use.call
         if use.target != "torch.load" or call is None or not call.args:
@@ -76,8 +80,8 @@ def changes(old: OldProgram) -> Iterator[Change]:
             why = "a whole model is saved there"
         elif file in written and _is_list_of_objects(old, use, call):
             why = "objects of a class are saved there"
-        elif (read := _keys_read(old, use, call)) and any(read <= keys for keys in checkpoints):
-            why = "the script's own checkpoints hold its settings, which are no tensors"
+        elif read := _keys_read(old, use, call):
+            why = next((_HELD[kind] for keys, kind in checkpoints if read <= keys), "")
         if why:
             message = f"{why}; the file can run code while it is loaded, so load only files that you trust"
             yield change(RULE, use.module, call, message, Replace(call, add_keyword("weights_only=False")))
@@ -111,25 +115,6 @@ def _file(use: Use, node: ast.expr) -> ast.expr:
                 is_open = isinstance(opened, ast.Call) and blocks.path_of(opened.func) == "open"
                 return opened.args[0] if is_open and isinstance(opened, ast.Call) and opened.args else node
     return node
-
-
-def _with_settings(old: OldProgram) -> Iterator[frozenset[str]]:
-    """The keys of each dictionary that is saved with an object of settings in it."""
-    values = old.program.flow.values
-    for use in old.uses_of("torch.save"):
-        call = use.call
-        if use.target != "torch.save" or call is None or not call.args:
-            continue
-        for saved in values(call.args[0], old.tensors.names[use.module].scope_of(call)):
-            located = old.program.locate(saved.site) if isinstance(saved.site, ast.Dict) else None
-            if located is None:
-                continue
-            assert isinstance(saved.site, ast.Dict)
-            held = {value.ref for item in saved.site.values for value in values(item, located[1])}
-            if any(isinstance(ref, str) and ref in PICKLED_SETTINGS for ref in held):
-                yield frozenset(
-                    key.value for key in saved.site.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
-                )
 
 
 def _keys_read(old: OldProgram, use: Use, call: ast.Call) -> set[str]:

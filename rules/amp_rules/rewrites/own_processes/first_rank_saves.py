@@ -47,6 +47,7 @@ from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
+from amp_rules.plan.own_ddp.probes import probes_taken_away
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.own_ddp.waits import Waits
@@ -98,7 +99,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     yield from _logs(own, first_rank)
     _leave_savers(own)
     _leave_unknown(own)
-    for module, node, text in loose_tests(own):
+    for module, node, text in (*loose_tests(own), *probes_taken_away(own)):
         own.leave(RULE, module, node, text)
     order = FileOrder(own.program, paths, guards)
     waits = order.barriers()

@@ -4,7 +4,8 @@
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
-`warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations.
+`warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
+functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
 steps, with what they integrate; also those of a copy of the package that the project keeps.
@@ -59,6 +60,7 @@ from amp_rules.torch.half_precision import (
     SPARSE_PRODUCTS,
     STAYING_SPARSE,
     TYPES_OF_BITS,
+    is_function_in_float32,
     is_layer_in_float32,
 )
 
@@ -90,6 +92,9 @@ def changes(context: Context) -> Iterator[Change]:
             assert isinstance(site.node, ast.Call)
             written = context.vocabulary.in_float32(site.module, site.node.func)
             yield Change.written(RULE, site.module, site.node, message, written)
+        elif _takes_points(context.program, site):
+            message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
+            yield from in_float32(context, RULE, site, message)
     for call, body, scope in context.program.calls():
         name = _in_own_kernels(context.program, call, body, scope)
         if name is not None:
@@ -104,6 +109,21 @@ def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scop
     losses = [name for name in names if name in KERNELS_IN_FLOAT32]
     layers = [name for name in names if is_layer_in_float32(name)] if program.is_model_code(body) else []
     return next(iter(losses + layers), None)
+
+
+def _takes_points(program: Program, site: Site) -> bool:
+    """``knn_points(x, y, K=8)``, unless the script casts what it gives."""
+    call = site.node
+    if not isinstance(call, ast.Call):
+        return False
+    if not any(map(is_function_in_float32, program.callee_names(call, site.scope))):
+        return False
+    return not all(map(_is_cast, call.args[:2]))
+
+
+def _is_cast(node: ast.expr) -> bool:
+    """``x.float()``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "float"
 
 
 def _goes_on_until_exact(program: Program, site: Site) -> bool:

@@ -17,6 +17,8 @@ working.
 ## After
     model = amp.prepare_model(Net().to(device))
 
+Where the variable may hold a function in the place of a model, the line stands under `isinstance(model, nn.Module)`.
+
 ## When it declines
 When no variable holds the model for its whole life (AMP196).
 
@@ -38,6 +40,7 @@ from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.words import Words
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -68,6 +71,7 @@ def changes(context: Context) -> Iterator[Change]:
             order,
             home.is_optional,
             home.before,
+            _test(context, home) if home.may_be_function else "",
         )
         written = context.vocabulary.model(place, delayed=delayed, unused=bool(averaging and averaging.unused))
         yield Change.written(RULE, home.module, home.statement, message, written)
@@ -101,6 +105,12 @@ def notes(context: Context) -> Iterator[Note]:
     if context.distribution is not None:
         yield from batch_losses.notes(context.program, context.precision, context.processes.agreed.ranks)
         yield from kept_from_batches.notes(context.program, context.precision, context.processes)
+
+
+def _test(context: Context, home: Home) -> str:
+    """The condition under which a variable holds a model, and no function."""
+    kind = Words(context.program).word(home.module, "torch.nn.Module")
+    return f'hasattr({home.variable}, "parameters")' if kind is None else f"isinstance({home.variable}, {kind})"
 
 
 def _becomes_another(context: Context, home: Home) -> bool:

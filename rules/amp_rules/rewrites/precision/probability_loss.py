@@ -45,6 +45,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -119,9 +120,16 @@ def _probability_losses(program: Program) -> list[Site]:
     """Constructors and calls of binary cross entropy on probabilities."""
     found = []
     for call, body, scope in program.calls():
-        if any(map(_is_refused, program.callee_names(call, scope))):
-            found.append(Site(scope.module, scope, body, call))
+        site = Site(scope.module, scope, body, call)
+        if any(map(_is_refused, program.callee_names(call, scope))) and not _is_left_over(program, site):
+            found.append(site)
     return found
+
+
+def _is_left_over(program: Program, site: Site) -> bool:
+    """Whether a loss is made for a variable that nothing reads."""
+    statement = site.statement
+    return isinstance(statement, ast.Assign) and statement.value is site.node and is_never_read(program, site)
 
 
 def _probabilities(context: Context, losses: list[Site]) -> list[Site]:

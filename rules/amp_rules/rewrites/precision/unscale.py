@@ -86,5 +86,5 @@ def _directions(context: Context) -> Iterator[Change]:
 def notes(context: Context) -> Iterator[Note]:
     """Yield what looks at gradients and breaks where they overflowed."""
     yield from anomaly_detection.notes(context.program)
-    yield from gradient_histograms.notes(context.program)
+    yield from gradient_histograms.notes(context.program, is_shared=context.distribution is not None)
     yield from kept_gradient_norms.notes(context.program)

@@ -1,0 +1,106 @@
+"""What a program saves in its checkpoints beside tensors and plain containers, which ``torch.load`` refuses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Literal
+
+from amp_rules.plan.old_torch.old import OldProgram, Use
+from amp_rules.roles.path_objects import assigned
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.old_torch import NUMPY_NUMBERS, PICKLED_SETTINGS
+
+Kind = Literal["settings", "numbers"]
+
+_HANDS_ON = frozenset({"builtins.max", "builtins.min"})
+_MAX_STEPS = 8
+"""Variables, parameters and functions between what a checkpoint holds and what makes it."""
+
+
+def pickled(old: OldProgram) -> Iterator[tuple[frozenset[str], Kind]]:
+    """Yield the keys of each dictionary that is saved with such an object in it, and what that is."""
+    values = old.program.flow.values
+    for use in old.uses_of("torch.save"):
+        call = use.call
+        if use.target != "torch.save" or call is None or not call.args:
+            continue
+        for saved in values(call.args[0], old.tensors.names[use.module].scope_of(call)):
+            located = old.program.locate(saved.site) if isinstance(saved.site, ast.Dict) else None
+            if located is None:
+                continue
+            assert isinstance(saved.site, ast.Dict)
+            kinds = {_kind(old, item, located[1], frozenset()) for item in saved.site.values}
+            keys = {
+                key.value for key in saved.site.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            }
+            keys |= set(_put_in_later(use, call.args[0]))
+            if "settings" in kinds:
+                yield frozenset(keys), "settings"
+            elif "numbers" in kinds:
+                yield frozenset(keys), "numbers"
+
+
+def _put_in_later(use: Use, saved: ast.expr) -> Iterator[str]:
+    """Yield the keys that the function which saves a variable gives it: ``state["amp"] = ...``."""
+    path = blocks.path_of(saved)
+    for node in blocks.walk_body(blocks.body_of(use.module, saved)) if path is not None else ():
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and blocks.path_of(node.value) == path:
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+                yield node.slice.value
+
+
+def _kind(old: OldProgram, node: ast.expr, scope: Scope, asked: frozenset[ast.AST]) -> Kind | None:
+    """What an expression may be that is no tensor and no plain number; None where nothing tells."""
+    if node in asked or len(asked) > _MAX_STEPS:
+        return None
+    asked |= {node}
+    refs = {value.ref for value in old.program.flow.values(node, scope) if isinstance(value.ref, str)}
+    if refs & PICKLED_SETTINGS:
+        return "settings"
+    if refs & NUMPY_NUMBERS or _is_mean_of_comparison(node):
+        return "numbers"
+    kinds = (_kind(old, item, where, asked) for item, where in _origins(old, node, scope))
+    return next((kind for kind in kinds if kind is not None), None)
+
+
+def _origins(old: OldProgram, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield what an expression takes its value from."""
+    flow = old.program.flow
+    if isinstance(node, ast.Call):
+        for info in flow.callees(node):
+            yield from ((item, flow.scopes[info.node]) for item in info.returns if info.node in flow.scopes)
+        if old.program.callee_names(node, scope) & _HANDS_ON:
+            yield from ((item, scope) for item in node.args)
+    elif isinstance(node, (ast.Name, ast.Attribute)):
+        owner = scope.owner(node.id) if isinstance(node, ast.Name) else scope
+        yield from ((item, owner) for item in assigned(old.program, node, scope))
+        function = flow.functions.get(owner.node)
+        if isinstance(node, ast.Name) and function is not None:
+            yield from ((item, owner) for item in _known_arguments(node, function.node))
+            for caller in flow.callers(function) if node.id in function.parameters else ():
+                given = function.argument_or_default(caller.call, node.id)
+                if given is not None:
+                    yield given, caller.scope
+
+
+def _known_arguments(node: ast.Name, body: ast.AST) -> Iterator[ast.expr]:
+    """Yield the call behind the first of two variables: ``args, rest = parser.parse_known_args()``."""
+    for item in blocks.walk_body(body):
+        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Tuple) and item.targets[0].elts:
+            first = item.targets[0].elts[0]
+            is_it = isinstance(first, ast.Name) and first.id == node.id
+            if is_it and isinstance(item.value, ast.Call) and last_name(item.value.func) == "parse_known_args":
+                yield item.value
+
+
+def _is_mean_of_comparison(node: ast.expr) -> bool:
+    """``(found == wanted).mean()``: NumPy's, as tensors of booleans have no mean."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "mean"
+        and isinstance(node.func.value, ast.Compare)
+    )
