@@ -17,13 +17,12 @@ trains to other results than one process with all of them.
     model = DistributedDataParallel(model, device_ids=[local_rank])
 
 ## When it declines
-Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads; where the
-model is not known to have batch norm, and is no network that an option chooses among torchvision's; where a layer of its own calls
-`F.batch_norm`, which stays that of each process; where samples are shuffled
-between the processes for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor
-decides whether batch norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a
-choice of layers; where something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice
-(AMP288).
+Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads; where
+the model is not known to have batch norm, and is no network that an option chooses among torchvision's; where a layer
+of its own calls `F.batch_norm`, which stays that of each process; where samples are shuffled between the processes
+for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor decides whether batch
+norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a choice of layers; where
+something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
