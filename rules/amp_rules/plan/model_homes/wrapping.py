@@ -45,6 +45,9 @@ class Wrapping:
                 before = self._before_branch(home, statement)
                 if before is not None:
                     return replace(home, statement=before, inline=None)
+                made = self._made_before_branch(home, statement, argument)
+                if made is not None:
+                    return made
                 return replace(
                     home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
                 )
@@ -94,6 +97,35 @@ class Wrapping:
             or _is_placed_by(item, home.variable)
             or (index < built and any(_is_placed_by(node, home.variable) for node in blocks.walk_own(item)))
         ][-1]
+
+    def _made_before_branch(self, home: Home, wrapping: ast.stmt, argument: ast.expr) -> Home | None:
+        """A name that the model is made under before the branches, each of which keeps it in the variable.
+
+        ``if several: self.net = DDP(net.to(gpu))``, ``else: self.net = net.to(device)``.
+        """
+        inner = argument
+        while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in PLACING:
+            inner = inner.func.value
+        around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
+        if not isinstance(inner, ast.Name) or len(around) != 1:
+            return None
+        others = [
+            node
+            for node in blocks.walk_own(around[0])
+            if isinstance(node, ast.Assign) and node is not wrapping and home.variable in blocks.writes(node)
+        ]
+        where = blocks.place(home.module, around[0])
+        made = [item for item in where.suite[: where.index] if inner.id in blocks.writes(item)]
+        if not others or not made or not isinstance(made[-1], ast.Assign):
+            return None
+        # Each of the others has the same model, and only they run instead.
+        if not all(
+            inner.id in blocks.reads(node.value) and blocks.exclude_each_other(home.module, node, wrapping)
+            for node in others
+        ):
+            return None
+        placed = [item for item in where.suite[: where.index] if item is made[-1] or _is_placed_by(item, inner.id)]
+        return replace(home, statement=placed[-1], variable=inner.id, inline=None, is_optional=False)
 
     def _runs_instead(self, home: Home, statement: ast.stmt, other: ast.stmt) -> bool:
         """Whether all that a statement does with the variable is done where another statement does not run."""

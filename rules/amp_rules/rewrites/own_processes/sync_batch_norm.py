@@ -17,13 +17,12 @@ trains to other results than one process with all of them.
     model = DistributedDataParallel(model, device_ids=[local_rank])
 
 ## When it declines
-Where the script speaks of synchronised batch norm anywhere, behind a switch of its own perhaps; where the model is not
-known to have batch norm, and is no network that an option chooses among torchvision's; where a layer of its own calls
-`F.batch_norm`, which stays that of each process; where samples are shuffled
-between the processes for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor
-decides whether batch norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a
-choice of layers; where something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice
-(AMP288).
+Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads; where
+the model is not known to have batch norm, and is no network that an option chooses among torchvision's; where a layer
+of its own calls `F.batch_norm`, which stays that of each process; where samples are shuffled between the processes
+for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor decides whether batch
+norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a choice of layers; where
+something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
@@ -189,11 +188,14 @@ def _moves(node: ast.AST, path: str) -> bool:
 
 
 def _is_synchronised(program: Program) -> bool:
-    """Whether the program speaks of synchronised batch norm, under any name, in a comment that says why not too."""
+    """Whether the program speaks of synchronised batch norm, under any name, in a comment that says why not too.
+
+    An option that only the parser names is none: nothing asks for what it says.
+    """
     return any(name in module.source.text for module in program.flow.modules for name in SYNC_BATCH_NORM) or any(
         word in SYNC_BATCH_NORM or word.lower().replace("_", "").startswith(("syncbn", "syncbatchnorm"))
         for module in program.flow.modules
-        for word in _words(module.nodes)
+        for word in _words(module)
     )
 
 
@@ -202,13 +204,15 @@ def _is_named(program: Program) -> bool:
     return any(names_batch_norm(module.nodes) for module in program.flow.modules)
 
 
-def _words(nodes: list[ast.AST]) -> Iterator[str]:
-    for node in nodes:
+def _words(module: Module) -> Iterator[str]:
+    for node in module.nodes:
         if isinstance(node, (ast.Name, ast.Attribute)):
             yield last_name(node)
         elif isinstance(node, ast.alias):
             yield node.name.rpartition(".")[2]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 40:
+            if isinstance(outer := module.parents[node], ast.Call) and last_name(outer.func) == "add_argument":
+                continue
             yield node.value.lstrip("-").replace("-", "_")
 
 

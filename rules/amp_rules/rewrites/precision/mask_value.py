@@ -19,7 +19,7 @@ the number stays what it was.
 
 ## When it declines
 Where the number is not known, the file does not import torch, or a tensor without a name is filled in place. What a
-data set computes for its samples stays: no autocast is on there.
+data set computes for its samples stays, and what a model's constructor fills: no autocast is on there.
 
 ## Leaving it out
 No: torch raises where the number does not fit.
@@ -57,10 +57,10 @@ def changes(context: Context) -> Iterator[Change]:
     numbers = Numbers(context.program)
     sites = context.precision.nodes(context.program)
     inside = {site.node for site in sites}
-    samples = _of_samples(context.program) - {site.body for site in sites}
+    in_full = _in_full(context.program) - {site.body for site in sites}
     done = set()
     for call, receiver, site in _fills(context.program):
-        if site.body in samples:
+        if site.body in in_full:
             continue
         found = numbers.of(site.node, site.scope) if isinstance(site.node, ast.expr) else frozenset()
         if not any(map(_is_too_large, found)):
@@ -78,10 +78,13 @@ def changes(context: Context) -> Iterator[Change]:
             yield from _bounded(context, numbers, overflow.number, tensor)
 
 
-def _of_samples(program: Program) -> set[ast.AST]:
-    """The functions that give a data set's samples, with what they call: no autocast is on there."""
+def _in_full(program: Program) -> set[ast.AST]:
+    """The functions that give a data set's samples, with what they call, and models' constructors: nothing is half."""
     found: set[ast.AST] = set()
     for info in program.flow.classes.values():
+        built = info.facts.methods.get("__init__")
+        if built is not None and info.facts.is_module:
+            found.add(built.node)
         given = info.find_method("__getitem__")
         if given is not None and info.find_method("__len__") is not None and not info.facts.is_module:
             found |= {given.node} | program.called_from(blocks.walk_body(given.node))
