@@ -15,7 +15,8 @@
 ``changing``         what may differ from step to step
 ``own_processes``, ``rank_decisions``, ``loose_parameters``  reasons against several processes
 ``questions``        what is asked on the console; ``reached_by_all`` where processes can tell each other something
-``model_homes``      the variable through which a model is prepared, and where; ``written_buffers`` of other modules
+``model_homes``      the variable through which a model is prepared, and where; ``written_buffers`` of other modules,
+                     ``loaded_networks`` of which nothing is known
 ``main_path``        where the runtime starts; ``worker_functions`` what trains in its own processes
 ``next_steps``       which optimizers step next, ``step_conditions`` under which conditions
 ``draft_check``      a last look at what the edits made, as a program

@@ -353,8 +353,10 @@ def homes(program: Program) -> list[Home]:
         reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
     if not found and not missing:
         tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
-        trail = "" if tensors else model_trail(program) or optimizer_trail(program)
-        reasons.extend(tensors[:1] or [_unknown_model(program, "", trail)])
+        trail = "" if tensors else model_trail(program)
+        unmade = "" if tensors or trail else optimizer_trail(program)
+        unknown = _unknown_optimizer(program, unmade) if unmade else _unknown_model(program, "", trail)
+        reasons.extend(tensors[:1] or [unknown])
     elif found:
         reasons.extend(_unknown_model(program, "", trail, step) for step, trail in owned_unseen(program))
     reasons.decline()
@@ -373,6 +375,18 @@ def _of_tensors(program: Program, step: Step) -> Declined | None:
         step.node,
         f"`{step.module.text(step.optimizer)}` trains tensors that belong to no model",
         "make them parameters of a module, and pass that to `amp.prepare_model`",
+    )
+
+
+def _unknown_optimizer(program: Program, trail: str) -> Declined:
+    """The model may stand in a variable: what the optimizer does with its parameters is not known."""
+    step = program.steps[0]
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"the model that `{step.module.text(step.optimizer)}` trains was not found{trail}",
+        "make the optimizer by the name of its class: `torch.optim.SGD(model.parameters(), lr=lr)`",
     )
 
 

@@ -311,7 +311,9 @@ class _Places:
         for optimizer in sorted(optimizers - known, key=_place_of):
             name = self._names.at(optimizer, site, target)
             if name is None:
-                raise _gradient(access, "the optimizer that holds these gradients is not known here")
+                raise _gradient(
+                    access, "the optimizer that holds these gradients is not known here", _UNSCALE_ELSEWHERE
+                )
             names.append(name)
         return Unscale(site.module, target, tuple(dict.fromkeys(names)), access.what, known | optimizers)
 
@@ -465,6 +467,12 @@ def _exchanged(access: GradientAccess, why: str) -> declining.Declined:
 
 _UNSCALE = (
     "call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients"
+)
+
+
+_UNSCALE_ELSEWHERE = (
+    "give the function the optimizer that holds them, and call `amp.scaler.unscale_(optimizer)` before it reads them; "
+    "or compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
 )
 
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan import batch_losses, kept_from_batches, written_buffers
+from amp_rules.plan import batch_losses, kept_from_batches, loaded_networks, written_buffers
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
@@ -89,6 +89,10 @@ def changes(context: Context) -> Iterator[Change]:
             place = ModelPlace(home.module, home.statement, home.variable, inline, home.in_place)
             written = context.vocabulary.model(place, delayed=True)
             yield Change.written(RULE, home.module, home.statement, message, written)
+        for module, statement, variable in loaded_networks.in_training_mode(context.program, context.precision):
+            message = f"`{variable}` runs in training mode: batch norm in it takes the batch of all processes"
+            written = context.vocabulary.model(ModelPlace(module, statement, variable), delayed=True)
+            yield Change.written(RULE, module, statement, message, written)
     for order, (module, statement, variable) in enumerate(_reloads(context.program, context.precision.homes)):
         message = f"`{variable}` is loaded whole, and prepared like the model that it replaces"
         written = context.vocabulary.model(ModelPlace(module, statement, variable, order=order), delayed=delayed)
