@@ -30,8 +30,8 @@ def shares_of_own_orders(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if shuffle is not None:
             text = (
                 f"`{scope.module.text(shuffle)}` gives each process an order of its own, as its seed is the rank's, "
-                f"and `{scope.module.text(node)}` takes its share of that: some samples are in several shares and others "
-                "in none; seed it alike in all of them"
+                f"and `{scope.module.text(node)}` takes its share of that: some samples are in several shares and "
+                "others in none; seed it alike in all of them"
             )
             yield scope.module, shuffle, text
             return
