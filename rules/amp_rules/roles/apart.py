@@ -25,7 +25,7 @@ def steps_apart(program: OptimizerModels, steps: Sequence[Step], backwards: Sequ
     is_known = all(_models_of_step(program, step) is not None for step in others)
     found = []
     for step, given in closures.items():
-        own = _models_of_step(program, step)
+        own = set() if _fits_own_numbers(program, step, others) else _models_of_step(program, step)
         if own is None or not is_known or not own.isdisjoint(elsewhere) or _are_parts(program, own):
             continue
         functions = [value.ref for value in program.flow.values(given, step.scope) if value.kind == "function"]
@@ -57,6 +57,23 @@ def _search(program: OptimizerModels, step: Step, given: ast.expr, backwards: Se
     if any(item.body in called for item in backwards):
         return None
     return Apart(step, (), bodies)
+
+
+def _fits_own_numbers(program: OptimizerModels, step: Step, others: Sequence[Step]) -> bool:
+    """Whether a step is of tensors that its function makes, and no other optimizer has: a temperature of outputs."""
+    if not program.fits_loose_tensors(step):
+        return False
+    own = _loose_tensors(program, step)
+    for value in own:
+        located = program.locate(value.site) if value.site is not None else None
+        if located is None or located[0] is not step.body:
+            return False
+    return all(own.isdisjoint(_loose_tensors(program, other)) for other in others)
+
+
+def _loose_tensors(program: OptimizerModels, step: Step) -> set[Value]:
+    made = [value.site for value in program.flow.values(step.optimizer, step.scope)]
+    return {item for site in made if isinstance(site, ast.Call) for item in program.loose_parameters(site)}
 
 
 def _models_of_step(program: OptimizerModels, step: Step) -> set[Value] | None:

@@ -40,6 +40,7 @@ from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares_of_own_orders import shares_of_own_orders
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
@@ -87,6 +88,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from orders_apart(own)
+    yield from shares_of_own_orders(own)
     yield from _around(own)
     yield from _taken(own)
     yield from data_parallel_inside(own)

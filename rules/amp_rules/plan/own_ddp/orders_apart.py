@@ -122,7 +122,7 @@ class _Data:
         below = [node for node in blocks.walk_body(site.body) if getattr(node, "lineno", 0) > site.line]
         if any(isinstance(node, ast.Call) and _sorts(node, names) for node in below):
             return False
-        names = names | _made_of(below, names)
+        names = names | made_of(below, names)
         if any(node in self._made and blocks.touches(names, blocks.reads(node)) for node in below):
             return True
         info = self._own.program.function_of(site.body)
@@ -148,7 +148,7 @@ class _Data:
         return start is not None and body in self._own.program.called_from(blocks.walk_body(start.node))
 
 
-def _made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:
+def made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:
     """The variables that are made of others below a place."""
     found = set(names)
     while True:

@@ -17,9 +17,9 @@ Then it adapts the scale, once an iteration.
     amp.scaler.update()
 
 ## When it declines
-When the optimizer evaluates a closure (AMP191), unless it trains a model that no other step trains and stays as it is
-(AMP186); when something else than an optimizer of torch changes the weights (AMP192), or when `optimizer.step` is used
-as a value or reached by its name (AMP193).
+When the optimizer evaluates a closure (AMP191), unless it trains a model, or tensors of its function's, that no other
+step trains and stays as it is (AMP186); when something else than an optimizer of torch changes the weights (AMP192), or
+when `optimizer.step` is used as a value or reached by its name (AMP193).
 
 ## Leaving it out
 No: scaled gradients would reach the weights.
