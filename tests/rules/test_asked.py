@@ -146,6 +146,7 @@ WORDS = {
 NEEDED = {
     ("AMP210", Path("AMP210/folder_is_made_up")): "AMP299",
     ("AMP210", Path("AMP210/folder_is_made_up_in_a_trainer")): "AMP299",
+    ("AMP210", Path("AMP210/folder_of_a_writer_of_batches")): "AMP299",
     ("AMP411", Path("AMP202/own_scaler_for_an_older_torch")): "AMP193",  # steps by a class of its own
 }
 

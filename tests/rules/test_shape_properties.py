@@ -47,6 +47,7 @@ NESTED = {
     ("mel_spectra", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("parts_of_a_chain", "in a method"),
+    ("vae_loss_function", "in a method"),
     ("written_into_half", "in a function"),
 }
 # Shapes that each script is tried in, of all: enough for each shape to meet a hundred scripts.
