@@ -25,7 +25,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS, called_name, values_given, walk
 
-REST = "the same holds for all else that is shown of the training batches"
+REST = "the same holds for all else that is shown of the training batches and not reduced"
 """What the notes on numbers end with, where there is more."""
 
 OF_BATCHES = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.writers import WRITERS
@@ -74,7 +76,8 @@ def _follow(own: OwnDdp, client: Client) -> None:
         if isinstance(parent, ast.Attribute):
             call = module.parents[parent]
             statement = module.parents.get(call)
-            if own.reach(module, node) is Reach.ONE or _is_tested(own, node, scope.module):
+            is_of_one = own.reach(module, node) is Reach.ONE and not _names_another(own, module, node)
+            if is_of_one or _is_tested(own, node, scope.module):
                 continue
             if isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and module in own.modules:
                 path = blocks.path_of(node)
@@ -96,6 +99,18 @@ def _methods(own: OwnDdp, client: Client) -> list[ast.Attribute]:
             if any(value.site is client.made.node for value in values):
                 found.append(node)
     return found
+
+
+def _names_another(own: OwnDdp, module: Module, node: ast.AST) -> bool:
+    """Whether a test around asks for a process that may not be the first: ``if local_rank == args.print_rank:``."""
+    return any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], ast.Eq)
+        and names_rank(part.left)
+        and literal(part.comparators[0]) is ...
+        for test, _ in own.branches(module, node)
+        for part in walk(test)
+    )
 
 
 def _is_tested(own: OwnDdp, node: ast.Name | ast.Attribute, module: Module) -> bool:
