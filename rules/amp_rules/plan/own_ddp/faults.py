@@ -16,6 +16,7 @@ from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
+from amp_rules.plan.own_ddp.called_bare import called_bare
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
@@ -90,6 +91,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from orders_apart(own)
     yield from shares_of_own_orders(own)
     yield from _around(own)
+    yield from called_bare(own)
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)

@@ -40,6 +40,7 @@ import libcst as cst
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
+from amp_rules.plan.own_ddp.called_bare import called_bare
 from amp_rules.plan.own_ddp.data_sets import (
     is_indexed,
     is_placeholder,
@@ -80,7 +81,8 @@ _BESIDE = "another loader that comes to the same loop has a sampler, and this on
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a sampler for each loader that trains and has none."""
-    if not own.wraps:
+    # Where no gradients are averaged, each process trains a model of its own, which wants all of the data.
+    if not own.wraps or next(called_bare(own), None) is not None:
         return
     done: set[ast.AST] = set()
     evaluated = {value for use in own.data.evaluated for value in use.values}
