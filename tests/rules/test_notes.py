@@ -90,7 +90,8 @@ def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
 
 def test_a_note_on_numbers_says_that_there_are_more():
     (text,) = [note.text for note in noted(FOLDER / "AMP282" / "more_of_the_batches.py").notes if note.code == "AMP282"]
-    assert "`total` adds up" in text and text.endswith("for all else that is shown of the training batches and not reduced")
+    assert "`total` adds up" in text
+    assert text.endswith("for all else that is shown of the training batches and not reduced")
 
 
 def test_what_the_first_step_of_an_epoch_does_is_not_said_to_happen_never():
