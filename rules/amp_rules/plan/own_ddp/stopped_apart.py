@@ -76,7 +76,10 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
                     yield module, branch.test, branch.test, loop
         for node in blocks.walk_own(loop):
             parent = module.parents.get(node)
-            if isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line:
+            if not (isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line):
+                continue
+            # That of a loop within leaves out a part of the step.
+            if next((item for item in blocks.enclosing(module, node) if isinstance(item, blocks.LOOPS)), None) is loop:
                 asks = _asks_for_loss(parent.test, loss) or _asks_for_selected(parent.test, loop)
                 asks = asks or _asks_for_batch(parent.test, loop)
                 if asks and not own.program.runs_backward(parent):
