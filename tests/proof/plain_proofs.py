@@ -218,7 +218,7 @@ NOT_IN_TORCH: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """By script and unit, the code of what is migrated to the runtime and declined in plain PyTorch."""
 
-EXTENDED = frozenset({"apex_finetune_guarded", "apex_language_model_delayed"})
+EXTENDED = frozenset({"apex_finetune_guarded", "apex_language_model_delayed", "apex_vit_scale_state"})
 """Scripts with processes of their own, which lack something."""
 
 READ_THE_LAUNCHER = frozenset({"apex_larc_self_supervised", "apex_vit_scale_state"})

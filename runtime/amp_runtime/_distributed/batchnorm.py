@@ -81,7 +81,11 @@ class SyncBatchNorm(_BatchNorm):
         momentum = self._advance()
         group = self.process_group if self.process_group is not None else dist.group.WORLD
         if not input.is_cuda:
-            output, mean, variance, count = self._forward_cpu(input, group)
+            forward = self._forward_cpu
+            if torch.compiler.is_compiling():
+                # It would trace the backward pass under the modes of the forward pass.
+                forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+            output, mean, variance, count = forward(input, group)
         elif self.twice_differentiable or current_round() is not None:
             output, mean, variance, count = normalise_plainly(input, self.weight, self.bias, self.eps, group)
         else:
@@ -106,7 +110,6 @@ class SyncBatchNorm(_BatchNorm):
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
-    @torch._disable_dynamo  # type: ignore[attr-defined] # it traces backward passes under the forward's modes
     def _forward_cpu(self, input: torch.Tensor, group: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
         with torch.no_grad():
             mean, variance, count = joint_statistics(input, group)

@@ -66,9 +66,11 @@ class Placement:
             may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
             for given in [*item.assignments, *_emptied(suite[start], item.path)]
         )
+        # What the statement itself assigns is all that the variable holds behind it.
+        lasting = [given for given in item.assignments if given is statement] or item.assignments
         may_be_function = any(
             self._may_give_function(given, item.scope) and not _is_asked_behind(given, suite[start:limit], item.path)
-            for given in item.assignments
+            for given in lasting
         )
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
