@@ -143,5 +143,4 @@ def _is_of(step: Step, loose: list[Backward], scaled: list[Backward]) -> bool:
 
 def _round(site: Site) -> tuple[ast.AST, ast.AST | None]:
     """The function that a place is in, and the nearest loop around it."""
-    around = blocks.enclosing(site.module, site.node)
-    return site.body, next((parent for parent in around if isinstance(parent, blocks.LOOPS)), None)
+    return site.body, blocks.loop_around(site.module, site.node)

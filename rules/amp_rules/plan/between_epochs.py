@@ -33,7 +33,7 @@ class BetweenEpochs:
 
     def has(self, site: Site, depth: int = 0) -> bool:
         """Whether the loop around a place, in its function or in the callers, takes its steps in loops further in."""
-        loop = next((item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(site.module, site.node)
         if loop is not None:
             return any(map(self._program.runs_backward, loop.body)) and not self._steps_in_turns_of(loop)
         info = self._program.function_of(site.body)

@@ -24,7 +24,7 @@ def first_batches(program: Program, data: TrainingData) -> Iterator[Site]:
         if trained.isdisjoint(program.flow.values(loader, scope)):
             continue
         path = blocks.path_of(loader)
-        loop = next((item for item in blocks.enclosing(scope.module, call) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(scope.module, call)
         if loop is None or not program.runs_backward(loop):
             continue
         if any(path in blocks.writes(item) for item in loop.body):

@@ -98,7 +98,7 @@ class FullBatches:
 
     def _leaves(self, guard: ast.If, site: Site) -> bool:
         """Whether a round of a loop over an epoch's batches ends under a condition on their number, without a step."""
-        around = next((item for item in blocks.enclosing(site.module, guard) if isinstance(item, blocks.LOOPS)), None)
+        around = blocks.loop_around(site.module, guard)
         if around is None or not isinstance(guard.body[-1], _LEAVING) or any(map(self._program.runs_step, guard.body)):
             return False
         if not (around in self._loops or self._takes_batches(around, site)):

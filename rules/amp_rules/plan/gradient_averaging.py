@@ -153,7 +153,7 @@ def _is_of_one_task(program: Program, sites: Sequence[Site]) -> bool:
 
 
 def _loop_of(site: Site) -> ast.stmt | None:
-    return next((item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)), None)
+    return blocks.loop_around(site.module, site.node)
 
 
 def _within(loop: object, sites: Sequence[Site]) -> list[Site]:

@@ -18,7 +18,7 @@ def trains_no_model(program: Program, node: ast.AST, scope: Scope) -> bool:
     statement = blocks.statement_of(scope.module, node)
     if not isinstance(statement, ast.Assign):
         return False
-    around = next((item for item in blocks.enclosing(scope.module, statement) if isinstance(item, blocks.LOOPS)), None)
+    around = blocks.loop_around(scope.module, statement)
     made = blocks.writes(statement)
     parts = around.body if isinstance(around, (ast.For, ast.While)) else blocks.own_parts(scope.node)
     reads = [

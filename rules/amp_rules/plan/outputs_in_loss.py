@@ -185,7 +185,7 @@ class Outputs:
         return statement.value if inner == [name] else None
 
     def _decides_between(self, node: ast.If | ast.IfExp, outputs: set[str], call: Site) -> bool:
-        loop = next((item for item in blocks.enclosing(call.module, call.node) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(call.module, call.node)
         if loop is not None and loop not in set(blocks.enclosing(call.module, node)):
             return False
         losses = {path for site in self._precision.backwards for path in blocks.reads(site.loss)}

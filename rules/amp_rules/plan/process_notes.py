@@ -22,7 +22,7 @@ from amp_rules.plan.rank_averages import averages
 from amp_rules.plan.rank_meters import meters
 from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
-from amp_rules.plan.rest_shown import REST, has_rest, shown_alone
+from amp_rules.plan.rest_shown import REST, has_rest, shown_alone, shown_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
@@ -66,11 +66,12 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
     found += shown_of_batches(processes, found)
     found += kept_by_models(processes, found)
-    for told in found or shown_alone(processes):
+    places = [*shown_of_shares(program, processes.agreed.ranks)]
+    for told in found or shown_alone(processes, places):
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
-    rest = f"; {REST}" if has_rest(processes, found) else ""
+    rest = f"; {REST}" if has_rest(processes, places, found) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"
@@ -162,7 +163,7 @@ def _how_far(program: Program, use: LoaderUse) -> str:
     ends = loop is not None and any(
         isinstance(node, ast.Break)
         and not off.keep_out(use.module, node)
-        and next((item for item in blocks.enclosing(use.module, node) if isinstance(item, blocks.LOOPS)), None) is loop
+        and blocks.loop_around(use.module, node) is loop
         for node in walk(loop)
     )
     return "up to the `break`" if ends else "in full"

@@ -48,10 +48,12 @@ _MAX_ROUNDS = 6
 _Path = tuple[ast.AST | None, str]
 """A variable, with the function that it is one of; none where it is an attribute of the object itself."""
 
+Shown = tuple[Site, str]
+"""A call that shows something, and the variable that it shows."""
 
-def has_rest(processes: Distribution, told: Sequence[Told]) -> bool:
+
+def has_rest(processes: Distribution, places: Sequence[Shown], told: Sequence[Told]) -> bool:
     """Whether more is shown of the batches of one process than what is told, and what is made of that."""
-    places = [*shown_of_shares(processes.program, processes.agreed.ranks)]
     if not places:
         return False
     known = _made_of(processes, {_path(one.site.body, one.name) for one in told})
@@ -60,7 +62,7 @@ def has_rest(processes: Distribution, told: Sequence[Told]) -> bool:
     return any(_path(site.body, name) not in known for site, name in places)
 
 
-def shown_alone(processes: Distribution) -> Iterator[Told]:
+def shown_alone(processes: Distribution, places: Sequence[Shown]) -> Iterator[Told]:
     """Yield what training loops show of a batch in their rounds."""
     summed = {(item.place.body, _root(item.path)) for item in processes.sums.after}
     summed |= {
@@ -70,14 +72,14 @@ def shown_alone(processes: Distribution) -> Iterator[Told]:
         if (path := variable(part)) is not None
     }
     within = {node: loop for loop in all_loops(processes) for node in of_the_share(processes, loop)}
-    for site, name in shown_of_shares(processes.program, processes.agreed.ranks):
+    for site, name in places:
         loop = within.get(site.node)
         counters = loop.counters if isinstance(loop, TrainingLoop) else set()
         if loop is not None and (site.body, _root(name)) not in summed and _root(name) not in counters:
             yield Told(site, name, *OF_BATCHES)
 
 
-def shown_of_shares(program: Program, ranks: Ranks, *, as_a_whole: bool = False) -> Iterator[tuple[Site, str]]:
+def shown_of_shares(program: Program, ranks: Ranks, *, as_a_whole: bool = False) -> Iterator[Shown]:
     """Yield the calls that show what rests on the batches of one process, each with the variable that does.
 
     With ``as_a_whole``, only what does so itself: what is in a dictionary may be there of an evaluation, too.

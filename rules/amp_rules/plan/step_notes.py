@@ -45,21 +45,21 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     for site, text in processes.step_counts.unclear:
         yield notes.note(notes.STEPS, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     told: set[ast.AST] = set()
-    loops = []
+    loops: list[tuple[BatchLoop, set[CellKey]]] = []
     for loop in _loops(processes):
-        if not _ends_by_steps(program, processes, loop):
-            loops.append(loop)
-            continue
+        inside = _counted_inside(program, loop)
         quotient = _epochs_of_steps(processes, loop)
-        if quotient is not None and quotient[0] not in told:
+        if quotient is None and not _ends_by_steps(program, processes, loop, inside):
+            loops.append((loop, inside))
+        elif quotient is not None and quotient[0] not in told:
             node, scope = quotient
             told.add(node)
             text = f"`{scope.module.text(node)}` makes as many steps as before, in N times as many epochs"
             yield notes.note(notes.STEPS, scope.module, node, f"{text}: an epoch has 1/N as many with N processes")
-    for loop in loops:
-        yield from _every(program, processes, loop)
-        yield from _worked_out(program, processes, loop)
-    for site, text in [item for loop in loops for item in _schedules(program, processes, loop)]:
+    for loop, inside in loops:
+        yield from _every(program, processes, loop, inside)
+        yield from _worked_out(program, processes, loop, inside)
+    for site, text in [item for loop, _ in loops for item in _schedules(program, processes, loop)]:
         if site.node not in told:
             told.add(site.node)
             yield notes.note(notes.STEPS, site.module, site.node, text)
@@ -83,9 +83,8 @@ def _loops(processes: Distribution) -> Iterator[BatchLoop]:
             yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
 
 
-def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -> bool:
-    """Whether a number of steps ends the training: by a way out of the loop, or by the number of epochs."""
-    inside = _counted_inside(program, loop)
+def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop, inside: set[CellKey]) -> bool:
+    """Whether a number of steps ends the training, by a way out of the loop or of those around it."""
     if any(
         isinstance(node, ast.If)
         and (blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, loop.scope, inside))
@@ -99,7 +98,7 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop) -
         if isinstance(node, ast.While) and node is not loop.loop:
             if blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, around.scope, inside):
                 return True
-    return _epochs_of_steps(processes, loop) is not None
+    return False
 
 
 def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:
@@ -164,13 +163,12 @@ def _quotient_by_length(
 # ---- every so many steps ---------------------------------------------------------------------------------------------
 
 
-def _every(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
+def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: set[CellKey]) -> Iterator[Note]:
     """Yield the conditions such as ``step % 500 == 0`` of a loop on which more depends than what is shown."""
     of_epoch: dict[str, ast.expr] = {}
     from_first: dict[str, ast.expr] = {}
     of_all: dict[str, ast.expr] = {}
     fails: dict[str, str] = {}
-    inside = _counted_inside(program, loop)
     counters = loop.counters | _over_epochs(loop)
     for node in loop.inner:
         # The end of an accumulation is meant in steps.
@@ -310,11 +308,11 @@ def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) ->
     )
 
 
-def _worked_out(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[Note]:
+def _worked_out(program: Program, processes: Distribution, loop: BatchLoop, inside: set[CellKey]) -> Iterator[Note]:
     """Yield numbers that follow the steps of all epochs, other than schedules of learning rates, in one note."""
     counters = (loop.counters - loop.of_epoch - _counts_of_epochs(program, processes, loop)) | _over_epochs(loop)
     found: dict[str, Site] = {}
-    for site, node in worked_out(program, loop, counters, _counted_inside(program, loop)):
+    for site, node in worked_out(program, loop, counters, inside):
         statement = site.statement
         sets_rate = isinstance(statement, ast.Assign) and any(map(_is_rate, statement.targets))
         if isinstance(node, ast.Call):

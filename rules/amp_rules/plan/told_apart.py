@@ -101,16 +101,13 @@ def _always_trains(program: Program, site: Site) -> bool:
 
     A critic learns in each round, and the generator in some of them.
     """
-    loop = _loop_around(site)
+    loop = blocks.loop_around(site.module, site.node)
     return any(
-        other.body is site.body and _loop_around(other) is loop and flag_of(program, other) is None
+        other.body is site.body
+        and blocks.loop_around(other.module, other.node) is loop
+        and flag_of(program, other) is None
         for other in program.backwards
     )
-
-
-def _loop_around(site: Site) -> ast.stmt | None:
-    around = blocks.enclosing(site.module, site.node)
-    return next((item for item in around if isinstance(item, blocks.LOOPS)), None)
 
 
 def _made_for_each(program: Program, value: Value) -> bool:

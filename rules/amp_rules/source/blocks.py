@@ -91,6 +91,11 @@ def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
             yield parent
 
 
+def loop_around(module: Module, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
+    """The loop nearest around ``node`` within its own body."""
+    return next((parent for parent in enclosing(module, node) if isinstance(parent, LOOPS)), None)
+
+
 def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:
     """Yield the suites that a statement stands in, from the inside, up to that of the loop around it."""
     inner = statement

@@ -50,7 +50,10 @@ def _ahead(own: OwnDdp, second: Backward) -> Backward | None:
     above = set(blocks.statements_above(second.module, second.statement, second.body))
     certain = [item for item in here if _outermost(item) in above]
     last = max(here, key=lambda item: item.line, default=None)
-    return last if last is not None and last in certain and _loop(last) is _loop(second) else None
+    if last is None:
+        return None
+    loop = blocks.loop_around(last.module, last.node)
+    return last if last in certain and loop is blocks.loop_around(second.module, second.node) else None
 
 
 def _outermost(item: Site) -> ast.stmt:
@@ -61,11 +64,6 @@ def _outermost(item: Site) -> ast.stmt:
             break
         found = parent
     return found
-
-
-def _loop(item: Site) -> ast.stmt | None:
-    around = blocks.enclosing(item.module, item.node)
-    return next((parent for parent in around if isinstance(parent, blocks.LOOPS)), None)
 
 
 def _is_held_back(item: Site) -> bool:

@@ -319,7 +319,7 @@ def _is_bar(own: OwnDdp, alone: _Alone, name: str, loop: ast.For) -> bool:
 
 def _ends_training(own: OwnDdp, site: Site, branch: ast.If) -> ast.AST | None:
     """What in an ``if`` leaves the loop around it that trains in all processes; None where nothing does."""
-    loop = next((item for item in blocks.enclosing(site.module, branch) if isinstance(item, blocks.LOOPS)), None)
+    loop = blocks.loop_around(site.module, branch)
     if loop is None or not own.program.runs_backward(loop) or own.program.runs_backward(branch):
         return None
     if any(_ends_training(own, site, item) for item in branch.orelse if isinstance(item, ast.If)):

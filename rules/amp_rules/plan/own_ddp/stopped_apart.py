@@ -79,7 +79,7 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
             if not (isinstance(node, ast.Continue) and isinstance(parent, ast.If) and node.lineno < backward.line):
                 continue
             # That of a loop within leaves out a part of the step.
-            if next((item for item in blocks.enclosing(module, node) if isinstance(item, blocks.LOOPS)), None) is loop:
+            if blocks.loop_around(module, node) is loop:
                 asks = _asks_for_loss(parent.test, loss) or _asks_for_selected(parent.test, loop)
                 asks = asks or _asks_for_batch(parent.test, loop)
                 if asks and not own.program.runs_backward(parent):
@@ -220,7 +220,7 @@ def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]
         if not _leaves(module, node) or own.is_of_first_alone(module, node):
             continue
         branch = module.parents[blocks.statement_of(module, node)]
-        loop = next((item for item in blocks.enclosing(module, node) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(module, node)
         if not isinstance(branch, ast.If) or loop is None or not own.program.runs_backward(loop):
             continue
         if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)):

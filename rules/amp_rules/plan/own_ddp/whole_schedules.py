@@ -83,7 +83,7 @@ def _is_stepped_by_batch(own: OwnDdp, lengths: WholeLengths, made: ast.Call) -> 
             continue
         if not any(value.site is made for value in own.program.flow.values(call.func.value, scope)):
             continue
-        loop = next((item for item in blocks.enclosing(scope.module, call) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(scope.module, call)
         if isinstance(loop, ast.For) and any(
             isinstance(item, (ast.Name, ast.Attribute)) and lengths.holds(item, scope) for item in walk(loop.iter)
         ):

@@ -187,7 +187,7 @@ def standing_alone(program: Program, models: set[Value]) -> NotQuantized | None:
         if program.is_model_code(body) or not program.called_models(call, scope) & models:
             continue
         module = scope.module
-        loop = next((item for item in blocks.enclosing(module, call) if isinstance(item, blocks.LOOPS)), None)
+        loop = blocks.loop_around(module, call)
         is_apart = loop is not None and not program.runs_backward(loop)
         if not (is_apart and program.without_gradients(module, call, body)) and not _is_set_before(module, call):
             continue
