@@ -234,7 +234,8 @@ def essence(report: Report, names: dict[str, str]) -> tuple[str, str, Counter[tu
     found = Counter(
         (edit.code, plain(edit.message))
         for edit in report.edits
-        if edit.message != "the runtime's names"  # once a file
+        # Once a file; of the script itself alone, since other files may hand on what they import.
+        if edit.message != "the runtime's names" and not edit.message.endswith("is not used any more")
     )
     found.update((item.code, plain(item.message)) for item in report.refusals)
     return report.precision, report.distribution, found
