@@ -70,9 +70,7 @@ def has_rest(processes: Distribution, places: Sequence[Shown], told: Sequence[To
     return any(_path(site.body, name) not in known for site, name in places)
 
 
-def shown_alone(
-    processes: Distribution, places: Sequence[Shown], what: tuple[str, str] = OF_BATCHES
-) -> Iterator[Told]:
+def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[str, str] = OF_BATCHES) -> Iterator[Told]:
     """Yield what training loops show of a batch in their rounds, or of what they draw in them."""
     summed = {(item.place.body, _root(item.path)) for item in processes.sums.after}
     summed |= {
