@@ -47,8 +47,8 @@ _RATE_TIMES_DEVICES = (
 
 
 _ROUNDED_TO_DEVICES = (
-    "leaves out samples, so that N GPUs get equally many from DataParallel; now each of N processes drives one GPU, and "
-    "nothing has to be left out: a batch of fewer than N samples would be empty"
+    "leaves out samples, so that N GPUs get equally many from DataParallel; now each of N processes drives one GPU, "
+    "and nothing has to be left out: a batch of fewer than N samples would be empty"
 )
 
 
