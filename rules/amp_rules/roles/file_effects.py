@@ -14,7 +14,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
-from amp_rules.source.index import ends_process, keyword
+from amp_rules.source.index import ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
@@ -136,6 +136,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     names = program.callee_names(call, scope)
     opener = next((name for name in sorted(names) if name in OPENERS), None)
     if opener is not None:
+        if any(_keeps_nothing(program, path, scope) for path in given_paths(call)):
+            return None
         mode = _mode(program, call, OPENERS[opener], scope)
         if not mode & set("wax+"):
             return None
@@ -162,6 +164,11 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
+    """Whether what is written to a path goes nowhere, on each process: ``os.devnull``."""
+    return "os.devnull" in program.names(path, scope) or literal(path) == "/dev/null"
 
 
 def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
