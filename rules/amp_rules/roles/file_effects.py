@@ -41,6 +41,9 @@ from amp_rules.torch.file_access import (
 )
 from amp_rules.torch.writers import FILE_WRITERS
 
+_OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
+"""Methods of lists, dictionaries and texts."""
+
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
 
@@ -236,8 +239,10 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
-    if any(value.kind in ("class", "function", "module", "sequence", "constant") for value in values):
+    if any(value.kind in ("class", "function", "module") for value in values):
         return None
+    if attr in _OF_PLAIN_OBJECTS and any(value.kind in ("sequence", "constant") for value in values):
+        return None  # ``rows.to_csv(path)`` is none of a list's, whatever the variable held before
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
