@@ -23,6 +23,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
+from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _FILES = SAVERS & set(MODEL_WRITERS)
@@ -31,7 +32,6 @@ _FILES = SAVERS & set(MODEL_WRITERS)
 _LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
-_EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -122,7 +122,7 @@ def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, te
 def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
     """Whether a statement ends the loop, or a call the program."""
     return isinstance(node, _LEAVING) or (
-        isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & _EXITS)
+        isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & ENDS_PROCESS)
     )
 
 
