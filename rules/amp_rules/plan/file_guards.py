@@ -200,7 +200,8 @@ class _Decision:
             if self._skippable.alone(effect.module, effect.scope, [block]):
                 self._add(effect, [block])
                 return True
-        if any(value.site in opened for path in effect.call.args for value in self._values(path, effect.scope)):
+        others = opened - {effect.call}  # `log = open(log, "w")` is given a path
+        if any(value.site in others for path in effect.call.args for value in self._values(path, effect.scope)):
             return True  # what it writes to does nothing on the other processes
         life = self._life(effect) if effect.keeps_open else [statement]
         if not life and effect.if_alone:

@@ -14,7 +14,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
-from amp_rules.source.index import ends_process, keyword
+from amp_rules.source.index import ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
@@ -40,6 +40,9 @@ from amp_rules.torch.file_access import (
     WITH_A_PATH,
 )
 from amp_rules.torch.writers import FILE_WRITERS
+
+_OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
+"""Methods of lists, dictionaries and texts."""
 
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
@@ -136,6 +139,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     names = program.callee_names(call, scope)
     opener = next((name for name in sorted(names) if name in OPENERS), None)
     if opener is not None:
+        if any(_keeps_nothing(program, path, scope) for path in given_paths(call)):
+            return None
         mode = _mode(program, call, OPENERS[opener], scope)
         if not mode & set("wax+"):
             return None
@@ -162,6 +167,11 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
+    """Whether what is written to a path goes nowhere, on each process: ``os.devnull``."""
+    return "os.devnull" in program.names(path, scope) or literal(path) == "/dev/null"
 
 
 def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
@@ -229,8 +239,10 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
-    if any(value.kind in ("class", "function", "module", "sequence", "constant") for value in values):
+    if any(value.kind in ("class", "function", "module") for value in values):
         return None
+    if attr in _OF_PLAIN_OBJECTS and any(value.kind in ("sequence", "constant") for value in values):
+        return None  # ``rows.to_csv(path)`` is none of a list's, whatever the variable held before
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)

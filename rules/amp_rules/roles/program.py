@@ -127,8 +127,8 @@ class Program(Steps):
         is_given = bool(call.args or call.keywords)
         if not is_given or not isinstance(call.func, ast.Attribute) or call.func.attr in NO_FORWARD:
             return False
-        if self.flow.callees(call):
-            return False
+        if self.flow.callees(call) or call.func.attr.endswith("_"):
+            return False  # ``model.linear.weight.data.normal_(0, 0.02)`` changes a tensor
         owner = call.func.value
         while True:
             found = self.roles.modules(owner, scope)
