@@ -242,7 +242,10 @@ def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: as
 def _readers(own: OwnDdp, order: FileOrder, node: ast.AST) -> list[Site]:
     """What reads a file that a call writes, on other processes than the one that would write alone."""
     found = []
+    changes = isinstance(node, ast.Call) and _changes_what_is_there(own, node)
     for site in order.readers.get(node, ()):
+        if not changes and _begins_anew(site.node):
+            continue  # which reads nothing of what was written
         # A helper may read this file for the first process, and others for all.
         told = [met for read, met, _ in order.places.get(node, ()) if read.node is site.node]
         if not all(
@@ -268,6 +271,20 @@ def _only_writes(call: ast.AST) -> bool:
         return False
     mode = mode_of(call)
     return isinstance(mode, ast.Constant) and "+" not in str(mode.value)
+
+
+def _changes_what_is_there(own: OwnDdp, call: ast.Call) -> bool:
+    """Whether a call makes a folder or takes something away, which may matter to what only writes."""
+    located = own.program.locate(call)
+    if located is None or last_name(call.func) in ("mkdir", "makedirs"):
+        return True
+    return bool(own.program.callee_names(call, located[1]) & REMOVERS)
+
+
+def _begins_anew(call: ast.AST) -> bool:
+    """Whether a call opens a file to write it from its beginning."""
+    mode = mode_of(call) if isinstance(call, ast.Call) and opens_to_write(call) else None
+    return isinstance(mode, ast.Constant) and "w" in str(mode.value) and "+" not in str(mode.value)
 
 
 def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
