@@ -10,7 +10,8 @@ from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
+from amp_rules.plan.own_ddp.shown_within import shown_within
+from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
@@ -25,6 +26,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     if metrics.looked_after:
         return
     loops = metrics.training_loops
+    named: set[tuple[ast.AST, str]] = set()
     # Numbers that could be reduced, and are not, have a note of their own.
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
@@ -60,19 +62,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 added[names[0]],
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
-            noted.add(loop.body)
-    if not noted:
-        yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
-
-
-def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place in a training loop that shows a number of the batches of one process."""
-    within = {node for loop in loops for node in loop.inner}
-    counters = {(loop.body, path) for loop in loops for path in loop.counters}
-    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True) if loops else ():
-        if site.node in within and (site.body, name) not in counters:
-            yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
-            return
+            named |= {(loop.body, root_of(name)) for name in names}
+    yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
