@@ -145,6 +145,10 @@ class Metrics:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
         return self.exchanges.may_be_of_all(body)
 
+    def may_tell_of(self, body: ast.AST, path: str) -> bool:
+        """Whether one variable of a function may hold a number of all processes, or become one in a caller."""
+        return self.exchanges.may_tell_of(body, path)
+
     @cached_property
     def loops(self) -> list[TrainingLoop]:
         """The loops over such loaders that every process runs."""

@@ -206,7 +206,7 @@ def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
     """Yield what leaves a loop of epochs, with the test right around it and the loop.
 
-    Within an epoch a test may ask for the size of a batch, which shares of one length have alike.
+    Within an epoch a test may ask for the size of a batch, which shares of one length have alike; a loss they have not.
     """
     loaders = {use.loader for use in own.data.uses}
     for node, _, scope in own.program.nodes():
@@ -223,8 +223,15 @@ def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]
         loop = blocks.loop_around(module, node)
         if not isinstance(branch, ast.If) or loop is None or not own.program.runs_backward(loop):
             continue
-        if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)):
+        is_of_loss = isinstance(node, ast.Break) and _asks_for_loss(branch.test, _losses_in(own, loop))
+        if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)) or is_of_loss:
             yield module, node, branch.test, loop
+
+
+def _losses_in(own: OwnDdp, loop: ast.stmt) -> set[str]:
+    """The losses whose backward passes run in a loop."""
+    inside = set(walk(loop))
+    return {path for site in own.program.backwards if site.node in inside for path in blocks.reads(site.loss)}
 
 
 def _flags(test: ast.expr) -> Iterator[ast.expr]:
