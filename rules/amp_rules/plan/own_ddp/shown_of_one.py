@@ -9,12 +9,13 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
-from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_text, last_name, walk
@@ -72,12 +73,16 @@ def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
     """Yield the first place in a training loop that shows a number of the batches of one process."""
     within = {node for loop in loops for node in loop.inner}
     counters = {(loop.body, path) for loop in loops for path in loop.counters}
+    first: tuple[Site, str] | None = None
+    others: set[tuple[Module, int]] = set()
     for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True) if loops else ():
-        if site.node not in within or (site.body, name) in counters:
+        if site.node not in within or (site.body, name) in counters or shares.metrics.may_tell_of(site.body, name):
             continue
-        if not shares.metrics.may_tell_of(site.body, name):
-            yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
-            return
+        first = first or (site, name)
+        others.add((site.module, site.line))
+    if first is not None:
+        site, name = first
+        yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}{more_places(len(others))}"
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
