@@ -103,7 +103,17 @@ def shown_of_shares(
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
                     if any(origin.kind is kind for origin in asked(part)):
-                        yield Site(scope.module, scope, body, node), ast.unparse(part)
+                        yield Site(scope.module, scope, body, node), ast.unparse(_taken_from(scope.module, part))
+
+
+def _taken_from(module: Module, node: ast.expr) -> ast.expr:
+    """What a comprehension around a variable of its own takes it from: ``losses`` in ``[x.item() for x in losses]``."""
+    for around in module.ancestors(node) if isinstance(node, ast.Name) else ():
+        for item in around.generators if isinstance(around, COMPREHENSIONS) else ():
+            is_own = isinstance(item.target, ast.Name) and item.target.id == node.id  # type: ignore[attr-defined]
+            if is_own and isinstance(item.iter, (ast.Name, ast.Attribute)):
+                return item.iter
+    return node
 
 
 def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -32,11 +33,11 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     for loop in loops:
         if loop.body in noted:
             continue
-        nodes = [] if metrics.may_be_of_all(loop.body) else [*walk(loop.loop)]
+        nodes = [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
-        for path, *_ in meters_of(own.program, loop) if nodes else ():
+        for path, *_ in meters_of(own.program, loop):
             added.setdefault(path, loop.loop)
-        for path, node in _meters_of_container(own, loop) if nodes else ():
+        for path, node in _meters_of_container(own, loop):
             added.setdefault(path, node)
         lists = {path: node for node in nodes for path in _lists(shares, node)}
         added = {
@@ -44,10 +45,12 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             for path, node in added.items()
             if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
         }
-        told = list(shown_meters(own, shares, loop))
+        told = [*shown_meters(own, shares, loop), *shown_loggers(own, shares, loop)]
         added |= {path: loop.loop for path in told if path not in added}
         names = [path for path in added if path in told or _is_told(loop, path)]
+        names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
+        kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
         if names:
