@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
@@ -98,8 +98,20 @@ def samplers(own: OwnDdp) -> Iterator[Sampler]:
                 uses.append(use)
                 loaders |= with_it
                 others = others or with_it != use.values
-        if uses and site.module in own.modules:
+        if uses and site.module in own.modules and not _is_of_one_process(own, site, frozenset()):
             yield Sampler(site.module, site.scope, site.body, site.node, tuple(uses), frozenset(loaders), others)
+
+
+def _is_of_one_process(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
+    """Whether all calls that lead to a place stand where there is one process: ``else: loader = make_loader()``."""
+    info = own.program.function_of(site.body)
+    if info is None or site.body in seen:
+        return False
+    callers = [calling(item) for item in own.program.flow.callers(info)]
+    return bool(callers) and all(
+        own.several_alone(item.module, item.node) is False or _is_of_one_process(own, item, seen | {site.body})
+        for item in callers
+    )
 
 
 def never_told(own: OwnDdp) -> Iterator[Site]:
