@@ -14,6 +14,7 @@ from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_text, last_name, walk
@@ -61,17 +62,25 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
             noted.add(loop.body)
+    # What is reduced behind a loop, in its function or by a caller, is shown as it is within it.
+    reducing = metrics.exchanges.puts_together
+    alone = [loop for loop in loops if not any(isinstance(n, ast.Call) and reducing(n) for n in walk(loop.loop))]
     if not noted:
-        yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
+        yield from _shown_alone(own, shares, alone)
 
 
 def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place in a training loop that shows a number of the batches of one process."""
     within = {node for loop in loops for node in loop.inner}
     counters = {(loop.body, path) for loop in loops for path in loop.counters}
+    shown: dict[ast.AST, tuple[Site, list[str]]] = {}
     for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True) if loops else ():
         if site.node in within and (site.body, name) not in counters:
-            yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
+            shown.setdefault(site.node, (site, []))[1].append(name)
+    for site, names in shown.values():
+        if own.several_alone(site.module, site.node) is not False:
+            text = site.module.text(site.node)
+            yield site.module, site.node, f"AMP233: `{min(names, key=text.find)}` {OF_BATCHES[0]}"
             return
 
 
