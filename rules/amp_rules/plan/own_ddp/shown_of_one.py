@@ -16,6 +16,7 @@ from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_text, last_name, walk
