@@ -433,8 +433,9 @@ class FileOrder:
         effect = next(
             (
                 item
-                for item in self._effects
-                if self._in_data_set(item)
+                for item in self._guards.effects
+                if (item in self._effects or item.if_alone)
+                and self._in_data_set(item)
                 and any(self._asked.may_be_same(site, path, item, other) for other in item.paths)
             ),
             None,
