@@ -172,6 +172,9 @@ LOOKS_OF_PATHS = frozenset({"exists", "is_dir", "is_file"})
 LISTS_FOLDERS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"})
 """Of these, those that give the names of what is in a folder."""
 
+PATTERNS = frozenset({"glob.glob", "glob.iglob"})
+"""Those that are given a pattern of the files, and no folder."""
+
 PORT_METHODS = frozenset({"bind", "listen"})
 """Methods of a socket that take a port, which one process can have."""
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -16,16 +17,35 @@ from amp_rules.torch.idioms import EXACT_RANK
 _MAX_DEPTH = 6
 """Names and attributes between a path and a rank: ``path``, ``config.run_dir``, ``run_dir``, ``run_name``."""
 
+_MAX_WAYS = 12
+"""The same where a path goes through the constructors of a family of trainers, each of which hands it on."""
+
 
 class NamedByRank:
     """Answers for the paths of one program."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._paths = Paths(program)
 
     def holds(self, module: Module, path: ast.expr) -> bool:
         """Whether the rank is in a path for certain, whatever its attributes and variables were given."""
         return self._holds(module, path, _MAX_DEPTH)
+
+    def may_hold(self, path: ast.expr) -> ast.expr | None:
+        """What puts the rank into a path on some way to it: through parameters, by what one of the callers gives."""
+        located = self._program.locate(path)
+        pending = [(path, located[1], _MAX_WAYS)] if located is not None else []
+        seen: set[ast.expr] = set()
+        while pending:
+            value, scope, depth = pending.pop(0)
+            for part in self._parts(value):
+                if EXACT_RANK.search(last_name(part)):
+                    return value
+                if isinstance(part, (ast.Name, ast.Attribute)) and part not in seen and depth:
+                    seen.add(part)
+                    pending += [(given, at, depth - 1) for given, at in self._paths.assigned(part, scope)]
+        return None
 
     def _holds(self, module: Module, path: ast.expr, depth: int) -> bool:
         parts = list(self._parts(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property, partial
 
+from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
 from amp_rules.flow.values import CallSite
@@ -178,8 +179,22 @@ class ReachOfRanks(OwnGroup):
             and blocks.writes(item) & read
             and comes_after(module, statement, item)
             and not self.holds_on_all(module, item)
+            and not self._is_found_by_first(module, item, node)
             for item in blocks.walk_body(body)
         )
+
+    def _is_found_by_first(self, module: Module, branch: ast.If, written: ast.AST) -> bool:
+        """Whether the first process alone finds out what is written: it is the one that has to write it.
+
+        The files have one name on all processes: none of what the branch gives is in it.
+        """
+        calls = [item for item in walk(written) if isinstance(item, ast.Call)]
+        paths = [found.path for call in calls if (found := access_of(self.facts(module), call)) is not None]
+        given = {name for item in (branch, *branch.orelse) for name in blocks.writes(item)}
+        if not paths or any(path is None or blocks.reads(path) & given for path in paths):
+            return False
+        otherwise = {name for item in branch.orelse for name in blocks.writes(item)}
+        return not otherwise & blocks.reads(written) and self.is_of_first_alone(module, branch.body[0])
 
     def holds_on_all(self, module: Module, branch: ast.If) -> bool:
         """Whether a test asks torch for the rank above the process group, where every process is told that it is 0."""
