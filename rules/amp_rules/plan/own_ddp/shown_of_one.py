@@ -29,6 +29,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
+            yield from _shown_meanwhile(shares, loop)
             continue
         nodes = [] if metrics.may_be_of_all(loop.body) else [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
@@ -61,8 +62,24 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
             noted.add(loop.body)
+        elif not nodes:
+            yield from _shown_meanwhile(shares, loop)
     if not noted:
         yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
+
+
+def _shown_meanwhile(shares: Shares, loop: TrainingLoop) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone."""
+    inner = [*walk(loop.loop)]
+    puts_together = shares.metrics.exchanges.puts_together
+    if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
+        return
+    for node in inner:
+        for path in _sums(node) if _is_of_batch(shares, node) else ():
+            if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
+                text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
+                yield loop.module, node, text
+                return
 
 
 def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -170,9 +187,10 @@ def _held(node: ast.Name | ast.Attribute | ast.Subscript) -> str | None:
     return variable(node.value if is_average and isinstance(node, ast.Attribute) else node)
 
 
-def _is_told(loop: TrainingLoop, path: str) -> bool:
-    """Whether the function shows a sum from its loop on, or what it is divided to."""
-    nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
+def _is_told(loop: TrainingLoop, path: str, nodes: list[ast.AST] | None = None) -> bool:
+    """Whether the function shows a sum from its loop on, or in some of it, or what it is divided to."""
+    if nodes is None:
+        nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
     names = {path}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Div):
