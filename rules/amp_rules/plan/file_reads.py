@@ -30,6 +30,7 @@ from amp_rules.torch.file_access import (
     LOOKING_METHODS,
     LOOKS,
     MAKES_FOLDERS,
+    MEDIA_OF_RUNS,
     OPENERS,
     PATTERNS,
     READING_METHODS,
@@ -136,7 +137,7 @@ class FileReads:
     def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
         names = self._program.callee_names(call, scope)
         given = next(iter(given_paths(call)), None)
-        if names & LOADERS and given is not None:
+        if names & (LOADERS | MEDIA_OF_RUNS) and given is not None:
             return given
         if names & FOLDER_LOADERS:
             return given if given is not None else keyword(call, "root")

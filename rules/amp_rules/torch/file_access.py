@@ -210,6 +210,11 @@ LOADERS = frozenset(
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
 
+MEDIA_OF_RUNS = frozenset(
+    {"wandb.Image", "wandb.Video", "wandb.Audio", "wandb.Object3D", "wandb.Html", "wandb.Molecule"}
+)
+"""What reads the file whose path it is given first, in a disabled run too, and takes what is no path as it is."""
+
 FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.datasets.folder.ImageFolder"})
 """Data sets that list the images below the folder which they are given first, when they are made."""
 

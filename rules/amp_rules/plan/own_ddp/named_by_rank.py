@@ -20,6 +20,9 @@ _MAX_DEPTH = 6
 _MAX_WAYS = 12
 """The same where a path goes through the constructors of a family of trainers, each of which hands it on."""
 
+_OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
+"""Functions and methods that put the text of a path together."""
+
 
 class NamedByRank:
     """Answers for the paths of one program."""
@@ -39,7 +42,7 @@ class NamedByRank:
         seen: set[ast.expr] = set()
         while pending:
             value, scope, depth = pending.pop(0)
-            for part in self._parts(value):
+            for part in _put_together(value):
                 if EXACT_RANK.search(last_name(part)):
                     return value
                 if isinstance(part, (ast.Name, ast.Attribute)) and part not in seen and depth:
@@ -88,6 +91,22 @@ class NamedByRank:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 found[node.attr].append((scope.module, _value_of(scope.module, node)))
         return found
+
+
+def _put_together(text: ast.expr) -> Iterator[ast.expr]:
+    """The names, attributes and functions that are asked for a piece of a text, and no more than that."""
+    if isinstance(text, (ast.Name, ast.Attribute)):
+        yield text
+    elif isinstance(text, ast.Call):
+        yield text.func  # ``get_rank()``
+        if last_name(text.func) in _OF_TEXTS:
+            held = [text.func.value] if isinstance(text.func, ast.Attribute) else []
+            for item in (*held, *text.args, *(part.value for part in text.keywords)):
+                yield from _put_together(item)
+    elif isinstance(text, (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple)):
+        for child in children(text):
+            if isinstance(child, ast.expr):
+                yield from _put_together(child)
 
 
 def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:

@@ -20,7 +20,7 @@ from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 
 _ALONE = (Reach.ONE, Reach.EACH_NODE)
 
@@ -47,7 +47,8 @@ class ReachOfRanks(OwnGroup):
             return Reach.UNKNOWN  # of none that trains
         if info.node in self._workers:
             return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
-        if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
+        is_known = found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info)
+        if is_known and (found is Reach.EVERY or not self._is_called_by_another_name(info)):
             return found
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
@@ -81,6 +82,11 @@ class ReachOfRanks(OwnGroup):
         inner = [self.program.function_of(calling(item).body) for item in callers if item.scope.module is module]
         below = seen | {info.node}
         return all(around is not None and self._is_called_elsewhere(module, around, below) for around in inner)
+
+    def _is_called_by_another_name(self, info: FunctionFacts) -> bool:
+        """Whether a function is handed on and called there, as where processes start: ``fn(rank, world_size)``."""
+        callers = self._running_callers(info) if info.receiver is None else []
+        return any(last_name(item.call.func) != info.name for item in callers)
 
     def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
         """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
