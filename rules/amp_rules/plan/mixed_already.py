@@ -13,6 +13,7 @@ from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use, uses
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.rule import Rule
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -25,6 +26,7 @@ from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING, SUMS_OF_HOROVOD
 from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
+from amp_rules.torch.gradients import INNER_LOOPS
 from amp_rules.torch.mixed_precision import (
     APEX,
     APEX_LAYERS,
@@ -212,6 +214,14 @@ def own_precision(program: Program) -> Iterator[Declined]:
     )
     yield from _of_framework(
         program,
+        INNER_LOOPS,
+        "moves the weights of a task along gradients that it takes itself of a loss which nothing scales: fp16 would "
+        "lose the small ones",
+        "leave the script as it is; or take these steps in the script by `torch.autograd.grad`, then migrate again",
+        declining.NO_OPTIMIZER,
+    )
+    yield from _of_framework(
+        program,
         _averaging(program),
         "averages over processes that the scaler does not know: it would unscale the gradients before the average, "
         "and the processes would not agree on an overflow",
@@ -256,12 +266,14 @@ def _averaging(program: Program) -> tuple[str, ...]:
     return tuple(name for name in AVERAGES_BY_ITSELF if name not in SUMS_OF_HOROVOD)
 
 
-def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: str) -> Iterator[Declined]:
+def _of_framework(
+    program: Program, names: tuple[str, ...], why: str, remedy: str, rule: Rule = declining.FRAMEWORK
+) -> Iterator[Declined]:
     """The first use of what takes gradients out of the scaler's hands."""
     found = first_use(program, names)
     if found is not None:
         module, node, name = found
-        yield declining.decline(declining.FRAMEWORK, module, node, f"`{name}` {why}", remedy)
+        yield declining.decline(rule, module, node, f"`{name}` {why}", remedy)
 
 
 def half_models(program: Program) -> Iterator[Declined]:
