@@ -323,11 +323,13 @@ class _Decision:
         names = effect_names()
         inner = {child for statement in self._guards.statements for child in walk(statement)}
         for node, body, scope in self._program.nodes():
-            if not isinstance(node, ast.Call) or node in inner or self._guarded(scope.module, node):
+            if not isinstance(node, ast.Call) or node in inner:
                 continue
-            for given in [*node.args, *(item.value for item in node.keywords)]:
-                if isinstance(given, ast.Attribute) and self._program.names(given, scope) & names:
-                    self._guards.calls.append(Site(scope.module, scope, body, given))
+            handed = [*node.args, *(item.value for item in node.keywords)]
+            handed = [item for item in handed if isinstance(item, ast.Attribute)]
+            handed = [item for item in handed if self._program.names(item, scope) & names]
+            if handed and not self._guarded(scope.module, node):
+                self._guards.calls += [Site(scope.module, scope, body, item) for item in handed]
 
     # ---- what is around ------------------------------------------------------------------------------------
 
