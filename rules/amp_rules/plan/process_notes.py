@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from amp_rules.plan import notes
 from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
-from amp_rules.plan.device_counts import is_of_rate, times_devices
+from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
@@ -47,14 +48,22 @@ _RATE_TIMES_DEVICES = (
 )
 
 
+_ROUNDED_TO_DEVICES = (
+    "leaves out samples, so that N GPUs get equally many from DataParallel; now each of N processes drives one GPU, "
+    "and nothing has to be left out: a batch of fewer than N samples would be empty"
+)
+
+
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
     """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
     for site in times_devices(program, processes.whole_lengths):
         text = _TIMES_DEVICES if not is_of_rate(site) else _RATE_TIMES_DEVICES
+        text = _ROUNDED_TO_DEVICES if only_rounds(site) else text
         yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     if not shares_evaluation:
         yield from _evaluated(program, processes)
+        yield from divided_by_shares(processes)
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:

@@ -11,15 +11,14 @@ from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.picked import is_picked
 from amp_rules.plan.model_homes.placement import Placement
+from amp_rules.plan.model_homes.second_names import is_alias, is_beside_parameter, is_handed_over
 from amp_rules.plan.model_homes.takers_of_parts import takers_of_argument, takers_of_parts
 from amp_rules.plan.model_homes.variables import (
     NOTHING,
     PLACING,
     HoldingVariable,
     Variables,
-    is_alias,
     is_function,
-    is_handed_over,
 )
 from amp_rules.plan.model_homes.wrapping import Wrapping
 from amp_rules.plan.part_by_part import PartByPart
@@ -374,6 +373,7 @@ class Homes:
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+            candidates = [item for item in candidates if not is_beside_parameter(item)] or candidates
             candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
