@@ -8,13 +8,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.carried_state import Round, settled_by
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.ranks.origins import Kind
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -29,7 +32,7 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
     """Yield the first place of each that is kept."""
     losses = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     told: set[str] = set()
-    for site, path in _kept(program, processes, losses):
+    for site, path in chain(_kept(program, processes, losses), _kept_by_modules(program, processes, losses)):
         if path not in told:
             told.add(path)
             text = f"`{path}` keeps what the batches of one process gave, and later losses of that process use it"
@@ -61,6 +64,59 @@ def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> It
                     continue  # a variable of a function ends with it
                 if _adds_of_batch(processes, node.value, path):
                     yield Site(site.module, site.scope, site.body, node), path
+
+
+def _kept_by_modules(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
+    """Yield plain attributes that a module computes of the batch for the next loss: ``self.s = torch.log(mean)``.
+
+    Buffers of what is prepared become those of rank 0 after each step.
+    """
+    for function in program.called_from(losses):
+        info = program.function_of(function)
+        if info is None or info.receiver is None or info.name == "__init__" or isinstance(info.node, ast.Lambda):
+            continue
+        owner = program.flow.class_of(info)
+        if owner is None or not is_module(Value("instance", owner)):
+            continue
+        scope = program.flow.scopes[function]
+        site = Site(scope.module, scope, function, function)
+        entry = Round(written=_begun_with(function) - {info.receiver})
+        entry.run(info.node.body)
+        inner = [node for item in info.node.body for node in blocks.walk_own(item)]
+        updating = {(part, path) for node in inner for part, path in _of_update(node)}
+        registered = _registered(owner)
+        for node in inner:
+            if not isinstance(node, (ast.Assign, ast.AugAssign)) or not _is_without_gradient(program, site, node):
+                continue
+            for path in _paths(node) & entry.carried:
+                receiver, _, name = (path or "").partition(".")
+                if path is None or receiver != info.receiver or not name.isidentifier() or name in registered:
+                    continue
+                if not _is_used(inner, path, updating) or not _adds_of_batch(processes, node.value, path):
+                    continue
+                yield Site(scope.module, scope, function, node), path
+
+
+def _registered(owner: ClassInfo) -> set[str]:
+    """The names of buffers and parameters that the classes of a module register."""
+    return {
+        node.args[0].value
+        for info in owner.mro()
+        for node in walk(info.facts.node)
+        if isinstance(node, ast.Call) and called_name(node) in ("register_buffer", "register_parameter")
+        if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    }
+
+
+def _is_used(inner: list[ast.AST], path: str, updating: set[tuple[ast.AST, str | None]]) -> bool:
+    """Whether a variable is read for something else than what it is next."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and blocks.path_of(node) == path
+        and (node, path) not in updating
+        for node in inner
+    )
 
 
 def _rounds(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, list[ast.stmt]]]:

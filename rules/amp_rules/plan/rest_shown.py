@@ -16,7 +16,7 @@ from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Kind
+from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -102,7 +102,8 @@ def shown_of_shares(
                 for part in (part for value in values_given(node) for part in _reads(value)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
-                    if any(origin.kind is kind for origin in asked(part)):
+                    # In what order a loader is gone through changes no total of it.
+                    if any(origin.kind is kind and not _is_order(origin) for origin in asked(part)):
                         yield Site(scope.module, scope, body, node), ast.unparse(_taken_from(scope.module, part))
 
 
@@ -114,6 +115,10 @@ def _taken_from(module: Module, node: ast.expr) -> ast.expr:
             if is_own and isinstance(item.iter, (ast.Name, ast.Attribute)):
                 return item.iter
     return node
+
+
+def _is_order(origin: Origin) -> bool:
+    return origin.kind is Kind.DRAW and not isinstance(origin.node, ast.Call)
 
 
 def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:
