@@ -122,6 +122,9 @@ def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
 
 
 def _gives_wrapper(own: OwnDdp, site: Site, value: ast.expr, wraps: list[Site]) -> bool:
+    # ``if hasattr(model, "module"): inner = model.module`` and ``else: inner = model``.
+    if any(_asks_kind(test) for test, _ in own.branches(site.module, value)):
+        return False
     return wrapped_by(own, value, Site(site.module, site.scope, site.body, value), wraps)
 
 

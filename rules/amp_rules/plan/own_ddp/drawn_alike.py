@@ -16,9 +16,9 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.replication import NOISE, SEEDS
+from amp_rules.torch.replication import LIBRARY_SEEDS, NOISE, SEEDS
 
-_SEEDS = frozenset(name for name in SEEDS if name.startswith("torch."))
+_SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
 _MAX_NAMES = 5
 """Names and functions between a setting and the dictionary that has it."""
 
@@ -106,12 +106,12 @@ def _is_given_to_dropped_pass(own: OwnDdp, site: Site, node: ast.Name) -> bool:
     return is_dropped and bool(own.program.roles.modules(call.func, site.scope))  # type: ignore[attr-defined]
 
 
-def _loops(own: OwnDdp) -> list[ast.For]:
+def _loops(own: OwnDdp) -> list[ast.For | ast.AsyncFor | ast.While]:
     """The innermost loops that train: around them an evaluation may draw too."""
     found = [
         node
         for node, _, scope in own.program.nodes()
-        if isinstance(node, ast.For) and scope.module in own.modules and own.program.runs_backward(node)
+        if isinstance(node, blocks.LOOPS) and scope.module in own.modules and own.program.runs_backward(node)
     ]
     return [loop for loop in found if not any(other in found for part in loop.body for other in walk(part))]
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -31,12 +32,13 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
+            yield from _shown_meanwhile(shares, loop)
             continue
-        nodes = [] if metrics.may_be_of_all(loop.body) else [*walk(loop.loop)]
+        nodes = [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
-        for path, *_ in meters_of(own.program, loop) if nodes else ():
+        for path, *_ in meters_of(own.program, loop):
             added.setdefault(path, loop.loop)
-        for path, node in _meters_of_container(own, loop) if nodes else ():
+        for path, node in _meters_of_container(own, loop):
             added.setdefault(path, node)
         lists = {path: node for node in nodes for path in _lists(shares, node)}
         added = {
@@ -44,10 +46,12 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             for path, node in added.items()
             if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
         }
-        told = list(shown_meters(own, shares, loop))
+        told = [*shown_meters(own, shares, loop), *shown_loggers(own, shares, loop)]
         added |= {path: loop.loop for path in told if path not in added}
         names = [path for path in added if path in told or _is_told(loop, path)]
+        names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
+        kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
         if names:
@@ -63,7 +67,23 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
             named |= {(loop.body, root_of(name)) for name in names}
+        elif metrics.may_be_of_all(loop.body):
+            yield from _shown_meanwhile(shares, loop)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
+
+
+def _shown_meanwhile(shares: Shares, loop: TrainingLoop) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone."""
+    inner = [*walk(loop.loop)]
+    puts_together = shares.metrics.exchanges.puts_together
+    if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
+        return
+    for node in inner:
+        for path in _sums(node) if _is_of_batch(shares, node) else ():
+            if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
+                text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
+                yield loop.module, node, text
+                return
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
@@ -161,9 +181,10 @@ def _held(node: ast.Name | ast.Attribute | ast.Subscript) -> str | None:
     return variable(node.value if is_average and isinstance(node, ast.Attribute) else node)
 
 
-def _is_told(loop: TrainingLoop, path: str) -> bool:
-    """Whether the function shows a sum from its loop on, or what it is divided to."""
-    nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
+def _is_told(loop: TrainingLoop, path: str, nodes: list[ast.AST] | None = None) -> bool:
+    """Whether the function shows a sum from its loop on, or in some of it, or what it is divided to."""
+    if nodes is None:
+        nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
     names = {path}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Div):
