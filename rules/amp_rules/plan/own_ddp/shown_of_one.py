@@ -32,7 +32,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
-            yield from _shown_meanwhile(shares, loop)
+            yield from _shown_meanwhile(shares, loop, named)
             continue
         nodes = [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
@@ -68,12 +68,17 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             )
             named |= {(loop.body, root_of(name)) for name in names}
         elif metrics.may_be_of_all(loop.body):
-            yield from _shown_meanwhile(shares, loop)
+            yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
 
 
-def _shown_meanwhile(shares: Shares, loop: TrainingLoop) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone."""
+def _shown_meanwhile(
+    shares: Shares, loop: TrainingLoop, named: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone.
+
+    It is put to those that are ``named``.
+    """
     inner = [*walk(loop.loop)]
     puts_together = shares.metrics.exchanges.puts_together
     if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
@@ -82,6 +87,7 @@ def _shown_meanwhile(shares: Shares, loop: TrainingLoop) -> Iterator[tuple[Modul
         for path in _sums(node) if _is_of_batch(shares, node) else ():
             if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
                 text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
+                named.add((loop.body, root_of(path)))
                 yield loop.module, node, text
                 return
 
