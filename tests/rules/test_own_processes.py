@@ -516,6 +516,7 @@ def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
     assert report.distribution == "already"
     assert report.refusals[0].recipe.startswith("these processes were not checked for missing parts;")
+    assert "`horovod.torch" in report.refusals[0].recipe
 
 
 @pytest.mark.parametrize(

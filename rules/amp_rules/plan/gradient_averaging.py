@@ -87,6 +87,9 @@ def reads_past_forward(program: Program) -> bool:
     for node, scope in program.reads:
         if not isinstance(node, ast.Attribute) or node.attr in NO_FORWARD or node.attr in ("module", "forward"):
             continue
+        call = scope.module.parents[node]
+        if isinstance(call, ast.Call) and call.func is node and isinstance(scope.module.parents[call], ast.Expr):
+            continue  # ``model.load_from(weights)`` gives a loss nothing
         if not any(map(program.is_trained, program.flow.values(node.value, scope))):
             continue
         held = program.flow.values(node, scope)

@@ -13,7 +13,7 @@ from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
-from amp_rules.plan.own_ddp.group import is_own, joins_run
+from amp_rules.plan.own_ddp.group import is_own, joins_run, looked_after
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.taken_gradients import not_averaged
 from amp_rules.roles.program import Program
@@ -48,6 +48,15 @@ _KEPT_IDLE = "it stays as it is for one process; for several, create the process
 _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model in each"
 
 
+def _not_looked_at(program: Program) -> str:
+    """What is said of processes that were not looked at, with what stands in the way."""
+    use = looked_after(program)
+    if use is None:
+        return _NOT_LOOKED_AT
+    module, node, name = use
+    return f"{_NOT_LOOKED_AT}: `{name}` (line {getattr(node, 'lineno', 1)} of {module.path.name}) may look after them"
+
+
 def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Declined]:
     """Yield where the program starts or joins processes of its own.
 
@@ -73,7 +82,7 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
         elif (run := _first_run(program)) is not None:
             module, node, name = run  # a helper that joins, and that nothing calls, says nothing
         message = f"the script already sets up distributed training (`{name}`)"
-        recipe = COMPLETE if is_own(program) else _NOT_LOOKED_AT
+        recipe = COMPLETE if is_own(program) else _not_looked_at(program)
         lacking = _lacking(program, name)
         if lacking is not None:
             message, by_hand = lacking

@@ -172,10 +172,13 @@ def is_own(program: Program) -> bool:
 
 def joins_torch_alone(program: Program) -> bool:
     """Whether a program joins a process group of torch itself, and no framework looks after it."""
+    return looked_after(program) is None and next(joins_run(program), None) is not None
+
+
+def looked_after(program: Program) -> tuple[Module, ast.AST, str] | None:
+    """The first use of a library that may look after processes: the file, the place and the name."""
     others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
-    if first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name)):
-        return False
-    return next(joins_run(program), None) is not None
+    return first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name))
 
 
 def joins_run(program: Program) -> Iterator[Site]:
