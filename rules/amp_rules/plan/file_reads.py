@@ -18,6 +18,7 @@ from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
@@ -100,6 +101,7 @@ class FileReads:
         self._guards = guards
         self._meets = FileMeets(program, paths)
         self._written: dict[ast.AST, set[str]] = {}
+        self._given: dict[tuple[ast.AST, str, int], list[tuple[Site, ast.expr] | None]] = {}
         self.inner = {child for statement in guards.statements for child in walk(statement)}
 
     def reads(self) -> Iterator[tuple[Site, ast.expr]]:
@@ -124,13 +126,21 @@ class FileReads:
             self._written[info.node] = {name for node in info.body for name in blocks.writes(node)}
         if path.id in self._written[info.node]:
             yield site, path  # it is made another one in between: ``folder = folder + "_small"``
+        key = (info.node, path.id, depth)
+        if key not in self._given:
+            self._given[key] = list(self._given_by_callers(info, path.id, depth))
+        for given in self._given[key]:
+            yield given if given is not None else (site, path)
+
+    def _given_by_callers(self, info: FunctionFacts, name: str, depth: int) -> Iterator[tuple[Site, ast.expr] | None]:
+        """Yield what calls of a helper give it as a path; None for one that gives none."""
         for caller in self._program.flow.callers(info):
-            given = info.argument_or_default(caller.call, path.id)
+            given = info.argument_or_default(caller.call, name)
             above = calling(caller)
             if self.is_left(above):
                 continue
             if given is None:
-                yield site, path
+                yield None
             else:
                 yield from self.from_callers(above, given, depth - 1)
 

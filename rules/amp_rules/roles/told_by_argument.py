@@ -35,6 +35,30 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
     return True
 
 
+def may_reach_within(info: FunctionFacts, site: Site, inner: ast.Call, outer: FunctionFacts, call: ast.Call) -> bool:
+    """Whether a call of an outer function may run a node of one that it calls itself, handing its arguments on.
+
+    Args:
+        info: the function that the node is in.
+        site: the node.
+        inner: the call of that function, in the outer one.
+        outer: the outer function.
+        call: the call of that.
+    """
+    for test, holds in _tests(site):
+        name = _asked(test)
+        if name not in info.parameters or _is_rebound(site, name):
+            continue
+        handed = info.argument_or_default(inner, name)
+        if isinstance(handed, ast.Name) and handed.id in outer.parameters:
+            handed = outer.argument_or_default(call, handed.id)
+        given = literal(handed)
+        known = _outcome(test, given) if given is not ... else None
+        if known is not None and known is not holds:
+            return False
+    return True
+
+
 def is_ruled_out(program: Program, module: Module, node: ast.AST) -> bool:
     """Whether no call of the function around a node gets there: none gives the mode that ``if mode == "new":`` asks."""
     body = blocks.body_of(module, node)

@@ -18,6 +18,7 @@ from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.sampler_lists import is_of_some
+from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -115,16 +116,33 @@ class Metrics:
         return frozenset(found)
 
     def _is_own(self, node: ast.expr, scope: Scope, depth: int) -> bool:
+        return next(self._made(node, scope, depth, frozenset()), None) is not None
+
+    def _made(
+        self, node: ast.expr, scope: Scope, depth: int, others: frozenset[ast.AST | None]
+    ) -> Iterator[ast.AST | None]:
+        """Yield where such a sampler is made, or one of some ``others``, that a sampler takes its order from."""
         for value in self._own.program.flow.values(node, scope):
-            if value.kind == "instance" and _gives_shares(value.ref):
-                return True
             call = value.site
+            if call in others or (value.kind == "instance" and _gives_shares(value.ref)):
+                yield call
             located = self._own.program.locate(call) if isinstance(call, ast.Call) and depth else None
             if isinstance(call, ast.Call) and located is not None:
                 first = call.args[0] if call.args else keyword(call, "sampler")
-                if first is not None and self._is_own(first, located[1], depth - 1):
-                    return True
-        return False
+                if first is not None:
+                    yield from self._made(first, located[1], depth - 1, others)
+
+    def _samplers_of(self, use: LoaderUse) -> list[ast.Call]:
+        """The calls that make the samplers of a loader which give shares: those of the project, and torch's."""
+        torchs = frozenset(site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS))
+        found: list[ast.AST | None] = []
+        for value in use.values:
+            located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+            for name in ("sampler", "batch_sampler"):
+                given = given_to_loader(value.site, name) if isinstance(value.site, ast.Call) else None
+                if located is not None and given is not None:
+                    found += self._made(given, located[1], _MAX_SAMPLERS, torchs)
+        return [site for site in found if isinstance(site, ast.Call)]
 
     @cached_property
     def _of_training(self) -> set[Value]:
@@ -224,6 +242,8 @@ class Metrics:
             if loop.use.node not in evaluated or self.exchanges.may_be_of_all(loop.body):
                 continue
             if self._takes_time_alone(loop.loop) or self._keeps_by_rank(loop):
+                continue
+            if is_whole_by_flag(self._own, loop.use, self._samplers_of(loop.use)):
                 continue
             info = self._own.program.function_of(loop.body)
             callers = self._own.program.flow.callers(info) if info is not None else []

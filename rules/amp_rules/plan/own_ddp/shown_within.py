@@ -36,15 +36,24 @@ def shown_within(
     """Yield the first place of each function that does, with all that it shows there and that is not ``told``."""
     within = {node: loop for loop in loops for node in loop.inner}
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
+    texts: set[tuple[ast.AST, str]] = set()
     for site, name in [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]:
         loop = within.get(site.node)
         if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
             continue
         if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
             continue
+        if any(map(is_text, _given(loop, name))):
+            texts.add((loop.body, name))
+            if any(body is loop.body for body, _ in told):
+                continue  # it tells the numbers that have a note
         if not any((loop.body, root_of(path)) in told for value in _given(loop, name) for path in blocks.reads(value)):
             found[loop.body][name] = site
-    for shown in filter(None, found.values()):
+    for body, everything in found.items():
+        numbers = {name: site for name, site in everything.items() if (body, name) not in texts}
+        shown = numbers or everything
+        if not shown:
+            continue
         names = [f"`{name}`" for name in shown]
         several = len(names) > 1
         listed = f"{', '.join(names[:-1])} and {names[-1]}" if several else "".join(names)
@@ -141,7 +150,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
     inner = loop.inner
     values = _given(loop, name)
-    if not values or any(map(is_text, values)) or all(is_time(own.program, loop, value) for value in values):
+    if not values or all(is_time(own.program, loop, value) for value in values):
         return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
