@@ -25,9 +25,10 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, is_none, own_name, walk
-from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+from amp_rules.torch.losses import CHOOSE_A_CLASS, COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
@@ -59,7 +60,9 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     definitions = Definitions(program)
     terms = SummedTerms(program, ranks)
     for node, scope in nodes:
-        if _relates_samples(program, definitions, node, scope):
+        if _relates_samples(program, definitions, node, scope) or _is_given_places(
+            program, definitions, node, scope, ranks
+        ):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
                 continue
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
@@ -153,7 +156,7 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
         return {_axis_given(definitions, node.left, scope), _axis_given(definitions, node.right, scope)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
-    if _is_of_own_pairs(node):
+    if _is_of_own_pairs(program, definitions, node, scope):
         return True
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("addmm", "addmm_"):
         return _is_product(node.args[-2:])  # ``distances.addmm_(1, -2, x, y.t())``
@@ -172,13 +175,63 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
 
 
-def _is_of_own_pairs(call: ast.Call) -> bool:
-    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column."""
+def _is_of_own_pairs(program: Program, definitions: Definitions, call: ast.Call, scope: Scope) -> bool:
+    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column.
+
+    Or in two steps: ``own = torch.diag(scores)``, ``own.unsqueeze(1)``.
+    """
     owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _AS_COLUMN else None
-    if not (isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in _DIAGONALS):
-        return False
     last = call.args[-1] if call.args else None
-    return isinstance(owner.func.value, ast.Name) and isinstance(last, ast.Constant) and last.value == 1
+    if owner is None or not (isinstance(last, ast.Constant) and last.value == 1):
+        return False
+    given = [item.value for item in definitions.of(owner, scope)] if isinstance(owner, ast.Name) else [owner]
+    return any(_is_diagonal(program, item, scope) for item in given)
+
+
+def _is_diagonal(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``scores.diag()``, ``torch.diag(scores)`` of a variable."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIAGONALS):
+        return False
+    is_function = bool(program.callee_names(node, scope) & {"torch.diag", "torch.diagonal"})
+    of = node.args[0] if is_function and node.args else node.func.value
+    return isinstance(of, ast.Name)
+
+
+def _is_given_places(program: Program, definitions: Definitions, node: ast.expr, scope: Scope, ranks: Ranks) -> bool:
+    """``F.cross_entropy(scores, torch.arange(len(x)))``: each sample is told from the others of its batch.
+
+    Where the scores are computed, in a model perhaps, does not matter.
+    """
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return False
+    modules = {value.name for value in program.flow.values(node.func, scope) if value.kind == "object"}
+    if not (program.callee_names(node, scope) | modules) & CHOOSE_A_CLASS:
+        return False
+    target = argument_at(node, "target", 1)
+    given = [item.value for item in definitions.of(target, scope)] if isinstance(target, ast.Name) else [target]
+    return any(
+        isinstance(part, ast.Call)
+        and called_name(part) == "arange"
+        and len(part.args) == 1
+        and any(is_of_batch(of, ranks) for of in _measured(definitions, part.args[0], scope))
+        for item in given
+        if item is not None
+        for part in walk(item)
+    )
+
+
+def _measured(definitions: Definitions, node: ast.expr, scope: Scope) -> list[ast.expr]:
+    """What the length of is asked for: ``x`` of ``len(x)``, ``x.size(0)``, ``x.shape[0]``, of a variable's, too."""
+    values = [item.value for item in definitions.of(node, scope)] if isinstance(node, ast.Name) else [node]
+    found = []
+    for value in values:
+        if isinstance(value, ast.Call) and own_name(value.func) == "len" and len(value.args) == 1:
+            found.append(value.args[0])
+        elif isinstance(value, ast.Call) and called_name(value) == "size" and isinstance(value.func, ast.Attribute):
+            found += [value.func.value] if [literal(item) for item in value.args] == [0] else []
+        elif isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute):
+            found += [value.value.value] if value.value.attr == "shape" and literal(value.slice) == 0 else []
+    return found
 
 
 def _pairs_rows(call: ast.Call) -> bool:
