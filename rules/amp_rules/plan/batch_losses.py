@@ -17,6 +17,7 @@ from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.losses_of_inputs import trains_no_model
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
+from amp_rules.plan.places_in_batches import is_given_places
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.plan.summed_terms import SummedTerms, is_of_batch
@@ -25,10 +26,9 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, is_none, own_name, walk
-from amp_rules.torch.losses import CHOOSE_A_CLASS, COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, OF_OWN_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
@@ -44,6 +44,9 @@ _SUM = (
     "is a sum over the batch, and gradients are averaged over the processes: each step is as large as with the batch "
     "of one process"
 )
+_OF_EACH_ROW = frozenset({"normalize", "detach", "float", "double", "contiguous", "clone"})
+"""Functions and methods whose result has the same samples in its rows."""
+
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
 _WITHOUT_GRADIENT = frozenset({"item", "detach", "float", "tolist", "numpy"})
@@ -60,7 +63,7 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     definitions = Definitions(program)
     terms = SummedTerms(program, ranks)
     for node, scope in nodes:
-        if _relates_samples(program, definitions, node, scope) or _is_given_places(
+        if _relates_samples(program, definitions, node, scope) or is_given_places(
             program, definitions, node, scope, ranks
         ):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
@@ -171,7 +174,9 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
     if (names | modules) & COSINES:
         return {_widened(argument) for argument in node.args[:2]} == {0, 1}
     if names & {"torch.cdist"}:
-        return all(isinstance(argument, ast.Name) for argument in node.args[:2])
+        return all(isinstance(_rows(_without_first_axis(argument)), ast.Name) for argument in node.args[:2])
+    if names & OF_OWN_PAIRS:
+        return isinstance(_rows(node.args[0]), ast.Name) if node.args else False
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
 
 
@@ -195,43 +200,6 @@ def _is_diagonal(program: Program, node: ast.expr, scope: Scope) -> bool:
     is_function = bool(program.callee_names(node, scope) & {"torch.diag", "torch.diagonal"})
     of = node.args[0] if is_function and node.args else node.func.value
     return isinstance(of, ast.Name)
-
-
-def _is_given_places(program: Program, definitions: Definitions, node: ast.expr, scope: Scope, ranks: Ranks) -> bool:
-    """``F.cross_entropy(scores, torch.arange(len(x)))``: each sample is told from the others of its batch.
-
-    Where the scores are computed, in a model perhaps, does not matter.
-    """
-    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
-        return False
-    modules = {value.name for value in program.flow.values(node.func, scope) if value.kind == "object"}
-    if not (program.callee_names(node, scope) | modules) & CHOOSE_A_CLASS:
-        return False
-    target = argument_at(node, "target", 1)
-    given = [item.value for item in definitions.of(target, scope)] if isinstance(target, ast.Name) else [target]
-    return any(
-        isinstance(part, ast.Call)
-        and called_name(part) == "arange"
-        and len(part.args) == 1
-        and any(is_of_batch(of, ranks) for of in _measured(definitions, part.args[0], scope))
-        for item in given
-        if item is not None
-        for part in walk(item)
-    )
-
-
-def _measured(definitions: Definitions, node: ast.expr, scope: Scope) -> list[ast.expr]:
-    """What the length of is asked for: ``x`` of ``len(x)``, ``x.size(0)``, ``x.shape[0]``, of a variable's, too."""
-    values = [item.value for item in definitions.of(node, scope)] if isinstance(node, ast.Name) else [node]
-    found = []
-    for value in values:
-        if isinstance(value, ast.Call) and own_name(value.func) == "len" and len(value.args) == 1:
-            found.append(value.args[0])
-        elif isinstance(value, ast.Call) and called_name(value) == "size" and isinstance(value.func, ast.Attribute):
-            found += [value.func.value] if [literal(item) for item in value.args] == [0] else []
-        elif isinstance(value, ast.Subscript) and isinstance(value.value, ast.Attribute):
-            found += [value.value.value] if value.value.attr == "shape" and literal(value.slice) == 0 else []
-    return found
 
 
 def _pairs_rows(call: ast.Call) -> bool:
@@ -258,15 +226,30 @@ def _base(node: ast.expr) -> ast.expr:
 
 
 def _is_transposed(node: ast.expr) -> bool:
-    """``z.t()``, ``z.T``, ``z.transpose(0, 1)`` of a variable; of an attribute it is a weight."""
+    """``z.t()``, ``z.T``, ``F.normalize(z).transpose(0, 1)`` of a variable; of an attribute it is a weight."""
     if isinstance(node, ast.Attribute) and node.attr == "T":
-        return isinstance(node.value, ast.Name)
+        return isinstance(_rows(node.value), ast.Name)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
-    if not isinstance(node.func.value, ast.Name):
+    if not isinstance(_rows(node.func.value), ast.Name):
         return False
     axes = {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return (node.func.attr == "t" and not node.args) or (node.func.attr == "transpose" and axes == {0, 1})
+
+
+def _rows(node: ast.expr) -> ast.expr:
+    """What has the same samples in its rows: ``z`` of ``F.normalize(z.float(), dim=1)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OF_EACH_ROW:
+        # A method is given no tensor: ``F.normalize(z)`` is a function, ``z.detach()`` is not.
+        node = node.args[0] if node.func.attr == "normalize" and node.args else node.func.value
+    return node
+
+
+def _without_first_axis(node: ast.expr) -> ast.expr:
+    """``z`` of ``z.unsqueeze(0)`` and of ``z[None]``: a batch of one matrix."""
+    if _widened(node) != 0:
+        return node
+    return node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else _base(node)
 
 
 def _widened(node: ast.expr) -> int | None:

@@ -17,6 +17,7 @@ from amp_rules.plan.sample_caches import LOOKED, SampleCaches
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.plan.waits_above_loops import WaitsAboveLoops, Ways
+from amp_rules.plan.waits_within import waits_within
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
@@ -147,6 +148,10 @@ class FileOrder:
             if not follows_failed_training(self._program, module, item):
                 file, above_all = loops.place(module, item, waited[item])
                 moved.setdefault(above_all, (file, why))
+        files = {*(site.node for site, _ in reads), *(effect.call for effect in self._guards.effects)}
+        again = [item for item, (at, _) in moved.items() if waits_within(self._program, at, item, moved, files)]
+        for item in again:
+            del moved[item]
         return [(module, item, why) for item, (module, why) in moved.items()]
 
     def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:

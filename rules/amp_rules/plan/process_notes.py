@@ -22,10 +22,11 @@ from amp_rules.plan.rank_averages import averages
 from amp_rules.plan.rank_meters import meters
 from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
-from amp_rules.plan.rest_shown import REST, has_rest, shown_alone, shown_of_shares
+from amp_rules.plan.rest_shown import DRAWN, OF_DRAWS, REST, has_rest, shown_alone, shown_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
+from amp_rules.ranks.origins import Kind
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -74,11 +75,15 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += shown_of_batches(processes, found)
     found += kept_by_models(processes, found)
     places = [*shown_of_shares(program, processes.agreed.ranks)]
-    for told in found or shown_alone(processes, places):
+    drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)
+    drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
+    alone = [] if found else [*shown_alone(processes, places)] or [*shown_alone(processes, drawn_here, OF_DRAWS)]
+    for told in found or alone:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
+    rest += f"; {DRAWN}" if has_rest(processes, drawn_here, found or alone) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"

@@ -22,7 +22,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import values_given, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
@@ -32,6 +32,7 @@ _FILES = SAVERS & set(MODEL_WRITERS)
 _LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
+_RANGES = frozenset({"range", "trange", "tnrange"})
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -101,11 +102,17 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop, i
 def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:
     """What works the number of epochs out of one of steps."""
     for around in processes.batches.loops_of(loop):
-        for part in walk(around.node.iter) if isinstance(around.node, ast.For) else ():
+        for part in walk(_end(around.node.iter)) if isinstance(around.node, ast.For) else ():
             found = _quotient_by_length(processes, part, around.scope) if isinstance(part, ast.expr) else None
             if found is not None:
                 return found
     return None
+
+
+def _end(over: ast.expr) -> ast.expr:
+    """What ends the numbers that a loop goes through: ``n`` of ``range(start, n)``, where one resumes behind others."""
+    is_range = isinstance(over, ast.Call) and last_name(over.func) in _RANGES and len(over.args) > 1
+    return over.args[1] if is_range else over  # type: ignore[attr-defined]
 
 
 def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, test: ast.expr) -> bool:
@@ -180,6 +187,8 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             if of_loader(program, processes, part.right, loop.scope):
                 continue
             within = bool(read) and read <= loop.of_epoch
+            if within and any(_one_test(loop, part, other) for other in of_all.values()):
+                continue  # the same code, told of already
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
@@ -198,6 +207,20 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             more = f"; an epoch without it ends in an error at `{missing}`" if missing is not None else ""
             place = next(iter(found.values()))
             yield notes.note(notes.STEPS, loop.module, place, f"{names} {counts} steps, {text}{more}")
+
+
+def _one_test(loop: BatchLoop, one: ast.expr, other: ast.expr) -> bool:
+    """Whether two counters have to stand right together: ``steps % 500 == 0 and step % 2 == 0``."""
+    around = set(_ands_around(loop, one))
+    return not around.isdisjoint(_ands_around(loop, other))
+
+
+def _ands_around(loop: BatchLoop, node: ast.AST) -> Iterator[ast.AST]:
+    for parent in loop.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            yield parent
 
 
 def _over_epochs(loop: BatchLoop) -> set[str]:
@@ -278,8 +301,10 @@ def _one_of_several(loop: BatchLoop, asked: ast.expr) -> list[ast.expr]:
 
 def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, rest: ast.BinOp) -> bool:
     """Whether the last step of an epoch is enough too: ``step % 100 == 0 or step == len(loader) - 1``."""
-    asked = loop.module.parents.get(rest)
-    return isinstance(asked, ast.Compare) and any(
+    asked = loop.module.parents[rest]
+    while isinstance(around := loop.module.parents.get(asked), ast.BoolOp) and isinstance(around.op, ast.And):
+        asked = around  # ``step == len(loader) - 1 or (often and step % 100 == 0)``
+    return isinstance(asked, (ast.Compare, ast.BoolOp)) and any(
         isinstance(other, ast.Compare)
         and isinstance(other.ops[0], (ast.Eq, ast.GtE))
         and not loop.counters.isdisjoint(blocks.reads(other))

@@ -343,6 +343,9 @@ class Libraries:
     def _next(self, given: Arguments, frame: Frame) -> RankValue:
         if not given.node.args:
             return REPLICATED
+        if self._memory.is_pass(given.values[0]):
+            # The pass that gives it is under way: a generator's loop over a loader, too.
+            frame.state.apart = True
         found = self._elements.of(given.values[0], given.node.args[0], frame)
         # Which element comes next rests on how many were taken before.
         return join_all([found, *given.values[1:]]).unknown()

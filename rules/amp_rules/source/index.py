@@ -7,7 +7,9 @@ is found here, by syntax.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name
@@ -51,6 +53,7 @@ class FileIndex:
         self.words: set[str] = set()
         self._renamed: dict[str, str] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
+        self._scopes: dict[ast.AST, Body] = {}
         self._collect(module.tree)
 
     def _collect(self, tree: ast.AST) -> None:
@@ -117,10 +120,17 @@ class FileIndex:
 
     def scope(self, node: ast.AST) -> Body:
         """The function that ``node`` stands in; None for the statements of the file."""
-        for item in self.ancestors(node):
-            if isinstance(item, _SCOPES):
-                return item
-        return None
+        if node not in self._scopes:
+            self._scopes[node] = next((item for item in self.ancestors(node) if isinstance(item, _SCOPES)), None)
+        return self._scopes[node]
+
+    @cached_property
+    def assignments_in(self) -> Mapping[ast.AST | None, Sequence[tuple[ast.expr, ast.expr, ast.AST]]]:
+        """The assignments by the function that they stand in."""
+        found: defaultdict[ast.AST | None, list[tuple[ast.expr, ast.expr, ast.AST]]] = defaultdict(list)
+        for item in self.assignments:
+            found[self.scope(item[2])].append(item)
+        return found
 
     def owner(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""

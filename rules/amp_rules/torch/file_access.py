@@ -16,7 +16,8 @@ CHANGERS = frozenset(
     {
         *SAVERS,
         *REMOVERS,
-        "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.chmod", "os.utime", "os.fsync", "os.system",
+        "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.mknod", "os.chmod", "os.utime", "os.fsync",
+        "os.system",
         "shutil.copytree", "shutil.copymode", "shutil.copystat", "shutil.make_archive", "shutil.unpack_archive",
         "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "subprocess.check_output",
         "subprocess.getoutput", "os.popen",

@@ -328,8 +328,8 @@ def reaching(index: FileIndex, use: ast.expr, scope: ast.AST | None) -> list[tup
     """
     assert isinstance(use, ast.Name)
     found: list[tuple[ast.expr, ast.expr, ast.AST]] = []
-    for target, value, statement in index.assignments:
-        if index.scope(statement) is scope and any(_names(item, use.id) for _, item in _targets(target)):
+    for target, value, statement in index.assignments_in.get(scope, ()):
+        if any(_names(item, use.id) for _, item in _targets(target)):
             found.append((target, value, statement))
     if index.scope(use) is not scope:
         return [(target, value) for target, value, _ in found]

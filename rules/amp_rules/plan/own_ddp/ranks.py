@@ -210,4 +210,4 @@ class ReachOfRanks(OwnGroup):
 
     @cached_property
     def _held_by_one(self) -> HeldByOne:
-        return HeldByOne(self.program, self.reach)
+        return HeldByOne(self.program, self.is_of_first_alone)

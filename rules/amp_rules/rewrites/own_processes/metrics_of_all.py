@@ -126,6 +126,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return
     helpers: dict[Module, dict[Kind, str | None]] = {}
     after: dict[ast.AST, list[Metric]] = {}
+    unplaced: dict[tuple[Module, ast.AST], list[Metric]] = {}
     found = metrics.found()
     for loop in metrics.unfollowed(found):
         text = (
@@ -137,8 +138,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for metric in found:
         module = metric.site.module
         if not is_gpu_known:
-            text = "a number of one process; `torch.cuda.set_device` is not called, so all would be added up on one GPU"
-            own.leave(RULE, module, metric.site.node, text)
+            unplaced.setdefault((module, metric.site.node), []).append(metric)
             continue
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:
@@ -146,12 +146,15 @@ def changes(own: OwnDdp) -> Iterator[Change]:
                 known[kind] = _helper(own, module, kind, module in of_arrays)
         lacks_word = metric.kind == "own" and own.word(module, _INITIALISED) is None
         if lacks_word or any(known[kind] is None for kind in _NEEDS[metric.kind]):
-            own.leave(RULE, module, metric.site.node, f"a number of one process; {_NO_WORDS}")
+            own.leave(RULE, module, metric.site.node, f"{_listed([metric])} of one process; {_NO_WORDS}")
             continue
         if metric.path is None:
             yield _change(metric)
         else:
             after.setdefault(metric.site.node, []).append(metric)
+    for (module, node), metrics_there in unplaced.items():
+        text = "`torch.cuda.set_device` is not called, so all would be added up on one GPU"
+        own.leave(RULE, module, node, f"{_listed(metrics_there)} of one process; {text}")
     for sums in after.values():
         yield _after(own, sums)
     for first, names in meters_beside(own):
@@ -208,6 +211,14 @@ def _change(metric: Metric) -> Change:
     assert isinstance(node, ast.expr)
     message = f"`{module.text(node)}` is that of all processes"
     return Change(RULE, module, node, message, [Replace(node, call_with(_NAMES[metric.kind]))])
+
+
+def _listed(metrics: list[Metric]) -> str:
+    """What is of one process, in words."""
+    names = [f"`{item.path or item.site.module.text(item.site.node)}`" for item in metrics]
+    if len(names) == 1:
+        return f"{names[0]} is a number"
+    return f"{', '.join(names[:-1])} and {names[-1]} are numbers"
 
 
 def _after(own: OwnDdp, metrics: list[Metric]) -> Change:
