@@ -54,6 +54,7 @@ class FileOrder:
         paths: Paths,
         guards: FileGuards,
         is_of_batch: Callable[[ast.expr, Scope], bool] | None = None,
+        of_writer: Callable[[Module, ast.AST], bool] | None = None,
     ) -> None:
         """Take the program.
 
@@ -62,11 +63,12 @@ class FileOrder:
             paths: which files its expressions name.
             guards: what the main process does alone.
             is_of_batch: whether a path follows from the batches of one process.
+            of_writer: whether the script itself leaves a place to the process that would write alone.
         """
         self._program = program
         self._guards = guards
         self._caches = SampleCaches(program, is_of_batch)
-        self._asked = FileReads(program, paths, guards)
+        self._asked = FileReads(program, paths, guards, of_writer)
         inner = self._asked.inner
         left = {site.node for site in guards.calls}
         calls = {parent for site in guards.calls if isinstance(parent := site.module.parents[site.node], ast.Call)}
@@ -438,8 +440,9 @@ class FileOrder:
         effect = next(
             (
                 item
-                for item in self._effects
-                if self._in_data_set(item)
+                for item in self._guards.effects
+                if (item in self._effects or item.if_alone)
+                and self._in_data_set(item)
                 and any(self._asked.may_be_same(site, path, item, other) for other in item.paths)
             ),
             None,

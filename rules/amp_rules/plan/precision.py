@@ -167,8 +167,8 @@ def plan(
         regions = within_levels(program, regions) if initialised else regions
     if found.homes:
         regions = without_parts_alone(program, found.training, regions)
-        regions = without_others(program, found.training, regions)
-        methods = EvaluatedMethods(program, found.training, regions, found.full_precision)
+        regions = without_others(program, found.homes, found.training, regions)
+        methods = EvaluatedMethods(program, found.training, regions, found.full_precision, found.homes)
         regions, found.widened, found.left = merged(methods.found), methods.widened, methods.left
     regions = around_branches(regions, found.training)
     regions = without_unprepared(program, found.homes, found.training, own_off.without_off(program, regions))

@@ -14,6 +14,7 @@ from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
@@ -62,6 +63,7 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
         yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     if not shares_evaluation:
         yield from _evaluated(program, processes)
+        yield from divided_by_shares(processes)
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:

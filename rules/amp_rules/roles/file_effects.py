@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.commands import only_makes_folder, words_given, writes_files
+from amp_rules.roles.commands import only_makes_folder, words_given, words_held, writes_files
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -160,8 +160,9 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         if names & WHEN_ALONE and not _is_alone(module, call):
             if not (names & COMMANDS and _is_kept(module, call) and writes_files(program, call, scope)):
                 return None
-            return FileEffect(module, scope, body, call, call, given_paths(call, 2), keeps_open=True, if_alone=True)
-        given = _told(call, names)
+            given = _told(program, call, names, scope)
+            return FileEffect(module, scope, body, call, call, given, keeps_open=True, if_alone=True)
+        given = _told(program, call, names, scope)
         fills = bool(names & FILLS_FOLDERS)
         return FileEffect(module, scope, body, call, call, given, removes=bool(names & REMOVERS), fills_folder=fills)
     if _copies_what_is_written(program, call, names, body, scope):
@@ -174,13 +175,14 @@ def _keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
     return "os.devnull" in program.names(path, scope) or literal(path) == "/dev/null"
 
 
-def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
+def _told(program: Program, call: ast.Call, names: Collection[str], scope: Scope) -> tuple[ast.expr, ...]:
     """What says which files a call changes: of what is written there, as of an image, its text says nothing.
 
-    A command may write to each file that one of its words names.
+    A command may write to each file that one of its words names, in the call or in the variable that holds them.
     """
     if not COMMANDS.isdisjoint(names) and call.args:
-        return (*given_paths(call, 2), *words_given(call.args[0]))
+        held = words_held(program, call.args[0], scope)
+        return (*given_paths(call, 2), *words_given(call.args[0]), *held)
     place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
     is_copy = any(name.startswith("shutil.") for name in names)
     is_plain = not any(isinstance(item, ast.Starred) for item in call.args)

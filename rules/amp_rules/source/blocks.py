@@ -155,13 +155,12 @@ def exclude_each_other(module: Module, one: ast.AST, other: ast.AST) -> bool:
             if isinstance(parent, ast.If) and any(node in set(walk(item)) for item in parent.body):
                 asked |= _equals(parent.test)
         ends.append(asked)
+    unlike = [path for path in ends[0].keys() & ends[1].keys() if ends[0][path] != ends[1][path]]
+    if not unlike:
+        return False
+    # What is compared stays what it is: nothing in between writes it, or an owner of it.
     written = _written_between(module, one, other)
-    for path in ends[0].keys() & ends[1].keys():
-        # What is compared stays what it is: nothing in between writes it, or an owner of it.
-        is_steady = not any(path == item or path.startswith(f"{item}.") for item in written)
-        if is_steady and ends[0][path] != ends[1][path]:
-            return True
-    return False
+    return any(not any(path == item or path.startswith(f"{item}.") for item in written) for path in unlike)
 
 
 def _equals(test: ast.expr) -> dict[str, object]:

@@ -46,17 +46,23 @@ def taken_out(
 
 def _assigned(given: cst.BaseExpression, start: str) -> str:
     """The text of an expression behind ``name =``, its rows where they stood below its first one."""
-    given = given.with_changes(lpar=(), rpar=()) if len(_rows(given)) == 1 else given
     first, *more = _rows(given)
     if not more:
-        return first
+        return _in_parentheses(_rows(given.with_changes(lpar=(), rpar=()))[0])
     head = start.rpartition("\n")[2]
     deeper = len(head) - len(head.lstrip(" "))
     column = len(more[0]) - len(more[0].lstrip(" "))
     is_below_the_first = not first.endswith(("(", "[")) and first[column - 1 : column] in ("(", "[")
-    text = "\n".join(_rows(shifted(given, len(head) if is_below_the_first else deeper)))
-    in_brackets = given.lpar or (isinstance(given, cst.Call) and len(_rows(given.func)) == 1)
-    return text if in_brackets else f"({text})"
+    return _in_parentheses("\n".join(_rows(shifted(given, len(head) if is_below_the_first else deeper))))
+
+
+def _in_parentheses(text: str) -> str:
+    """With parentheses, where an assignment needs them: around a walrus, and several rows that nothing else holds."""
+    try:
+        is_one = len(ast.parse(f"name = {text}").body) == 1
+    except SyntaxError:
+        is_one = False
+    return text if is_one else f"({text})"
 
 
 def _rows(node: cst.BaseExpression) -> list[str]:

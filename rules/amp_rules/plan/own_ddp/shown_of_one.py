@@ -32,6 +32,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
+            yield from _shown_meanwhile(shares, loop, named)
             continue
         nodes = [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
@@ -66,7 +67,29 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
             named |= {(loop.body, root_of(name)) for name in names}
+        elif metrics.may_be_of_all(loop.body):
+            yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
+
+
+def _shown_meanwhile(
+    shares: Shares, loop: TrainingLoop, named: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone.
+
+    It is put to those that are ``named``.
+    """
+    inner = [*walk(loop.loop)]
+    puts_together = shares.metrics.exchanges.puts_together
+    if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
+        return
+    for node in inner:
+        for path in _sums(node) if _is_of_batch(shares, node) else ():
+            if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
+                text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
+                named.add((loop.body, root_of(path)))
+                yield loop.module, node, text
+                return
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
@@ -164,9 +187,10 @@ def _held(node: ast.Name | ast.Attribute | ast.Subscript) -> str | None:
     return variable(node.value if is_average and isinstance(node, ast.Attribute) else node)
 
 
-def _is_told(loop: TrainingLoop, path: str) -> bool:
-    """Whether the function shows a sum from its loop on, or what it is divided to."""
-    nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
+def _is_told(loop: TrainingLoop, path: str, nodes: list[ast.AST] | None = None) -> bool:
+    """Whether the function shows a sum from its loop on, or in some of it, or what it is divided to."""
+    if nodes is None:
+        nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
     names = {path}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Div):

@@ -40,8 +40,6 @@ def shown_within(
         loop = within.get(site.node)
         if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
             continue
-        if shares.metrics.may_tell_of(loop.body, name):
-            continue
         if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
             continue
         if not any((loop.body, root_of(path)) in told for value in _given(loop, name) for path in blocks.reads(value)):

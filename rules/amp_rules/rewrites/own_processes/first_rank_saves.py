@@ -93,16 +93,27 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if is_made_by_first(own, module, node):
             return True
         # The ways to a place are many: this is asked last.
-        return own.reach(module, node) is not Reach.EVERY
+        if own.reach(module, node) is not Reach.EVERY:
+            return True
+        holder = own.may_be_own_file(module, node) if isinstance(node, ast.Call) else None
+        if holder is not None:
+            own_on_some_way[node] = module, holder
+        return holder is not None
 
+    own_on_some_way: dict[ast.AST, tuple[Module, ast.expr]] = {}
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
+    for node, (module, holder) in list(own_on_some_way.items())[:1]:
+        text = (
+            f"every process writes this file, whose path {own.way_of_rank(holder)}{more_places(len(own_on_some_way))}"
+        )
+        own.leave(RULE, module, node, text)
     yield from _logs(own, first_rank)
     _leave_savers(own)
     _leave_unknown(own)
     for module, node, text in (*loose_tests(own), *probes_taken_away(own)):
         own.leave(RULE, module, node, text)
-    order = FileOrder(own.program, paths, guards)
+    order = FileOrder(own.program, paths, guards, of_writer=lambda *place: _is_of_first(own, *place))
     waits = order.barriers()
     saves = _lifted(guards.statements)
     saves = [row for row in saves if not is_left(*row)]
@@ -143,6 +154,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         text = "the file is read once the first process has written it"
         yield Change(RULE, module, place, text, [Insert(place, turns.code(module, place))])
     _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
+    return own.reach(module, node) is Reach.ONE and own.is_of_first_alone(module, node)
 
 
 def _awaited(

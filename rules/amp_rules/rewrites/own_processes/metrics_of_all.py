@@ -46,6 +46,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
+from amp_rules.plan.own_ddp.plain_numbers import is_plain_number, is_plain_variable
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sites import Site
@@ -93,6 +94,26 @@ def {name}(value):
     {all_reduce}(mean)
     return mean.to(value.device) if is_tensor else mean.item()'''
 
+_SUM_OF_NUMBERS = '''\
+def {name}(value):
+    """The sum of a number over all processes."""
+    if not {initialised}():
+        return value
+    device = "cuda" if "nccl" in {backend}() else "cpu"
+    total = {torch}.tensor(value, dtype={torch}.float64, device=device)
+    {all_reduce}(total)
+    return type(value)(total.item())'''
+
+_MEAN_OF_NUMBERS = '''\
+def {name}(value):
+    """The mean of a number over all processes."""
+    if not {initialised}():
+        return value
+    device = "cuda" if "nccl" in {backend}() else "cpu"
+    mean = {torch}.tensor(value / {size}(), dtype={torch}.float64, device=device)
+    {all_reduce}(mean)
+    return mean.item()'''
+
 _METER = '''\
 def {name}(meter):
     """Make what a meter keeps that of all processes."""
@@ -114,6 +135,8 @@ _OF_ARRAYS = {
 _NO_WORDS = "the head of this file does not import torch in every case, or it has another `all_reduce_...` already"
 
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER, "counts": _COUNTS}
+# The same where all that they are given are numbers of Python.
+_CODE_OF_NUMBERS: dict[Kind, str] = {"sum": _SUM_OF_NUMBERS, "mean": _MEAN_OF_NUMBERS}
 _NEEDS: dict[Kind, tuple[Kind, ...]] = {
     "sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter"), "counts": ("sum", "counts"), "own": (),
 }  # fmt: skip
@@ -135,6 +158,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         own.leave(RULE, loop.module, loop.use.loader, text)
     is_gpu_known = _is_gpu_known(own)
     of_arrays = {metric.site.module for metric in found if _is_array(own, metric)}
+    of_tensors = {(metric.site.module, kind) for metric in found for kind in _of_tensors(own, metric)}
     for metric in found:
         module = metric.site.module
         if not is_gpu_known:
@@ -143,7 +167,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:
             if kind not in known:
-                known[kind] = _helper(own, module, kind, module in of_arrays)
+                known[kind] = _helper(own, module, kind, (module, kind) in of_tensors, module in of_arrays)
         lacks_word = metric.kind == "own" and own.word(module, _INITIALISED) is None
         if lacks_word or any(known[kind] is None for kind in _NEEDS[metric.kind]):
             own.leave(RULE, module, metric.site.node, f"{_listed([metric])} of one process; {_NO_WORDS}")
@@ -243,7 +267,18 @@ def _head(statement: ast.stmt) -> ast.AST:
     return statement.target if isinstance(statement, ast.For) else statement
 
 
-def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | None:
+def _of_tensors(own: OwnDdp, metric: Metric) -> tuple[Kind, ...]:
+    """Which of the functions that a number takes may be given a tensor by it."""
+    if metric.path is None:
+        is_plain = isinstance(metric.site.node, ast.expr) and is_plain_number(
+            own.program, metric.site.node, metric.site
+        )
+    else:
+        is_plain = metric.path.isidentifier() and is_plain_variable(own.program, metric.path, metric.site)
+    return () if is_plain and metric.kind in _CODE_OF_NUMBERS else _NEEDS[metric.kind]
+
+
+def _helper(own: OwnDdp, module: Module, kind: Kind, of_tensors: bool, of_arrays: bool) -> str | None:
     """The function that reduces; None where the file has no word for what it takes, or the name."""
     words = {
         "initialised": own.word(module, _INITIALISED),
@@ -254,7 +289,7 @@ def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | N
     }
     if None in words.values() or names_of(module).is_taken(_NAMES[kind]) or _last_import(module) is None:
         return None
-    code = _CODE[kind]
+    code = _CODE[kind] if of_tensors else _CODE_OF_NUMBERS[kind]
     for plain, each in _OF_ARRAYS.items() if of_arrays else ():
         code = code.replace(plain, each)
     return code.format(name=_NAMES[kind], sum=_NAMES["sum"], **words)
