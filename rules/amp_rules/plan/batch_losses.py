@@ -17,6 +17,7 @@ from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.losses_of_inputs import trains_no_model
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
+from amp_rules.plan.places_in_batches import is_given_places
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.plan.summed_terms import SummedTerms, is_of_batch
@@ -62,7 +63,9 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     definitions = Definitions(program)
     terms = SummedTerms(program, ranks)
     for node, scope in nodes:
-        if _relates_samples(program, definitions, node, scope):
+        if _relates_samples(program, definitions, node, scope) or is_given_places(
+            program, definitions, node, scope, ranks
+        ):
             if arrays.may_be_of(Site(scope.module, scope, scope.node, node)):
                 continue
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_COMPARES}")
@@ -156,7 +159,7 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
         return {_axis_given(definitions, node.left, scope), _axis_given(definitions, node.right, scope)} == {0, 1}
     if not isinstance(node, ast.Call):
         return False
-    if _is_of_own_pairs(node):
+    if _is_of_own_pairs(program, definitions, node, scope):
         return True
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("addmm", "addmm_"):
         return _is_product(node.args[-2:])  # ``distances.addmm_(1, -2, x, y.t())``
@@ -177,13 +180,26 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
 
 
-def _is_of_own_pairs(call: ast.Call) -> bool:
-    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column."""
+def _is_of_own_pairs(program: Program, definitions: Definitions, call: ast.Call, scope: Scope) -> bool:
+    """``scores.diag().view(n, 1)``: of the scores of each sample with each other, those with itself as a column.
+
+    Or in two steps: ``own = torch.diag(scores)``, ``own.unsqueeze(1)``.
+    """
     owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _AS_COLUMN else None
-    if not (isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr in _DIAGONALS):
-        return False
     last = call.args[-1] if call.args else None
-    return isinstance(owner.func.value, ast.Name) and isinstance(last, ast.Constant) and last.value == 1
+    if owner is None or not (isinstance(last, ast.Constant) and last.value == 1):
+        return False
+    given = [item.value for item in definitions.of(owner, scope)] if isinstance(owner, ast.Name) else [owner]
+    return any(_is_diagonal(program, item, scope) for item in given)
+
+
+def _is_diagonal(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """``scores.diag()``, ``torch.diag(scores)`` of a variable."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DIAGONALS):
+        return False
+    is_function = bool(program.callee_names(node, scope) & {"torch.diag", "torch.diagonal"})
+    of = node.args[0] if is_function and node.args else node.func.value
+    return isinstance(of, ast.Name)
 
 
 def _pairs_rows(call: ast.Call) -> bool:

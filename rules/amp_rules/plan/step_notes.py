@@ -21,6 +21,7 @@ from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.failures import ENDS_PROCESS
@@ -28,6 +29,10 @@ from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _FILES = SAVERS & set(MODEL_WRITERS)
 """What writes a checkpoint."""
+
+_WARM_UPS = frozenset({"num_warmup_steps", "warmup_steps"})
+_WITH_WARM_UP = "_schedule_with_warmup"
+"""How libraries of language models call a warm-up, and their functions that make schedules with one."""
 
 _LESS = "and with N processes an epoch has 1/N as many"
 
@@ -382,6 +387,19 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             if lengths and not any(comes_of_loader(program, processes, item, scope) for item in lengths):
                 text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
                 yield Site(scope.module, scope, body, value.site), text
+                continue
+            warm_up = _warm_up(value.site)
+            if warm_up is not None and not comes_of_loader(program, processes, warm_up, scope):
+                text = f"`{scope.module.text(warm_up)}` counts the steps of a warm-up, {_LESS}"
+                yield Site(scope.module, scope, body, warm_up), text
+
+
+def _warm_up(call: ast.Call) -> ast.expr | None:
+    """The number of steps of a warm-up that a schedule is given beside its length: ``num_warmup_steps=500``."""
+    named = next((item.value for item in call.keywords if item.arg in _WARM_UPS), None)
+    if named is None and last_name(call.func).endswith(_WITH_WARM_UP) and len(call.args) > 1:
+        named = call.args[1]
+    return None if named is None or literal(named) == 0 else named
 
 
 def _counts_of_epochs(program: Program, processes: Distribution, loop: BatchLoop) -> set[str]:

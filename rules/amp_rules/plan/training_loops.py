@@ -13,7 +13,7 @@ from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_text, walk
 
 _MAX_CALLERS = 3
 """Functions through which a sum is handed back as it is; beyond, it is taken for what its callers make of it."""
@@ -303,7 +303,7 @@ def added_to(node: ast.AST) -> Iterator[str]:
 
 
 def _additions(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and not is_text(node.value):
         # ``hits[label] += 1`` adds to the whole.
         item = isinstance(node.target, ast.Subscript) and variable(node.target) is None
         path = variable(node.target.value if item and isinstance(node.target, ast.Subscript) else node.target)
@@ -317,7 +317,7 @@ def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for one, other in zip(target.elts, value.elts, strict=True):
             yield from _sums_of(one, other)
-    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and not is_text(value):
         path = variable(target)
         if path is not None and path in (variable(value.left), variable(value.right)):
             yield path

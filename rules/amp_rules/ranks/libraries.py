@@ -16,7 +16,7 @@ from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT
-from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
+from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import WRITERS
 
 _ADDING = frozenset({"append", "add", "appendleft", "insert", "put", "push", "put_nowait"})
@@ -164,8 +164,10 @@ class Libraries:
                 self._memory.write(ref, STATE, RankValue(taken))
 
     def _only_logs(self, given: Arguments, frame: Frame) -> bool:
-        """Whether a method is one of a logging client, which gives nothing back of what it is given."""
+        """Whether a method is one of a logging client or a bar, which gives nothing back of what it is given."""
         function = given.node.func
+        if isinstance(function, ast.Attribute) and function.attr in SHOWN_BY_BARS:
+            return True
         held = self._world.flow.values(function.value, frame.scope) if isinstance(function, ast.Attribute) else ()
         return bool(held) and all(value.kind == "object" and value.name in WRITERS for value in held)
 

@@ -36,3 +36,11 @@ OF_FLOATS = frozenset(
     }
 )
 """Losses whose target is of floats, their second argument: of whole numbers they or their gradients raise an error."""
+
+CHOOSE_A_CLASS = frozenset(
+    {
+        "torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss", "torch.nn.CrossEntropyLoss",
+        "torch.nn.NLLLoss",
+    }
+)  # fmt: skip
+"""Losses whose target says which of the scores of a row is to be the largest."""

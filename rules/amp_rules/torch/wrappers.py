@@ -43,6 +43,9 @@ PROGRESS_BARS = frozenset(
 )
 """Calls that show how far an iteration has come, over what they are given."""
 
+SHOWN_BY_BARS = frozenset({"set_description", "set_description_str", "set_postfix", "set_postfix_str"})
+"""Methods of such bars that show what they are given, and iterate over the same as before."""
+
 GIVES_FUNCTIONS = {
     f"fastprogress.{module}force_console_behavior": (
         "fastprogress.fastprogress.master_bar",
