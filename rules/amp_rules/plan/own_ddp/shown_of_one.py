@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
+from amp_rules.plan.own_ddp.losses_shown import shown_losses
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
@@ -67,6 +68,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             noted.add(loop.body)
     if not noted:
         yield from _shown_alone(own, shares, loops)
+    yield from shown_losses(own, shares, loops)
 
 
 def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
