@@ -416,7 +416,7 @@ def test_a_script_that_is_misspelled_is_asked_for(folder, invoke):
 
 def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invoke):
     def next_steps(**files):
-        for name in ("requirements.txt", "pyproject.toml", "setup.py", "Pipfile"):
+        for name in ("requirements.txt", "pyproject.toml", "setup.py", "Pipfile", "environment.yml"):
             (folder / name).unlink(missing_ok=True)
         for name, text in files.items():
             (folder / name.replace("_", ".")).write_text(text)
@@ -432,6 +432,8 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
     assert not next_steps(Pipfile=f'{index}\n[packages]\nnumpy = "*"\n')
     (line,) = next_steps(Pipfile=f'{index}\n[packages]\ntorch = "*"\n')
     assert "list the runtime in Pipfile, where torch is: amp-runtime" in line
+    (line,) = next_steps(environment_yml="dependencies:\n  - pytorch>=2.4\n  - pip:\n    - timm\n")
+    assert line.startswith("next: list the runtime in environment.yml, below `- pip:`: ")
     assert next_steps(requirements_txt="numpy=1.19.5=pypi_0\npytorch=2.4.0=py3.11_cuda\n") == []
     assert next_steps() == []
     assert next_steps(requirements_txt="numpy  # for torch\n") == []

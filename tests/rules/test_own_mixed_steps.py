@@ -139,3 +139,54 @@ def test_mixed_precision_of_an_npu_is_the_scripts_own(report):
     found = report(own, f"mixed{GIVEN}")
     assert found.precision == "already"
     assert "AMP192" not in {item.code for item in found.refusals}
+
+
+PART = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+autocast = torch.cuda.amp.autocast
+
+
+class Encoder(nn.Module):
+    def __init__(self, mixed):
+        super().__init__()
+        self.mixed = mixed
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        with autocast(enabled=self.mixed):
+            x = self.layer(x)
+        return x.float()
+
+
+model = nn.Sequential(Encoder("--mixed" in sys.argv), nn.Linear(8, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in DataLoader(TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,))), batch_size=16):
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SCALED = PART.replace("loss.backward", "scaler.scale(loss).backward").replace(
+    "optimizer.step()", "scaler.step(optimizer)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        (PART.replace('scaler = torch.amp.GradScaler("cuda")\n', ""), "declined"),
+        (SCALED, "already"),
+        (PART.replace("enabled=self.mixed", ""), "already"),
+    ],
+)
+def test_a_part_that_a_setting_lowers_is_no_precision_of_the_whole(text, precision, tmp_path):
+    (tmp_path / "train.py").write_text(text)
+    found = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert (found.precision, found.distribution) == (precision, "migrated")
+    said = "`autocast(enabled=self.mixed)` turns mixed precision on within the model where a setting says so"
+    assert any(said in item.message for item in found.refusals) == (precision == "declined")

@@ -45,6 +45,7 @@ NESTED = {
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),
     ("mel_spectra", "in a method"),
+    ("model_of_a_file_at_the_end", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("parts_of_a_chain", "in a method"),
     ("vae_loss_function", "in a method"),

@@ -14,6 +14,8 @@ NEEDED = (2, 4)
 
 _OF_CONDA = re.compile(r"^[\w.-]+=[\w.!]+=\w+\s*$|^@EXPLICIT\b", re.M)
 """A line of a list that ``conda list --export`` writes, and ``conda create --file`` reads: ``torch=1.6.0=py3_0``."""
+_OF_ENVIRONMENT = re.compile(r"^dependencies\s*:", re.MULTILINE)
+"""The key of an ``environment.yml`` that lists conda's packages, and pip's in a list of its own below ``pip:``."""
 _FILES = re.compile(r"(requirements|env|conda).*\.(txt|ya?ml|in)|setup\.(py|cfg)|pyproject\.toml|Pipfile", re.I)
 _FOLDER = "requirements"
 _MAX_SIZE = 200_000
@@ -65,6 +67,15 @@ def is_list_of_conda(path: Path) -> bool:
         return _OF_CONDA.search(path.read_text(encoding="utf-8", errors="replace")) is not None
     except OSError:
         return False
+
+
+def is_environment_of_conda(path: Path) -> bool:
+    """Whether a file describes an environment for conda, which takes what pip installs below ``- pip:`` alone."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.suffix.lower() in (".yml", ".yaml") else ""
+    except OSError:
+        return False
+    return _OF_ENVIRONMENT.search(text) is not None
 
 
 def asked_older(entry: Path) -> Asked | None:

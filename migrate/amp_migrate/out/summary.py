@@ -14,7 +14,14 @@ from amp_rules.plan.skipped import is_skipped
 
 from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.launch.started import started
-from amp_migrate.out.asked_torch import NEEDED, asked_older, is_list_of_conda, lacks_runtime, takes_lines_of_pip
+from amp_migrate.out.asked_torch import (
+    NEEDED,
+    asked_older,
+    is_environment_of_conda,
+    is_list_of_conda,
+    lacks_runtime,
+    takes_lines_of_pip,
+)
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
 from amp_migrate.run.discovery import NOTEBOOK
@@ -200,7 +207,8 @@ class Summary(Messages):
                 where = f"the environment of {shown(unlisted)}, which conda reads"
                 steps.append(f"add the runtime by pip to {where}: {line}")
             else:
-                steps.append(f"list the runtime in {shown(unlisted)}, where torch is: {what}")
+                where = "below `- pip:`" if is_environment_of_conda(unlisted) else "where torch is"
+                steps.append(f"list the runtime in {shown(unlisted)}, {where}: {what}")
         for step in steps:
             self.code(("next: ", "bold"), step)
         if needs_runtime and (other := other_runtime()):

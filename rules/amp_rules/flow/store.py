@@ -123,6 +123,7 @@ class Store:
         size = len(cell.values)
         cell.values |= values
         if len(cell.values) > size:
+            cell.kinds = None
             self._due.update(cell.readers)
             for reader in cell.readers:
                 self._enqueue(self._bodies_of[reader])
@@ -216,5 +217,7 @@ class Store:
 
 def _fitting(cell: Cell, values: set[Value]) -> set[Value]:
     """Those of new values that a full cell has room for."""
-    held = Counter(value.kind for value in cell.values)
+    if cell.kinds is None:
+        cell.kinds = Counter([value.kind for value in cell.values])
+    held = cell.kinds
     return {value for value in values if held[value.kind] < _MAX_VALUES}

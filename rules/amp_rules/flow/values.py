@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, NamedTuple, get_args
@@ -138,6 +139,7 @@ def dictionary_of(owner: Value) -> Value:
 
 
 _KINDS = {kind: number for number, kind in enumerate(get_args(Kind))}
+_FORMS = {form: number for number, form in enumerate((*MemberOf, *Form))}
 _numbers: dict[str, int] = {}
 
 
@@ -155,7 +157,9 @@ def _number(ref: Any) -> int:
     if isinstance(ref, Value):
         return ref._hash
     if of is Member:
-        return _number(ref.name)
+        return _number(ref.name) + _FORMS[ref.of]
+    if of is Form:
+        return _FORMS[ref]
     if of is FunctionFacts:
         return _place(ref.node)
     if of is ClassInfo:
@@ -264,7 +268,11 @@ class CallSite:
 
 @dataclass
 class Cell:
-    """What one variable, attribute or element can hold, and the statements that read it, in their order."""
+    """What one variable, attribute or element can hold, and the statements that read it, in their order.
+
+    ``kinds`` counts the values of a full one by their kinds; None where that is to be counted again.
+    """
 
     values: set[Value] = field(default_factory=set)
     readers: dict[ast.AST, None] = field(default_factory=dict)
+    kinds: Counter[str] | None = None

@@ -15,8 +15,10 @@ from amp_rules.lattice.half_precision import fate
 from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan.method_results import MethodResults, Result
+from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.own_regions import has_weights
+from amp_rules.plan.unprepared import is_loaded
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
 from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
@@ -46,6 +48,7 @@ class EvaluatedMethods:
         training: the regions of the training steps.
         runs: all regions that there are without these.
         full_precision: what must not run in a region.
+        homes: where models are prepared.
 
     Attributes:
         found: the regions that come to ``runs``, and those of ``runs`` that begin earlier now.
@@ -59,12 +62,14 @@ class EvaluatedMethods:
         training: list[StatementRun],
         runs: list[StatementRun],
         full_precision: list[StatementRun],
+        homes: list[Home],
     ) -> None:
         self._program = program
+        self._homes = homes
         self._regions = EvaluationRegions(program)  # what such a region gives needs no longer one
         self._results = MethodResults(program)
         self._training = {node for run in training for item in run.statements() for node in walk(item)}
-        self._covered = {node for run in runs for item in run.statements() for node in walk(item)}
+        self._covered = self._training | {node for run in runs for item in run.statements() for node in walk(item)}
         self._apart = {node for run in full_precision for item in run.statements() for node in walk(item)}
         self._apart |= {blocks.body_of(run.module, run.first) for run in full_precision} | set(program.looks.bodies)
         self._prepared = set(Homes(program).roots())
@@ -196,7 +201,8 @@ class EvaluatedMethods:
         call = site.node
         assert isinstance(call, ast.Call)
         called = self._program.called_models(call, site.scope)
-        if called and called <= self._prepared and not _is_by_name(call):
+        is_prepared = bool(called) and called <= self._prepared and not _is_by_name(call)
+        if is_prepared and not is_loaded(self._program, self._homes, site.module, call):
             return True
         parent = site.module.parents.get(site.node)
         if isinstance(parent, ast.Attribute):

@@ -10,12 +10,15 @@ from amp_rules.plan import taken_gradients as taken
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
-from amp_rules.plan.library_uses import first_import, first_use
+from amp_rules.plan.library_uses import first_import, first_use, uses
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.rule import Rule
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, own_name
@@ -23,7 +26,16 @@ from amp_rules.torch.containers import MADE_BY_SETTINGS
 from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING, SUMS_OF_HOROVOD
 from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
-from amp_rules.torch.mixed_precision import APEX, APEX_LAYERS, FOLLOWS_AUTOCAST, TORCH_AMP, is_off, runs_whole_step
+from amp_rules.torch.gradients import INNER_LOOPS
+from amp_rules.torch.mixed_precision import (
+    APEX,
+    APEX_LAYERS,
+    AUTOCASTS,
+    FOLLOWS_AUTOCAST,
+    TORCH_AMP,
+    is_off,
+    runs_whole_step,
+)
 
 
 def frameworks(program: Program) -> Iterator[Declined]:
@@ -145,9 +157,20 @@ def taken_gradients(program: Program) -> Iterator[Declined]:
 
 
 def beside_own_steps(program: Program) -> Iterator[Declined]:
-    """Why the precision is not "already" there: some steps have their own, others none."""
-    if has_torch_amp(program):
-        yield from own_mixed_steps.reasons(program, _mixes_nothing)
+    """Why the precision is not "already" there: some steps have none, or only what a setting lowers within a model."""
+    if not has_torch_amp(program):
+        return
+    yield from own_mixed_steps.reasons(program, _mixes_nothing)
+    region = _of_a_setting(program)
+    if region is not None:
+        yield declining.decline(
+            declining.ALREADY_MIXED,
+            region.module,
+            region.node,
+            f"`{region.module.text(region.node)}` turns mixed precision on within the model where a setting says so, "
+            "and no scaler scales the loss",
+            "take such regions out of the model, then migrate again",
+        )
 
 
 def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
@@ -191,11 +214,45 @@ def own_precision(program: Program) -> Iterator[Declined]:
     )
     yield from _of_framework(
         program,
+        INNER_LOOPS,
+        "moves the weights of a task along gradients that it takes itself of a loss which nothing scales: fp16 would "
+        "lose the small ones",
+        "leave the script as it is; or take these steps in the script by `torch.autograd.grad`, then migrate again",
+        declining.NO_OPTIMIZER,
+    )
+    yield from _of_framework(
+        program,
         _averaging(program),
         "averages over processes that the scaler does not know: it would unscale the gradients before the average, "
         "and the processes would not agree on an overflow",
         "let `DistributedDataParallel` average the gradients, in processes of `torch.distributed`",
     )
+
+
+def _of_a_setting(program: Program) -> Site | None:
+    """The first region of a model that a setting turns on, ``autocast(enabled=args.mixed)``; None beside anything else.
+
+    Networks are copied with such regions, where the training script that they come from has a scaler.
+    """
+    for module, node, name in uses(program, TORCH_AMP):
+        parent = module.parents.get(node)
+        # ``autocast = torch.cuda.amp.autocast``
+        is_alias = isinstance(parent, ast.Assign) and parent.value is node
+        if not (
+            _mixes_nothing(name, node, module) or (name in AUTOCASTS and (is_alias or isinstance(parent, ast.Call)))
+        ):
+            return None
+    found: list[Site] = []
+    for call, body, scope in program.calls():
+        names = program.callee_names(call, scope) & AUTOCASTS
+        if not names or is_off(min(names), call):
+            continue
+        enabled = keyword(call, "enabled")
+        by_setting = isinstance(enabled, (ast.Name, ast.Attribute)) and len(call.args) + len(call.keywords) == 1
+        if not by_setting or not program.is_model_code(body):
+            return None
+        found.append(Site(scope.module, scope, body, call))
+    return found[0] if found and not any(site.is_scaled for site in program.backwards) else None
 
 
 def _averaging(program: Program) -> tuple[str, ...]:
@@ -209,12 +266,14 @@ def _averaging(program: Program) -> tuple[str, ...]:
     return tuple(name for name in AVERAGES_BY_ITSELF if name not in SUMS_OF_HOROVOD)
 
 
-def _of_framework(program: Program, names: tuple[str, ...], why: str, remedy: str) -> Iterator[Declined]:
+def _of_framework(
+    program: Program, names: tuple[str, ...], why: str, remedy: str, rule: Rule = declining.FRAMEWORK
+) -> Iterator[Declined]:
     """The first use of what takes gradients out of the scaler's hands."""
     found = first_use(program, names)
     if found is not None:
         module, node, name = found
-        yield declining.decline(declining.FRAMEWORK, module, node, f"`{name}` {why}", remedy)
+        yield declining.decline(rule, module, node, f"`{name}` {why}", remedy)
 
 
 def half_models(program: Program) -> Iterator[Declined]:

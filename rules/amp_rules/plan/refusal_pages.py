@@ -94,11 +94,13 @@ _PAGES = {
 
         ## What is refused
         A script with `backward()` and no call of an optimizer's `step()` that could follow it: weights changed in a
-        loop over `model.parameters()`, saliency maps, gradients written to a file.
+        loop over `model.parameters()`, saliency maps, gradients written to a file. A script in which learn2learn,
+        higher or torchmeta moves weights within the step.
 
         ## Why
         With a scaled loss these gradients are too large by the scale, and nothing would say so. Which of the script's
-        lines use them cannot be told for certain where no optimizer does.
+        lines use them cannot be told for certain where no optimizer does. The gradients that such a library takes of
+        the loss of a task are not scaled at all.
 
         ## What to do by hand
         Use an optimizer of `torch.optim`. Where the gradients themselves are the result, leave the loss unscaled: bf16,

@@ -16,7 +16,9 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name, walk
+from amp_rules.torch.file_access import WEIGHT_LOADERS
 from amp_rules.torch.models import COPIES
 
 
@@ -44,23 +46,28 @@ def without_parts_alone(program: Program, training: list[StatementRun], runs: li
 def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -> bool:
     calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
     located = [(call, where[1]) for call in calls if (where := program.locate(call)) is not None]
-    called = {value for call, scope in located for value in program.called_models(call, scope)}
+    models = {value for call, scope in located for value in program.called_models(call, scope)}
+    called = {value for model in models for value in program.held_as(model)}
     trained = {value for value in called if program.is_trained(value)}
     return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
 
 
-def without_others(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:
+def without_others(
+    program: Program, homes: list[Home], training: list[StatementRun], runs: list[StatementRun]
+) -> list[StatementRun]:
     """The regions but for those that may evaluate a model which nobody prepares, as the prepared one is evaluated.
 
-    A teacher is one, and the network that takes the best weights at the end. Where all that it gives goes into a loss
-    of the region, or is compared, it may stay half.
+    A teacher is one, the network that takes the best weights at the end, and the one that a file gives back whole.
+    Where all that it gives goes into a loss of the region, or is compared, it may stay half.
     """
     roots = Homes(program).roots()
     starts = {run.first for run in training}
     return [
         run
         for run in runs
-        if run.first in starts or not (calls := _runs_others(program, roots, run)) or not _is_read_below(run, calls)
+        if run.first in starts
+        or not (calls := _runs_others(program, roots, run) | _runs_loaded(program, homes, run))
+        or not _is_read_below(run, calls)
     ]
 
 
@@ -78,6 +85,42 @@ def _runs_others(program: Program, roots: list[Value], run: StatementRun) -> set
             parts = with_parts(program, roots)
             found |= {call} if any(value not in parts for value in alone) else set()
     return found
+
+
+def _runs_loaded(program: Program, homes: list[Home], run: StatementRun) -> set[ast.AST]:
+    """The calls of a region that run what a file has just given back whole."""
+    calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
+    return {call for call in calls if is_loaded(program, homes, run.module, call)}
+
+
+def is_loaded(program: Program, homes: list[Home], module: Module, call: ast.Call) -> bool:
+    """Whether the variable that is called holds a model of a file for certain, ``model = torch.load(path)``.
+
+    The same name may hold the prepared model before.
+    """
+    name = call.func
+    if not isinstance(name, ast.Name) or not program.calls_to(WEIGHT_LOADERS):
+        return False
+    body = blocks.body_of(module, call)
+    around = {body, *module.ancestors(call)}
+    given = [
+        node
+        for node in program.nodes_of(body)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
+        and node.lineno < call.lineno
+        and module.parents[node] in around
+    ]
+    last = max(given, key=lambda node: node.lineno, default=None)
+    located = program.locate(last.value) if last is not None else None
+    if last is None or located is None:
+        return False
+    values = program.flow.values(last.value, located[1])
+    is_prepared = any(
+        home.body is body and home.variable == name.id and last.lineno <= home.statement.lineno <= call.lineno
+        for home in homes
+    )
+    return bool(values) and all(value.name in WEIGHT_LOADERS for value in values) and not is_prepared
 
 
 def _is_on_its_own(program: Program, value: Value) -> bool:

@@ -91,8 +91,9 @@ def _are_parts(program: OptimizerModels, models: set[Value]) -> bool:
     """Whether an object of a class of models keeps one of them, or one is kept by another's attribute."""
     for (owner, _), cell in program.flow.cells.items():
         info = program.flow.classes.get(owner) if isinstance(owner, ast.ClassDef) else None
-        held = cell.values | program.flow.elements(cell.values)
-        if info is not None and is_module(Value("instance", info)) and not models.isdisjoint(held):
+        if info is None or not is_module(Value("instance", info)):
+            continue
+        if not models.isdisjoint(cell.values | program.flow.elements(cell.values)):
             return True
     return any(value.kind == "attribute" for value in models)
 

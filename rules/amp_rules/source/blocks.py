@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import children, last_name, walk
@@ -154,13 +155,12 @@ def exclude_each_other(module: Module, one: ast.AST, other: ast.AST) -> bool:
             if isinstance(parent, ast.If) and any(node in set(walk(item)) for item in parent.body):
                 asked |= _equals(parent.test)
         ends.append(asked)
+    unlike = [path for path in ends[0].keys() & ends[1].keys() if ends[0][path] != ends[1][path]]
+    if not unlike:
+        return False
+    # What is compared stays what it is: nothing in between writes it, or an owner of it.
     written = _written_between(module, one, other)
-    for path in ends[0].keys() & ends[1].keys():
-        # What is compared stays what it is: nothing in between writes it, or an owner of it.
-        is_steady = not any(path == item or path.startswith(f"{item}.") for item in written)
-        if is_steady and ends[0][path] != ends[1][path]:
-            return True
-    return False
+    return any(not any(path == item or path.startswith(f"{item}.") for item in written) for path in unlike)
 
 
 def _equals(test: ast.expr) -> dict[str, object]:
@@ -293,14 +293,11 @@ def writes(node: ast.AST) -> set[str]:
 
 
 def certainly_bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds whatever happens."""
+    """Names that a statement binds whatever happens, where the program goes on behind it."""
     if isinstance(statement, ast.If):
-        if not statement.orelse:
-            return set()
-        body, orelse = (
-            {name for item in suite for name in certainly_bound(item)} for suite in (statement.body, statement.orelse)
-        )
-        return body & orelse
+        going_on = [suite for suite in (statement.body, statement.orelse) if not (suite and leaves(suite))]
+        bound = [{name for item in suite for name in certainly_bound(item)} for suite in going_on]
+        return set.intersection(*bound) if bound else set()
     if isinstance(statement, (ast.For, ast.While, ast.Try)):
         return set()
     if isinstance(statement, ast.With):

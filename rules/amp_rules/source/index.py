@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name
@@ -17,6 +18,8 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Body = Function | ast.Lambda | None
 """What runs a node: a function, or None for the statements of the file."""
 Branch = tuple[ast.expr, bool]
+Assignment = tuple[ast.expr, ast.expr, ast.AST]
+"""Target, value and statement."""
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -45,12 +48,13 @@ class FileIndex:
         self.constructors = constructors
         self.calls: list[ast.Call] = []
         self.named: dict[str, list[ast.Call]] = {}
-        self.assignments: list[tuple[ast.expr, ast.expr, ast.AST]] = []
+        self.assignments: list[Assignment] = []
         self.functions: dict[str, list[Function]] = {}
         self.loops: list[Loop] = []
         self.words: set[str] = set()
         self._renamed: dict[str, str] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
+        self._scopes: dict[ast.AST, Body] = {}
         self._collect(module.tree)
 
     def _collect(self, tree: ast.AST) -> None:
@@ -117,10 +121,9 @@ class FileIndex:
 
     def scope(self, node: ast.AST) -> Body:
         """The function that ``node`` stands in; None for the statements of the file."""
-        for item in self.ancestors(node):
-            if isinstance(item, _SCOPES):
-                return item
-        return None
+        if node not in self._scopes:
+            self._scopes[node] = next((item for item in self.ancestors(node) if isinstance(item, _SCOPES)), None)
+        return self._scopes[node]
 
     def owner(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""
@@ -214,13 +217,35 @@ class FileIndex:
         """The names and attributes spelt ``name``, in the order of the text."""
         return self._names.get(name, [])
 
+    @cached_property
+    def assignments_of(self) -> dict[str, list[Assignment]]:
+        """The assignments that bind a variable or change an item of it, also within a tuple, by its name."""
+        found: dict[str, list[Assignment]] = {}
+        for item in self.assignments:
+            target = item[0]
+            parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+            bases = [part.value if isinstance(part, ast.Subscript) else part for part in parts]
+            for name in dict.fromkeys(base.id for base in bases if isinstance(base, ast.Name)):
+                found.setdefault(name, []).append(item)
+        return found
+
+    @cached_property
+    def _assigned(self) -> dict[tuple[type, str], list[Assignment]]:
+        """The assignments to a name, or to an attribute of some object."""
+        found: dict[tuple[type, str], list[Assignment]] = {}
+        for item in self.assignments:
+            if isinstance(item[0], (ast.Name, ast.Attribute)):
+                found.setdefault((type(item[0]), last_name(item[0])), []).append(item)
+        return found
+
     def values_of(self, target: ast.expr) -> list[ast.expr]:
         """What is assigned anywhere to a name (of the same function or the file) or to an attribute of that name."""
-        found = []
-        for other, value, _ in self.assignments:
-            if same_place(other, target) and (isinstance(target, ast.Attribute) or self._same_scope(other, target)):
-                found.append(value)
-        return found
+        if not isinstance(target, (ast.Name, ast.Attribute)):
+            return []
+        found = self._assigned.get((type(target), last_name(target)), [])
+        if isinstance(target, ast.Attribute):
+            return [value for _, value, _ in found]
+        return [value for other, value, _ in found if self._same_scope(other, target)]
 
     def _same_scope(self, one: ast.AST, other: ast.AST) -> bool:
         scope = self.scope(one)
@@ -248,13 +273,6 @@ class FileIndex:
         if not found and not is_method and name in self.constructors:
             return [self.constructors[name]]
         return found
-
-
-def same_place(one: ast.AST, other: ast.AST) -> bool:
-    """Whether two expressions are the same name, or attributes of the same name."""
-    if isinstance(one, ast.Name) and isinstance(other, ast.Name):
-        return one.id == other.id
-    return isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute) and one.attr == other.attr
 
 
 def before(first: ast.AST, second: ast.AST) -> bool:

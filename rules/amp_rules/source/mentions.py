@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 
 from amp_rules.source.project import marked_root, project_root
@@ -19,21 +20,22 @@ class Mentions:
 
     Args:
         file: one of its files.
+        suffixes: how the files end that are searched.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, suffixes: tuple[str, ...] = (".py",)) -> None:
         self._root = project_root(file)
+        self._suffixes = suffixes
         self._is_marked = marked_root(file) is not None
-        self._texts: dict[Path, bytes] | None = None
 
     def of(self, *words: str) -> list[Path]:
         """The files that hold all of these words, in the order of their paths; none in a large project."""
-        if self._texts is None:
-            self._texts = self._read()
         wanted = [word.encode() for word in words]
-        return [path for path, text in self._texts.items() if all(word in text for word in wanted)]
+        return [path for path, text in self.texts.items() if all(word in text for word in wanted)]
 
-    def _read(self) -> dict[Path, bytes]:
+    @cached_property
+    def texts(self) -> dict[Path, bytes]:
+        """All of them by their paths, in this order; none in a large project."""
         found: dict[Path, bytes] = {}
         size = 0
         for path in self._files():
@@ -58,7 +60,7 @@ class Mentions:
             except OSError:
                 continue
             for entry in entries:
-                if entry.name.endswith(".py") and entry.is_file():
+                if entry.name.endswith(self._suffixes) and entry.is_file():
                     found.append(folder / entry.name)
                 elif entry.is_dir(follow_symlinks=False) and self._is_searched(folder / entry.name):
                     folders.append(folder / entry.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -284,6 +285,12 @@ class Project(Importer):
         if known is None:
             known = self.listed[folder] = tuple(filter(is_listed, self.files.names(folder)))
         return known
+
+    def rest_on(self, paths: Iterable[Path]) -> None:
+        """Note files that a decision rests on without importing them, and what else is in their folders."""
+        for path in paths:
+            self.settings.add(path)
+            self._listed(path.parent)
 
     def settings_in(self, folder: Path) -> list[str]:
         """The names of the configurations in a folder."""

@@ -136,3 +136,12 @@ RECORDS_NOTHING = frozenset({"no_grad", "inference_mode"})
 
 MODES = frozenset({"requires_grad", "training", "is_grad_enabled"})
 """Attributes and functions of torch that say whether what is computed will be trained on."""
+
+INNER_LOOPS = (
+    "learn2learn.algorithms",
+    "higher.innerloop_ctx",
+    "higher.create_diff_optim",
+    "higher.get_diff_optim",
+    "torchmeta.utils.gradient_based",
+)
+"""What libraries of meta-learning have for the steps within a step: they take gradients of a loss by themselves."""

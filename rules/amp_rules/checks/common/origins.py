@@ -327,10 +327,7 @@ def reaching(index: FileIndex, use: ast.expr, scope: ast.AST | None) -> list[tup
     One that stands in another branch than the use, or is sure to be overwritten before it, does not count.
     """
     assert isinstance(use, ast.Name)
-    found: list[tuple[ast.expr, ast.expr, ast.AST]] = []
-    for target, value, statement in index.assignments:
-        if index.scope(statement) is scope and any(_names(item, use.id) for _, item in _targets(target)):
-            found.append((target, value, statement))
+    found = [item for item in index.assignments_of.get(use.id, ()) if index.scope(item[2]) is scope]
     if index.scope(use) is not scope:
         return [(target, value) for target, value, _ in found]
     chain = set(map(id, index.ancestors(use)))
@@ -377,12 +374,6 @@ def _targets(target: ast.expr) -> Iterator[tuple[int | None, ast.expr]]:
         yield from enumerate(target.elts)
     else:
         yield None, target
-
-
-def _names(target: ast.expr, name: str) -> bool:
-    if isinstance(target, ast.Subscript):
-        target = target.value
-    return isinstance(target, ast.Name) and target.id == name
 
 
 def _parameter(scope: ast.AST, name: str) -> str | None:

@@ -271,8 +271,9 @@ class Variables:
                 if trained and (not turns or any(self._is_new(given, item) for given in inside)):
                     turns.append([])
                 turns[-1].extend(inside)
-                # A loop or a branch may make its model and train it.
-                trained = statement not in inside and self.program.runs_backward(statement)
+                # A loop or a branch may make its model and train it; ``model = train(model)`` trains what it has.
+                is_given = isinstance(statement, ast.Assign) and item.path in blocks.reads(statement.value)
+                trained = (is_given or statement not in inside) and self.program.runs_backward(statement)
             elif turns and self.program.runs_backward(statement):
                 trained = True
         return [replace(item, assignments=turn) for turn in turns]

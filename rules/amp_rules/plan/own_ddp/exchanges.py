@@ -20,6 +20,8 @@ _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
 
 _COUNTS = frozenset({"get_world_size", "num_processes", "num_replicas", "world_size"})
+_ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+_COPYING = frozenset({"clone", "deepcopy", "tensor", "stack", "cat", "Tensor", "FloatTensor", "new_tensor"})
 _READS = frozenset({"load", "open", "read_csv", "read_json", "read_pickle"})
 
 
@@ -105,6 +107,32 @@ class Exchanges:
     def is_of_torch(self, call: ast.Call) -> bool:
         """Whether a call is one of torch's exchanges."""
         return call in self._calls_of_torch
+
+    @cached_property
+    def adds_up(self) -> Callable[[ast.AST], bool]:
+        """Whether a call reaches one of torch's exchanges that adds up, not one that only gathers."""
+        calls = {site.node for site in self._own.program.calls_to(_ADDING)}
+        return self._own.program.closure(lambda node: node in calls)
+
+    def leaves_its_own(self, call: ast.Call) -> bool:
+        """Whether a function exchanges copies of what it is given: the variable stays that of the process."""
+        callees = self._own.program.flow.callees(call)
+        return bool(callees) and all(map(self._exchanges_copies, callees))
+
+    def _exchanges_copies(self, info: FunctionFacts) -> bool:
+        calls = _calls(info.node)
+        exchanging = [item for item in calls if item in self._calls_of_torch]
+        if not exchanging or any(self.puts_together(item) for item in calls if item not in self._calls_of_torch):
+            return False
+        copied = {
+            path
+            for node in blocks.walk_body(info.node)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(part, ast.Call) and last_name(part.func) in _COPYING for part in walk(node.value))
+            for path in blocks.writes(node)
+        }
+        given = {path for item in exchanging for value in item.args for path in blocks.reads(value)}
+        return given.isdisjoint(set(info.parameters) - copied) and bool(given & copied)
 
     def _in_callers(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         info = self._own.program.function_of(body)

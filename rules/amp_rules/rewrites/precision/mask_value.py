@@ -3,8 +3,9 @@
 ## What it does
 `scores.masked_fill(mask, -1e9)` becomes `scores.masked_fill(mask, max(-1e9, torch.finfo(scores.dtype).min))`. The
 number may be a variable, a default, an argument or an attribute. So do `scores[mask] = -1e9`, `torch.where`, `F.pad`,
-`fill_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half. What has no name
-is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`.
+`fill_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half, and what is
+written into a mask that is made like the scores, a product of matrices: `mask = torch.zeros_like(scores)`. What has no
+name is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`.
 
 ## Why
 Under autocast the scores are fp16, whose largest number is 65504: torch raises "value cannot be converted to type Half
@@ -35,6 +36,7 @@ import math
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.masks_of_scores import masks_of_scores
 from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.overflowing_numbers import overflows
 from amp_rules.plan.rule import Rule
@@ -75,7 +77,11 @@ def changes(context: Context) -> Iterator[Change]:
     for overflow in overflows(context.program, context.precision, context.options):
         tensor = _of_same_type(_scaled(overflow.tensor))
         if overflow.number.node not in done and tensor is not None and _is_plain(numbers, overflow.number):
+            done.add(overflow.number.node)
             yield from _bounded(context, numbers, overflow.number, tensor)
+    for number, mask in masks_of_scores(context.program, sites):
+        if number.node not in done and number.body not in in_full and _is_plain(numbers, number):
+            yield from _bounded(context, numbers, number, mask)
 
 
 def _in_full(program: Program) -> set[ast.AST]:

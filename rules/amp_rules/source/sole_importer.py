@@ -1,0 +1,71 @@
+"""Whether a script alone imports a module: what a module imports, other files may take from it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cached_property
+from pathlib import Path
+
+from amp_rules.source.mentions import Mentions
+from amp_rules.source.modules import Module
+from amp_rules.source.notebook import SUFFIX as NOTEBOOK
+from amp_rules.source.project import Project
+from amp_rules.source.syntax import last_name
+
+_BY_TEXT = re.compile(rb"\b(?:import_module|__import__|runpy|spec_from_file_location)\b")
+"""What imports a module whose name may be put together."""
+
+
+class SoleImporter:
+    """Questions about the files beside a script and what it imports, notebooks too; each is read once.
+
+    Args:
+        project: the script and what it imports.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._entry = project.entry
+
+    def alone_reads(self, module: Module, name: str) -> bool:
+        """Whether the script alone imports a module and takes no such name from it, for certain.
+
+        It is not certain in a project that is too large to be searched, nor where the script may be imported itself.
+        """
+        stem = module.path.stem
+        if module.path not in self._texts or stem == "__init__" or self._may_take(stem, name):
+            return False
+        return not any(
+            _may_import(path, text, stem) or _may_import(path, text, self._entry.path.stem)
+            for path, text in self._texts.items()
+            if path not in (module.path, self._entry.path)
+        )
+
+    @cached_property
+    def _texts(self) -> dict[Path, bytes]:
+        found = Mentions(self._entry.path, (".py", NOTEBOOK)).texts
+        self._project.rest_on(found)
+        return found
+
+    def _may_take(self, stem: str, name: str) -> bool:
+        """Whether the script takes the name: by itself, with all others, or as an attribute of the module."""
+        for node in self._entry.nodes:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] == stem:
+                if any(item.name in (name, "*") for item in node.names):
+                    return True
+            elif isinstance(node, ast.Attribute):
+                if node.attr == name and last_name(node.value) != "torch":
+                    return True
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and name in node.value.split("."):
+                return True
+        return False
+
+
+def _may_import(path: Path, text: bytes, stem: str) -> bool:
+    """Whether a file names a module where it imports, or imports what is named elsewhere; in a notebook, anywhere."""
+    word = re.escape(stem).encode()
+    if path.suffix == NOTEBOOK:
+        return re.search(rb"\b" + word + rb"\b", text) is not None
+    named = rb"^[^\n#]*\bimport\b[^\n]*\b%b\b|\bfrom\b[^\n]*\b%b\b|\bimport\b\s*\([^)]*\b%b\b" % (word, word, word)
+    return _BY_TEXT.search(text) is not None or re.search(named, text, re.MULTILINE) is not None
