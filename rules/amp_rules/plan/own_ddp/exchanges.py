@@ -246,7 +246,14 @@ class Exchanges:
 
     @cached_property
     def _reaches(self) -> Callable[[ast.AST], bool]:
-        calls = self._calls_of_torch | self._read_together
+        # Nothing that is followed runs the ``forward`` of ``Gather.apply(x)``.
+        applied = {
+            call
+            for call, _, _ in self._own.program.calls()
+            if last_name(call.func) == "apply" or isinstance(call.func, ast.Name)
+            if not self._own.program.flow.callees(call) and self._applies(call)
+        }
+        calls = self._calls_of_torch | self._read_together | applied
         return self._own.program.closure(lambda node: node in calls)
 
     @cached_property

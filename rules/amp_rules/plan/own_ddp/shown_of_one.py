@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
+from amp_rules.plan.own_ddp.losses_shown import shown_losses
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -70,6 +71,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         elif metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
+    yield from shown_losses(own, shares, loops)
 
 
 def _shown_meanwhile(

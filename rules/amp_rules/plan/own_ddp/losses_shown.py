@@ -1,0 +1,77 @@
+"""Losses that are shown where a script draws its batches itself: no loader says whose they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.rest_shown import OF_BATCHES
+from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.roles.sites import Backward
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import called_name, values_given
+
+
+def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first place of each function that shows the loss of its process, or what is made of it."""
+    known = {loop.body for loop in loops}
+    for backward in own.program.backwards if own.wraps else ():
+        if backward.body in known or backward.module not in own.modules or backward.body in own.uncalled:
+            continue
+        if own.reach(backward.module, backward.node) is not Reach.EVERY:
+            continue
+        known.add(backward.body)
+        shown = list(_shown(own, shares, backward))
+        if shown:
+            node, name = shown[0]
+            lines = {getattr(item, "lineno", 0) for item, _ in shown}
+            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{more_places(len(lines))}"
+
+
+def _shown(own: OwnDdp, shares: Shares, backward: Backward) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls around a backward pass that show a number made of its loss, with the variable that holds it."""
+    around = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
+    if not around:
+        return
+    loop = around[-1]
+    losses = _made_of(loop, {path for path in blocks.reads(backward.loss) if path.isidentifier()})
+    told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
+    for node in blocks.walk_own(loop):
+        if not isinstance(node, ast.Call) or called_name(node) not in SHOWING_OR_WRITING:
+            continue
+        given = values_given(node)
+        if own.program.flow.callees(node) or any(map(names_rank, given)):
+            continue  # what every process says of itself
+        names = sorted({path for item in given for path in blocks.reads(item)} & told)
+        if names and _is_outermost(backward.module, node):
+            yield node, names[0]
+
+
+def _made_of(loop: ast.stmt, names: set[str]) -> set[str]:
+    """Variables that a loop makes of others, in one statement or by way of others."""
+    found = set(names)
+    for _ in range(_MAX_NAMES):
+        for node in blocks.walk_own(loop):
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and blocks.reads(node.value) & found:
+                found |= {path for path in blocks.writes(node) if path.isidentifier()}
+    return found
+
+
+_MAX_NAMES = 2
+"""Names behind that of a loss: ``total``, ``average``."""
+
+
+def _is_outermost(module: Module, call: ast.Call) -> bool:
+    """Whether a call is no part of another one that shows it: ``print("{}".format(loss))``."""
+    for parent in module.ancestors(call):
+        if isinstance(parent, ast.stmt):
+            return True
+        if isinstance(parent, ast.Call) and called_name(parent) in SHOWING_OR_WRITING:
+            return False
+    return True
