@@ -57,6 +57,12 @@ def test_a_rate_keeps_the_number_of_gpus_and_a_batch_does_not():
     assert sum("remove the factor" in text for text in told) == 2
 
 
+def test_what_rounds_to_the_gpus_is_no_factor():
+    told = [item.text for item in noted(FOLDER / "AMP280" / "rounded_to_the_gpus.py").notes if item.code == "AMP280"]
+    assert ["would be empty" in text for text in told] == [False, True]
+    assert not any("remove the factor" in text for text in told)
+
+
 def test_an_evaluation_that_breaks_is_not_said_to_be_in_full():
     told = [item.text for item in noted(FOLDER / "AMP281" / "evaluation_of_one_batch.py").notes]
     assert [text.split(":")[0] for text in told if "every process" in text] == [

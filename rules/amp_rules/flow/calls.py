@@ -198,7 +198,18 @@ class CallEvaluator:
             return self._libraries.apply_method(target, given)
         if target.kind == "object":
             return {self._apply_object(target, given)}
-        return {target} if target.kind == "parameters" else set()
+        return {target} if target.kind == "parameters" and self._is_of_parameters(given) else set()
+
+    def _is_of_parameters(self, given: Invocation) -> bool:
+        """Whether a method is called, which gives parameters again, ``p.data.clone()``, and no module among them.
+
+        ``for layer in self.children(): x = layer(x)`` gives what the layer computes.
+        """
+        func = given.node.func
+        if not isinstance(func, ast.Attribute):
+            return not isinstance(func, (ast.Name, ast.Subscript))
+        owners = self._evaluation.expressions.evaluate(func.value, given.scope, given.overlay)
+        return func.attr != "forward" and any(owner.kind == "parameters" for owner in owners)
 
     def _apply_function(self, target: Value, given: Invocation) -> set[Value]:
         info = target.ref

@@ -18,6 +18,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
 from amp_rules.torch.containers import SETS
 from amp_rules.torch.optimizers import OPTIMIZERS
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _MAX_DEPTH = 40
 """Expressions within expressions, the returns of functions that are followed included. Code of people stays below ten;
@@ -302,7 +303,7 @@ def _may_export(module: str, name: str) -> bool:
         return is_class and name not in OPTIMIZERS
     if module == "torch.nn.functional":
         return not is_class and name not in _BUILTINS
-    return is_class and module.startswith("torch")
+    return (is_class and module.startswith("torch")) or f"{module}.{name}" in PROGRESS_BARS
 
 
 def _copied(node: ast.DictComp) -> ast.expr | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 
-import libcst as cst
-
 from amp_rules.plain_torch.translation import Translation
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
-from amp_rules.text.actions import Insert, Replace
+from amp_rules.text.taking_out import taken_out
 
 
 class Hoisting:
@@ -35,17 +33,7 @@ class Hoisting:
         statement = blocks.statement_of(module, node)
         name = self._free(module, statement, wanted)
         below = self._translation.code(module, below)
-        texts: list[str] = []
-
-        def edit(given: cst.BaseExpression) -> cst.BaseExpression:
-            text = cst.Module([]).code_for_node(given)
-            texts.append(f"({text})" if "\n" in text and not given.lpar else text)
-            return cst.Name(name)
-
-        def lines() -> str:
-            return f"{name} = {texts[0]}\n{below}"
-
-        self._translation.do(module, Replace(node, edit), Insert(statement, "", late=lines))
+        self._translation.do(module, *taken_out(node, statement, name, below=below))
         return name
 
     def has(self, statement: ast.stmt) -> bool:

@@ -27,7 +27,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, is_none, own_name, walk
-from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
+from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, OF_OWN_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
 _ALL_PAIRS = re.compile(r"([a-z])([a-z]),(?!\1)([a-z])\2->(\1\3|\3\1)")
@@ -43,6 +43,9 @@ _SUM = (
     "is a sum over the batch, and gradients are averaged over the processes: each step is as large as with the batch "
     "of one process"
 )
+_OF_EACH_ROW = frozenset({"normalize", "detach", "float", "double", "contiguous", "clone"})
+"""Functions and methods whose result has the same samples in its rows."""
+
 _DIVIDES = frozenset({"div", "div_", "divide", "true_divide"})
 
 _WITHOUT_GRADIENT = frozenset({"item", "detach", "float", "tolist", "numpy"})
@@ -168,7 +171,9 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
     if (names | modules) & COSINES:
         return {_widened(argument) for argument in node.args[:2]} == {0, 1}
     if names & {"torch.cdist"}:
-        return all(isinstance(argument, ast.Name) for argument in node.args[:2])
+        return all(isinstance(_rows(_without_first_axis(argument)), ast.Name) for argument in node.args[:2])
+    if names & OF_OWN_PAIRS:
+        return isinstance(_rows(node.args[0]), ast.Name) if node.args else False
     return isinstance(node.func, ast.Attribute) and node.func.attr in SPREADS and _over_samples(node)
 
 
@@ -205,15 +210,30 @@ def _base(node: ast.expr) -> ast.expr:
 
 
 def _is_transposed(node: ast.expr) -> bool:
-    """``z.t()``, ``z.T``, ``z.transpose(0, 1)`` of a variable; of an attribute it is a weight."""
+    """``z.t()``, ``z.T``, ``F.normalize(z).transpose(0, 1)`` of a variable; of an attribute it is a weight."""
     if isinstance(node, ast.Attribute) and node.attr == "T":
-        return isinstance(node.value, ast.Name)
+        return isinstance(_rows(node.value), ast.Name)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return False
-    if not isinstance(node.func.value, ast.Name):
+    if not isinstance(_rows(node.func.value), ast.Name):
         return False
     axes = {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return (node.func.attr == "t" and not node.args) or (node.func.attr == "transpose" and axes == {0, 1})
+
+
+def _rows(node: ast.expr) -> ast.expr:
+    """What has the same samples in its rows: ``z`` of ``F.normalize(z.float(), dim=1)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OF_EACH_ROW:
+        # A method is given no tensor: ``F.normalize(z)`` is a function, ``z.detach()`` is not.
+        node = node.args[0] if node.func.attr == "normalize" and node.args else node.func.value
+    return node
+
+
+def _without_first_axis(node: ast.expr) -> ast.expr:
+    """``z`` of ``z.unsqueeze(0)`` and of ``z[None]``: a batch of one matrix."""
+    if _widened(node) != 0:
+        return node
+    return node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else _base(node)
 
 
 def _widened(node: ast.expr) -> int | None:

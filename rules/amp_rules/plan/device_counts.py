@@ -53,6 +53,17 @@ def is_of_rate(site: Site) -> bool:
     return any(map(NAMED_LEARNING_RATE.search, names))
 
 
+def only_rounds(site: Site) -> bool:
+    """Whether a product is the next multiple below, so that all GPUs get equally many: ``n // gpus * gpus``."""
+    node = site.node
+    if not isinstance(node, ast.BinOp):
+        return False
+    return any(
+        isinstance(one, ast.BinOp) and isinstance(one.op, ast.FloorDiv) and ast.dump(one.right) == ast.dump(other)
+        for one, other in ((node.left, node.right), (node.right, node.left))
+    )
+
+
 def _devices_of(program: Program, call: ast.Call, scope: Scope) -> Iterator[ast.expr]:
     """What a model is spread over, in the call that does it."""
     yield from (item.value for item in call.keywords if item.arg == "device_ids")

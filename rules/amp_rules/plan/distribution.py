@@ -240,7 +240,12 @@ class Distribution:
 
         It does for its names, where the script asserts that it is there, or as it moved a model's inputs.
         """
-        return self.shows_names or wrapper_is_required(self.program) or inputs_are_moved(self.program)
+        return self.shows_names or not self.keeps_names_alone
+
+    @cached_property
+    def keeps_names_alone(self) -> bool:
+        """Whether nothing but names asks for what stays there."""
+        return not (wrapper_is_required(self.program) or inputs_are_moved(self.program))
 
     @cached_property
     def shows_names(self) -> bool:

@@ -69,7 +69,7 @@ class EvaluatedMethods:
         self._regions = EvaluationRegions(program)  # what such a region gives needs no longer one
         self._results = MethodResults(program)
         self._training = {node for run in training for item in run.statements() for node in walk(item)}
-        self._covered = {node for run in runs for item in run.statements() for node in walk(item)}
+        self._covered = self._training | {node for run in runs for item in run.statements() for node in walk(item)}
         self._apart = {node for run in full_precision for item in run.statements() for node in walk(item)}
         self._apart |= {blocks.body_of(run.module, run.first) for run in full_precision} | set(program.looks.bodies)
         self._prepared = set(Homes(program).roots())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.downloads import bodies_in_turns, nodes_of
 from amp_rules.plan.other_places import run_only_there, written_elsewhere
@@ -88,6 +89,7 @@ class _Decision:
         self._program = program
         self._guarded = guarded
         self._paths = paths
+        self._off = ConstantTests(program)
         self._skippable = Skippable(program, meets)
         # Under ``main_process_first`` each process in turn needs all that it does.
         in_turns = nodes_of(downloads)
@@ -119,10 +121,12 @@ class _Decision:
         return found
 
     def _is_shared(self, effect: FileEffect) -> bool:
-        """Whether all processes would change the same files; what nothing in the program calls changes none."""
+        """Whether all processes would change the same files; what nothing calls, or turns on, changes none."""
         if not uncalled(self._program).isdisjoint(effect.module.ancestors(effect.call)):
             return False
         if effect.body in self._in_turns or self._guarded(effect.module, effect.call):
+            return False
+        if self._off.keep_out(effect.module, effect.call):
             return False
         return not self._paths.is_own(effect.paths, effect.scope)
 
@@ -200,7 +204,8 @@ class _Decision:
             if self._skippable.alone(effect.module, effect.scope, [block]):
                 self._add(effect, [block])
                 return True
-        if any(value.site in opened for path in effect.call.args for value in self._values(path, effect.scope)):
+        others = opened - {effect.call}  # `log = open(log, "w")` is given a path
+        if any(value.site in others for path in effect.call.args for value in self._values(path, effect.scope)):
             return True  # what it writes to does nothing on the other processes
         life = self._life(effect) if effect.keeps_open else [statement]
         if not life and effect.if_alone:

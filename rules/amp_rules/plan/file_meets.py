@@ -22,16 +22,20 @@ from amp_rules.torch.file_access import (
     LOADERS,
     MOVES,
     OPENERS,
+    PATTERNS,
     READING_METHODS,
     WEIGHT_LOADERS,
     WRITERS_OF_ANYTHING,
     WRITERS_OF_READERS,
 )
-from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS
+from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, MODEL_WRITERS
 
 _DEPTH = 6
 """Variables behind variables."""
 _EXTENSION = re.compile(r"\.\w+$")
+_ENDING_OF_PATTERN = re.compile(r"\*\.?\w*$")
+"""``*.txt`` takes files of one kind, which others write in other folders."""
+_WORD = re.compile("[A-Za-z]{3}")
 _LOOKS_FOR_FILES = frozenset({"isfile", "is_file"})
 
 
@@ -64,18 +68,33 @@ class FileMeets:
         of_folder = bool(self._program.callee_names(read.node, read.scope) & FOLDER_LOADERS)
         if of_folder and not self._fits(read, change, names, of_its_kind=False):
             return False
-        if any(_share_text(one, two, is_log or of_data) for one, two in pairs):
+        by_pattern = self._is_found_by_pattern(path, read.scope, _DEPTH)
+        if by_pattern or self._program.callee_names(read.node, read.scope) & PATTERNS:
+            pairs = [(_ENDING_OF_PATTERN.sub(UNKNOWN, one), _EXTENSION.sub("", two)) for one, two in pairs]
+        if any(_share_text(one, two, is_log or of_data or _are_named(one, two)) for one, two in pairs):
             return True
+        removes = isinstance(change, FileEffect) and change.removes
+        if not (removes or names & MODEL_WRITERS.keys()) and all(_are_named(one, two) for one, two in pairs):
+            return False  # two files, of one folder it may be: only what is not known could make one name of theirs
         if self._share_variable(read, path, change, other, by_item=True):
             return True
         has_clock = self._paths.is_of_this_moment(other, change.scope)
         if has_clock or makes_folder or is_log:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
-        if of_folder or self._program.callee_names(read.node, read.scope) & LISTS_FOLDERS:
+        if of_folder or by_pattern or self._program.callee_names(read.node, read.scope) & LISTS_FOLDERS:
             return False  # what a script trains on lies where nothing of it writes, unless the path says so
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
         return self._fits(read, change, names, of_its_kind=of_data)
+
+    def _is_found_by_pattern(self, path: ast.expr, scope: Scope, depth: int) -> bool:
+        """Whether a path is one of those that a pattern has found: ``for name in glob(folder + "/*.txt")``."""
+        if isinstance(path, ast.Call) and self._program.callee_names(path, scope) & PATTERNS:
+            return True
+        if not isinstance(path, ast.Name) or not depth:
+            return False
+        given = self._paths.assigned(path, scope)
+        return bool(given) and all(self._is_found_by_pattern(value, at, depth - 1) for value, at in given)
 
     def is_source(self, change: Site, other: ast.expr) -> bool:
         """Whether a path is that of a file which is copied, and stays as it is."""
@@ -294,6 +313,11 @@ def _item_of(node: ast.AST) -> tuple[ast.expr, str] | None:
 def _is_piece(before: ast.expr | None) -> bool:
     """Whether a literal ends within a name, so that what follows it completes that."""
     return isinstance(before, ast.Constant) and isinstance(before.value, str) and before.value[-1:].isalnum()
+
+
+def _are_named(*texts: str) -> bool:
+    """Whether of the names of the files themselves words are known: ``cached_*``, ``*scores.json``."""
+    return all(_WORD.search(_EXTENSION.sub("", text.rpartition("/")[2])) for text in texts)
 
 
 def _share_text(one: str, other: str, without_extension: bool) -> bool:

@@ -17,6 +17,7 @@ from amp_rules.plan.sample_caches import LOOKED, SampleCaches
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.plan.waits_above_loops import WaitsAboveLoops, Ways
+from amp_rules.plan.waits_within import waits_within
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
@@ -53,6 +54,7 @@ class FileOrder:
         paths: Paths,
         guards: FileGuards,
         is_of_batch: Callable[[ast.expr, Scope], bool] | None = None,
+        of_writer: Callable[[Module, ast.AST], bool] | None = None,
     ) -> None:
         """Take the program.
 
@@ -61,11 +63,12 @@ class FileOrder:
             paths: which files its expressions name.
             guards: what the main process does alone.
             is_of_batch: whether a path follows from the batches of one process.
+            of_writer: whether the script itself leaves a place to the process that would write alone.
         """
         self._program = program
         self._guards = guards
         self._caches = SampleCaches(program, is_of_batch)
-        self._asked = FileReads(program, paths, guards)
+        self._asked = FileReads(program, paths, guards, of_writer)
         inner = self._asked.inner
         left = {site.node for site in guards.calls}
         calls = {parent for site in guards.calls if isinstance(parent := site.module.parents[site.node], ast.Call)}
@@ -147,6 +150,10 @@ class FileOrder:
             if not follows_failed_training(self._program, module, item):
                 file, above_all = loops.place(module, item, waited[item])
                 moved.setdefault(above_all, (file, why))
+        files = {*(site.node for site, _ in reads), *(effect.call for effect in self._guards.effects)}
+        again = [item for item, (at, _) in moved.items() if waits_within(self._program, at, item, moved, files)]
+        for item in again:
+            del moved[item]
         return [(module, item, why) for item, (module, why) in moved.items()]
 
     def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:
@@ -433,8 +440,9 @@ class FileOrder:
         effect = next(
             (
                 item
-                for item in self._effects
-                if self._in_data_set(item)
+                for item in self._guards.effects
+                if (item in self._effects or item.if_alone)
+                and self._in_data_set(item)
                 and any(self._asked.may_be_same(site, path, item, other) for other in item.paths)
             ),
             None,

@@ -19,6 +19,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import COMPREHENSIONS, last_name, values_given, walk
 from amp_rules.torch.file_access import (
@@ -29,7 +30,9 @@ from amp_rules.torch.file_access import (
     LOOKING_METHODS,
     LOOKS,
     MAKES_FOLDERS,
+    MEDIA_OF_RUNS,
     OPENERS,
+    PATTERNS,
     READING_METHODS,
     STORES,
     TAKE_PATHS_AS_TEXTS,
@@ -46,9 +49,6 @@ _FALSE = ast.Constant(False)
 _COMMANDS = frozenset(name.rpartition(".")[2] for name in COMMANDS)
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
-_PATTERNS = frozenset({"glob.glob", "glob.iglob"})
-"""Those that are given a pattern of the files, and no folder."""
-
 _EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
 
 
@@ -79,7 +79,22 @@ class FileReads:
         inner: what the main process alone runs.
     """
 
-    def __init__(self, program: Program, paths: Paths, guards: FileGuards) -> None:
+    def __init__(
+        self,
+        program: Program,
+        paths: Paths,
+        guards: FileGuards,
+        of_writer: Callable[[Module, ast.AST], bool] | None = None,
+    ) -> None:
+        """Take the program.
+
+        Args:
+            program: the program.
+            paths: which files its expressions name.
+            guards: what the main process does alone.
+            of_writer: whether the script itself leaves a place to the process that would write alone.
+        """
+        self._of_writer = of_writer
         self._program = program
         self._paths = paths
         self._guards = guards
@@ -91,12 +106,12 @@ class FileReads:
         """Calls that read files, or look for them, with the expression of the path; not those of one process alone."""
         for call, body, scope in self._program.calls():
             site = Site(scope.module, scope, body, call)
-            if self.is_left(site):
+            if self.is_left(site, asks_script=False):
                 continue
             path = self._path_read(call, scope)
             if path is None:
                 path = self._path_handed_on(site, call)
-            if path is not None:
+            if path is not None and not self._is_of_writer(site):
                 yield site, path
 
     def from_callers(self, site: Site, path: ast.expr, depth: int) -> Iterator[tuple[Site, ast.expr]]:
@@ -122,7 +137,7 @@ class FileReads:
     def _path_read(self, call: ast.Call, scope: Scope) -> ast.expr | None:
         names = self._program.callee_names(call, scope)
         given = next(iter(given_paths(call)), None)
-        if names & LOADERS and given is not None:
+        if names & (LOADERS | MEDIA_OF_RUNS) and given is not None:
             return given
         if names & FOLDER_LOADERS:
             return given if given is not None else keyword(call, "root")
@@ -307,7 +322,7 @@ class FileReads:
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
         names = self._program.callee_names(reading.node, reading.scope)
-        if names & FOLDER_LOADERS or (name in _LISTS and not names & _PATTERNS):
+        if names & FOLDER_LOADERS or (name in _LISTS and not names & PATTERNS):
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
@@ -355,9 +370,15 @@ class FileReads:
             self._meets.may_be_kept(read, path, given.scope, effect, other) for other in self._path_written(effect)
         )
 
-    def is_left(self, site: Site) -> bool:
+    def is_left(self, site: Site, *, asks_script: bool = True) -> bool:
         """Whether the main process alone comes to a call, or the processes come one after the other."""
-        return site.node in self.inner or site.node in self._guards.in_turns or is_guarded(site.module, site.node)
+        if site.node in self.inner or site.node in self._guards.in_turns or is_guarded(site.module, site.node):
+            return True
+        # The ways to a place are many: this is asked last, and not of each call of a program.
+        return asks_script and self._is_of_writer(site)
+
+    def _is_of_writer(self, site: Site) -> bool:
+        return self._of_writer is not None and self._of_writer(site.module, site.node)
 
 
 def _named(path: ast.expr) -> str | None:

@@ -18,6 +18,9 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
 
+_MAKES_ANEW = frozenset({"len", "range", "tuple", "list", "zip", "enumerate", "float", "int"})
+"""Functions that change nothing which they are given."""
+
 
 def reasons(program: Program) -> Iterator[Declined]:
     """Hooks that would see scaled gradients; scripts for Apex had them so all along."""
@@ -134,14 +137,37 @@ def _kept_by(value: Value) -> set[str]:
     return found
 
 
+def _changes_nothing(info: FunctionFacts) -> bool:
+    """Whether a hook only computes variables of its own: ``grad_input = (grad * 0.1 for grad in grad_input)``.
+
+    What it gives back would take the place of the gradient; as a variable it is dropped.
+    """
+    if isinstance(info.node, ast.Lambda) or any(info.returns) or info.yields:
+        return False
+    for statement in info.node.body:
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if is_text or isinstance(statement, ast.Pass):
+            continue
+        if not isinstance(statement, ast.Assign) or not all(isinstance(item, ast.Name) for item in statement.targets):
+            return False
+        calls = [node for node in walk(statement.value) if isinstance(node, ast.Call)]
+        if any(not isinstance(call.func, ast.Name) or call.func.id not in _MAKES_ANEW for call in calls):
+            return False
+        if any(isinstance(node, ast.NamedExpr) for node in walk(statement.value)):
+            return False
+    return not any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in walk(info.node))
+
+
 def _ignores_gradients(program: Program, hook: ast.expr, scope: Scope) -> bool:
-    """Whether a hook is a function of the project that looks at nothing of what it is given."""
+    """Whether a hook is a function of the project that looks at nothing of what it is given, or changes nothing."""
     values = program.flow.values(hook, scope)
     for value in values:
         if value.kind != "function":
             return False
         info: FunctionFacts = value.ref
         given = set(info.parameters) - ({"self"} if info.cls is not None else set())
+        if _changes_nothing(info):
+            continue
         if any(isinstance(node, ast.Name) and node.id in given for node in walk(info.node)):
             return False
         if any(program.runs_step(part) for part in blocks.own_parts(info.node)):

@@ -96,6 +96,9 @@ def _holds(node: ast.expr, sources: set[ast.AST], names: set[str]) -> bool:
 
 
 def _root(node: ast.expr) -> str:
+    """The variable that an expression is an element or a view of: ``g`` of ``g.detach()``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+        node = node.func.value
     return (blocks.path_of(node) or "").split(".")[0]
 
 

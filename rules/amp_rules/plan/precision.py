@@ -56,6 +56,7 @@ class Precision:
     """What mixed precision takes in one program.
 
     ``losses`` are the runs of ``training``, with what of a loss is left outside of the regions, for its digits.
+    ``inline`` are those of ``runs`` that compute a loss and differentiate it in one statement: it is taken out of that.
     ``widened`` are calls whose results in half are to be made float32 again, ``left`` those
     of methods and parts of models that stay in full precision outside of all regions.
     ``scales_itself`` says that the program has a scaler of its own, which goes on stepping its optimizers.
@@ -64,6 +65,7 @@ class Precision:
     runs: list[StatementRun] = field(default_factory=list)
     training: list[StatementRun] = field(default_factory=list)
     losses: list[StatementRun] = field(default_factory=list)
+    inline: list[StatementRun] = field(default_factory=list)
     full_precision: list[StatementRun] = field(default_factory=list)
     backwards: list[Backward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -136,11 +138,13 @@ def plan(
     reasons.extend(_unknown_loss(program, site) for site in lost)
     given = list(losses.given.values())
     reasons.extend(_given_among_others(item) for item in given if not item.can_go_before)
+    inline = _inline(program)
     found = Precision(
         runs=runs,
         given=given,
-        training=runs,
-        losses=whole,
+        training=[*runs, *inline],
+        losses=[*whole, *inline],
+        inline=inline,
         backwards=list(program.backwards),
         steps=list(program.steps),
     )
@@ -172,7 +176,7 @@ def plan(
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
     found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
     regions = _without_idle(regions, found.full_precision)
-    found.runs = within_cells(program, without_saving(program, regions))
+    found.runs = [*within_cells(program, without_saving(program, regions)), *inline]
     found.refusing = refusing(program, found.runs, found.full_precision)
     return found
 
@@ -187,11 +191,20 @@ def keep(program: Program) -> Precision:
     reasons.extend(unscalable_steps.reasons(program))
     reasons.decline()
     kept = Precision(backwards=list(program.backwards), steps=list(program.steps), scales_itself=True)
-    kept.training, _ = Regions(program).training(program.backwards)
+    kept.training = [*Regions(program).training(program.backwards)[0], *_inline(program)]
     kept.losses = kept.training
     kept.full_precision = _full_precision(program, EvaluationRegions(program))
     kept.homes = homes(program)
     return kept
+
+
+def _inline(program: Program) -> list[StatementRun]:
+    """The statements whose backward pass computes its loss by a model: ``criterion(model(x), y).backward()``."""
+    return [
+        StatementRun(site.module, site.statement, site.statement)
+        for site in program.backwards
+        if not site.is_scaled and program.runs_model(site.loss)
+    ]
 
 
 def _unreadable(program: Program) -> Iterator[Declined]:

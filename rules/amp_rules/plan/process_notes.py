@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from amp_rules.plan import notes
 from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
-from amp_rules.plan.device_counts import is_of_rate, times_devices
+from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
@@ -22,10 +23,11 @@ from amp_rules.plan.rank_averages import averages
 from amp_rules.plan.rank_meters import meters
 from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
-from amp_rules.plan.rest_shown import REST, has_rest, shown_alone, shown_of_shares
+from amp_rules.plan.rest_shown import DRAWN, OF_DRAWS, REST, has_rest, shown_alone, shown_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
+from amp_rules.ranks.origins import Kind
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -46,14 +48,22 @@ _RATE_TIMES_DEVICES = (
 )
 
 
+_ROUNDED_TO_DEVICES = (
+    "leaves out samples, so that N GPUs get equally many from DataParallel; now each of N processes drives one GPU, "
+    "and nothing has to be left out: a batch of fewer than N samples would be empty"
+)
+
+
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
     """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
     for site in times_devices(program, processes.whole_lengths):
         text = _TIMES_DEVICES if not is_of_rate(site) else _RATE_TIMES_DEVICES
+        text = _ROUNDED_TO_DEVICES if only_rounds(site) else text
         yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
     if not shares_evaluation:
         yield from _evaluated(program, processes)
+        yield from divided_by_shares(processes)
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -67,11 +77,15 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += shown_of_batches(processes, found)
     found += kept_by_models(processes, found)
     places = [*shown_of_shares(program, processes.agreed.ranks)]
-    for told in found or shown_alone(processes, places):
+    drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)
+    drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
+    alone = [] if found else [*shown_alone(processes, places)] or [*shown_alone(processes, drawn_here, OF_DRAWS)]
+    for told in found or alone:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
+    rest += f"; {DRAWN}" if has_rest(processes, drawn_here, found or alone) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"

@@ -11,7 +11,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.numbers_of_batches import comes_of_batch, is_of_batch
 from amp_rules.plan.rank_numbers import ADDS_UP, Averaged, Told, averaged_over_ranks, is_of_all, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import is_shown
+from amp_rules.plan.ways_to_show import WaysToShow, is_shown
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -130,7 +130,10 @@ def _running_means(processes: Distribution) -> Iterator[Told]:
         for path, node in loop.means.items():
             place = Counted(loop.module, loop.scope, loop.body, loop.loop, ())
             reads = [*place.nodes_following(), *loop.inner]
-            if any(isinstance(item, ast.expr) and variable(item) == path and is_shown(place, item) for item in reads):
+            shown = any(
+                isinstance(item, ast.expr) and variable(item) == path and is_shown(place, item) for item in reads
+            )
+            if shown or WaysToShow(processes).of_loop(loop, loop.inner, path) is not None:
                 text = "the batches of one process: rank 0's share of the data"
                 site = Site(loop.module, loop.scope, loop.body, node)
                 yield Told(site, path, f"is a mean over {text}", f"are means over {text}")

@@ -120,7 +120,7 @@ class RankSums:
             if not (isinstance(node, ast.BinOp) and _divides(node)):
                 continue
             read = self._variables(node.left)
-            mine = read & {*place.sums, *place.lists}
+            mine = {path for path in read & {*place.sums, *place.lists} if not _is_begun_anew(place, node, path)}
             if mine and not mine & (chosen | trained) and self._of_divisor(node.right, place) == "all":
                 whole = self.lengths.count(node.right, place.scope) == "samples"
                 if whole and not _is_mean(node.left) and not any(map(_divides, walk(node.left))):
@@ -385,8 +385,16 @@ def _seeing(place: Counted, path: str) -> list[ast.stmt]:
     return [*found, *place.after_loops(path)]
 
 
+def _is_begun_anew(place: Counted, node: ast.AST, path: str) -> bool:
+    """Whether a variable gets another value between a place and a read of it: ``seen = 0`` above another loop."""
+    above = blocks.statements_above(place.module, blocks.statement_of(place.module, node), place.body)
+    return any(_ends(item, path) for item in above if item.lineno > place.statement.lineno)
+
+
 def _ends(item: ast.stmt, path: str) -> bool:
     """Whether a statement makes the variable something else: ``loss /= n``, ``correct = 100 * correct / n``."""
     if isinstance(item, ast.AugAssign):
         return variable(item.target) == path and isinstance(item.op, ast.Div)
-    return isinstance(item, ast.Assign) and any(variable(target) == path for target in item.targets)
+    if not isinstance(item, ast.Assign):
+        return False
+    return path in blocks.writes(item) or any(variable(target) == path for target in item.targets)

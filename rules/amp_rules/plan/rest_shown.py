@@ -28,9 +28,17 @@ from amp_rules.source.syntax import COMPREHENSIONS, called_name, values_given, w
 REST = "the same holds for all else that is shown of the training batches and not reduced"
 """What the notes on numbers end with, where there is more."""
 
+DRAWN = "what is shown of the random numbers that each process draws is of one process, too"
+"""The same, where what is shown besides rests on no batch: the loss of a generator that is given noise."""
+
 OF_BATCHES = (
     "is made of the batches of one process: what is shown is no number of all processes",
     "are made of the batches of one process: what is shown are no numbers of all processes",
+)
+
+OF_DRAWS = (
+    "is made of the random numbers of one process: what is shown is no number of all processes",
+    "are made of the random numbers of one process: what is shown are no numbers of all processes",
 )
 
 _SAVING = frozenset({"write", "save", "savez", "savez_compressed", "savemat", "to_csv", "scatter", "hist", "bar"})
@@ -62,11 +70,11 @@ def has_rest(processes: Distribution, places: Sequence[Shown], told: Sequence[To
     return any(_path(site.body, name) not in known for site, name in places)
 
 
-def shown_alone(processes: Distribution, places: Sequence[Shown]) -> Iterator[Told]:
-    """Yield what training loops show of a batch in their rounds."""
-    summed = {(item.place.body, _root(item.path)) for item in processes.sums.after}
+def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[str, str] = OF_BATCHES) -> Iterator[Told]:
+    """Yield what training loops show of a batch in their rounds, or of what they draw in them."""
+    summed = {(item.place.body, root_of(item.path)) for item in processes.sums.after}
     summed |= {
-        (item.place.body, _root(path))
+        (item.place.body, root_of(path))
         for item in processes.sums.here
         for part in walk(item.node)
         if (path := variable(part)) is not None
@@ -75,24 +83,37 @@ def shown_alone(processes: Distribution, places: Sequence[Shown]) -> Iterator[To
     for site, name in places:
         loop = within.get(site.node)
         counters = loop.counters if isinstance(loop, TrainingLoop) else set()
-        if loop is not None and (site.body, _root(name)) not in summed and _root(name) not in counters:
-            yield Told(site, name, *OF_BATCHES)
+        if loop is not None and (site.body, root_of(name)) not in summed and root_of(name) not in counters:
+            yield Told(site, name, *what)
 
 
-def shown_of_shares(program: Program, ranks: Ranks, *, as_a_whole: bool = False) -> Iterator[Shown]:
+def shown_of_shares(
+    program: Program, ranks: Ranks, kind: Kind = Kind.BATCH, *, as_a_whole: bool = False
+) -> Iterator[Shown]:
     """Yield the calls that show what rests on the batches of one process, each with the variable that does.
 
-    With ``as_a_whole``, only what does so itself: what is in a dictionary may be there of an evaluation, too.
+    Or on what one process draws. With ``as_a_whole``, only what does so itself: what is in a dictionary may be there of
+    an evaluation, too.
     """
     asked = ranks.own_origins if as_a_whole else ranks.origins
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
-            if isinstance(node, ast.Call) and _shows(program, node, scope):
+            if isinstance(node, ast.Call) and shows(program, node, scope):
                 for part in (part for value in values_given(node) for part in _reads(value)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
-                    if any(origin.kind is Kind.BATCH for origin in asked(part)):
-                        yield Site(scope.module, scope, body, node), ast.unparse(part)
+                    if any(origin.kind is kind for origin in asked(part)):
+                        yield Site(scope.module, scope, body, node), ast.unparse(_taken_from(scope.module, part))
+
+
+def _taken_from(module: Module, node: ast.expr) -> ast.expr:
+    """What a comprehension around a variable of its own takes it from: ``losses`` in ``[x.item() for x in losses]``."""
+    for around in module.ancestors(node) if isinstance(node, ast.Name) else ():
+        for item in around.generators if isinstance(around, COMPREHENSIONS) else ():
+            is_own = isinstance(item.target, ast.Name) and item.target.id == node.id  # type: ignore[attr-defined]
+            if is_own and isinstance(item.iter, (ast.Name, ast.Attribute)):
+                return item.iter
+    return node
 
 
 def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:
@@ -121,7 +142,7 @@ def _is_key(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def _shows(program: Program, call: ast.Call, scope: Scope) -> bool:
+def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call of a library shows or writes what it is given."""
     if called_name(call) not in SHOWING_OR_WRITING | _SAVING or program.flow.callees(call):
         return False
@@ -144,14 +165,14 @@ def _reads(value: ast.AST) -> Iterator[ast.expr]:
             open_nodes += ast.iter_child_nodes(node)
 
 
-def _root(name: str) -> str:
+def root_of(name: str) -> str:
     """The variable that a number is a part of: ``losses`` of ``losses["a"].avg``, ``self.a`` of ``self.a.avg``."""
     first, *rest = re.findall(r"\w+", name) or [name]
     return f"self.{rest[0]}" if first == "self" and rest else first
 
 
 def _path(body: ast.AST, name: str) -> _Path:
-    root = _root(name)
+    root = root_of(name)
     return (None if root.startswith("self.") else body), root
 
 

@@ -14,6 +14,7 @@ from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, keys_of, st
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import spelling, walk
 from amp_rules.torch.checkpoints import LOADS, SCALER_KEYS
@@ -132,9 +133,10 @@ class _Checkpoints:
         found = []
         for call, body, scope in self._program.calls():
             optimizers = self._asked(call, _LOAD, scope)
-            if not optimizers or len(call.args) != 1 or not isinstance(scope.module.parents[call], ast.Expr):
+            item = argument_at(call, "state_dict", 0)
+            is_alone = len(call.args) + len(call.keywords) == 1 and isinstance(scope.module.parents[call], ast.Expr)
+            if not optimizers or item is None or not is_alone:
                 continue
-            item = call.args[0]
             while isinstance(item, ast.Subscript) and not is_key(item.slice):
                 item = item.value  # of the states of several optimizers
             while isinstance(item, ast.Subscript) and isinstance(item.value, ast.Subscript):

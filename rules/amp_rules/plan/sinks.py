@@ -24,6 +24,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
+from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, LOOKS_OF_PATHS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
@@ -161,15 +162,25 @@ class Sinks:
 
     @cached_property
     def _exits(self) -> set[ast.AST]:
-        """What leaves a loop over a generator that trains: no step follows in it then."""
+        """What leaves a loop over a generator that trains: no step follows in it then.
+
+        And what ends the process in a loop that trains, as if it had done all: no launcher ends the others then.
+        """
         loops = [node for node, _, _ in self._program.nodes() if isinstance(node, (ast.For, ast.AsyncFor))]
-        return {
+        left = {
             inner
             for loop in loops
             if self._program.runs_backward(loop.iter)
             for item in loop.body
             for inner in blocks.walk_own(item)
             if isinstance(inner, (ast.Break, ast.Return))
+        }
+        return left | {
+            call
+            for call, _, scope in self._program.calls()
+            if _ends_well(call) and self._program.callee_names(call, scope) & ENDS_PROCESS
+            for loop in blocks.enclosing(scope.module, call)
+            if isinstance(loop, blocks.LOOPS) and self._program.runs_backward(loop)
         }
 
     @cached_property
@@ -352,3 +363,8 @@ class Sinks:
     def _weight_writes(self) -> dict[Write, Scope]:
         """Calls and assignments that change parameters in place, outside of optimizers."""
         return WeightWrites(self._program).found
+
+
+def _ends_well(call: ast.Call) -> bool:
+    """Whether a process that is ended so says that nothing failed: ``sys.exit()``, ``exit(0)``."""
+    return not call.keywords and all(isinstance(item, ast.Constant) and not item.value for item in call.args)

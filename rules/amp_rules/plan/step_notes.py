@@ -11,30 +11,28 @@ from collections.abc import Iterator
 from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.counts_of_loaders import MAX_VARIABLES, comes_of_loader, is_length, of_loader
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, counts_up
-from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import values_given, walk
+from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _FILES = SAVERS & set(MODEL_WRITERS)
 """What writes a checkpoint."""
 
-_MAX_VARIABLES = 4
-"""Variables through which a number is followed to the length of a loader."""
-
 _LESS = "and with N processes an epoch has 1/N as many"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
-_EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
+_RANGES = frozenset({"range", "trange", "tnrange"})
 
 
 def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -78,7 +76,7 @@ def _loops(processes: Distribution) -> Iterator[BatchLoop]:
     for site in processes.data.loops:
         if site.node in told or not isinstance(site.node, ast.While):
             continue
-        if any(_is_length(lengths, part, site.scope) for part in walk(site.node.test)):
+        if any(is_length(lengths, part, site.scope) for part in walk(site.node.test)):
             told.add(site.node)
             yield BatchLoop(site.module, site.scope, site.body, site.node, site.node)
 
@@ -104,17 +102,23 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop, i
 def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:
     """What works the number of epochs out of one of steps."""
     for around in processes.batches.loops_of(loop):
-        for part in walk(around.node.iter) if isinstance(around.node, ast.For) else ():
+        for part in walk(_end(around.node.iter)) if isinstance(around.node, ast.For) else ():
             found = _quotient_by_length(processes, part, around.scope) if isinstance(part, ast.expr) else None
             if found is not None:
                 return found
     return None
 
 
+def _end(over: ast.expr) -> ast.expr:
+    """What ends the numbers that a loop goes through: ``n`` of ``range(start, n)``, where one resumes behind others."""
+    is_range = isinstance(over, ast.Call) and last_name(over.func) in _RANGES and len(over.args) > 1
+    return over.args[1] if is_range else over  # type: ignore[attr-defined]
+
+
 def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, test: ast.expr) -> bool:
     """Whether a counter is compared to the steps of some epochs: ``step >= epochs * len(loader)``."""
     return any(
-        _of_loader(program, processes, side, loop.scope)
+        of_loader(program, processes, side, loop.scope)
         for part in walk(test)
         if isinstance(part, ast.Compare)
         for side in (part.left, *part.comparators)
@@ -125,7 +129,7 @@ def _is_of_epochs(program: Program, processes: Distribution, loop: BatchLoop, te
 def _leaves(program: Program, node: ast.AST, scope: Scope) -> bool:
     """Whether a statement ends the loop, or a call the program."""
     return isinstance(node, _LEAVING) or (
-        isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & _EXITS)
+        isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & ENDS_PROCESS)
     )
 
 
@@ -136,12 +140,12 @@ def _quotient_by_length(
     lengths = processes.whole_lengths
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         by_length = any(
-            _is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
+            is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )
         return (node, scope) if by_length else None
-    if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= _MAX_VARIABLES:
+    if not isinstance(node, (ast.Name, ast.Attribute)) or depth >= MAX_VARIABLES:
         return None
     key = processes.program.flow.key(node, scope)
     if key is not None:
@@ -180,9 +184,11 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             read = blocks.reads(part.left) & counters
             if not (read or _reads_any(program, part.left, loop.scope, inside)):
                 continue
-            if _of_loader(program, processes, part.right, loop.scope):
+            if of_loader(program, processes, part.right, loop.scope):
                 continue
             within = bool(read) and read <= loop.of_epoch
+            if within and any(_one_test(loop, part, other) for other in of_all.values()):
+                continue  # the same code, told of already
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
                 (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
@@ -201,6 +207,20 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             more = f"; an epoch without it ends in an error at `{missing}`" if missing is not None else ""
             place = next(iter(found.values()))
             yield notes.note(notes.STEPS, loop.module, place, f"{names} {counts} steps, {text}{more}")
+
+
+def _one_test(loop: BatchLoop, one: ast.expr, other: ast.expr) -> bool:
+    """Whether two counters have to stand right together: ``steps % 500 == 0 and step % 2 == 0``."""
+    around = set(_ands_around(loop, one))
+    return not around.isdisjoint(_ands_around(loop, other))
+
+
+def _ands_around(loop: BatchLoop, node: ast.AST) -> Iterator[ast.AST]:
+    for parent in loop.module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            yield parent
 
 
 def _over_epochs(loop: BatchLoop) -> set[str]:
@@ -281,12 +301,14 @@ def _one_of_several(loop: BatchLoop, asked: ast.expr) -> list[ast.expr]:
 
 def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, rest: ast.BinOp) -> bool:
     """Whether the last step of an epoch is enough too: ``step % 100 == 0 or step == len(loader) - 1``."""
-    asked = loop.module.parents.get(rest)
-    return isinstance(asked, ast.Compare) and any(
+    asked = loop.module.parents[rest]
+    while isinstance(around := loop.module.parents.get(asked), ast.BoolOp) and isinstance(around.op, ast.And):
+        asked = around  # ``step == len(loader) - 1 or (often and step % 100 == 0)``
+    return isinstance(asked, (ast.Compare, ast.BoolOp)) and any(
         isinstance(other, ast.Compare)
         and isinstance(other.ops[0], (ast.Eq, ast.GtE))
         and not loop.counters.isdisjoint(blocks.reads(other))
-        and any(_of_loader(program, processes, side, loop.scope) for side in (other.left, *other.comparators))
+        and any(of_loader(program, processes, side, loop.scope) for side in (other.left, *other.comparators))
         for other in _one_of_several(loop, asked)
         if other is not asked
     )
@@ -317,7 +339,7 @@ def _worked_out(program: Program, processes: Distribution, loop: BatchLoop, insi
         sets_rate = isinstance(statement, ast.Assign) and any(map(_is_rate, statement.targets))
         if isinstance(node, ast.Call):
             sets_rate |= _sets_rate(program, node) or _gives_rate(program, loop, node)
-        if not sets_rate and not _of_loader(program, processes, statement, site.scope):
+        if not sets_rate and not of_loader(program, processes, statement, site.scope):
             found.setdefault(site.module.text(node), site)
     if found:
         first, *others = found
@@ -346,7 +368,7 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
                 if blocks.path_of(item) not in over_epochs
                 and not any(map(is_optimizer, program.flow.values(item, loop.scope)))
             ]
-            if not any(_of_loader(program, processes, item, loop.scope) for item in others):
+            if not any(of_loader(program, processes, item, loop.scope) for item in others):
                 text = f"`{loop.module.text(node)}` counts steps, {_LESS}"
                 yield Site(loop.module, loop.scope, loop.body, node), text
         if not (_is_step(node) and isinstance(node.func, ast.Attribute)):
@@ -357,7 +379,7 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
                 continue
             body, scope = located
             lengths = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
-            if lengths and not any(_comes_of_loader(program, processes, item, scope) for item in lengths):
+            if lengths and not any(comes_of_loader(program, processes, item, scope) for item in lengths):
                 text = f"`{scope.module.text(value.site.func)}` counts steps, {_LESS}"
                 yield Site(scope.module, scope, body, value.site), text
 
@@ -368,7 +390,7 @@ def _counts_of_epochs(program: Program, processes: Distribution, loop: BatchLoop
     found: set[str] = set()
     for node in loop.inner:
         if counts_up(node) and any(
-            isinstance(item, ast.If) and item in inside and _of_loader(program, processes, item.test, loop.scope)
+            isinstance(item, ast.If) and item in inside and of_loader(program, processes, item.test, loop.scope)
             for item in blocks.enclosing(loop.module, node)
         ):
             found.update(added_to(node))
@@ -401,40 +423,6 @@ def _gives_rate(program: Program, loop: BatchLoop, call: ast.Call) -> bool:
 
 def _is_rate(target: ast.expr) -> bool:
     return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
-
-
-def _comes_of_loader(program: Program, processes: Distribution, node: ast.expr, scope: Scope) -> bool:
-    """Whether a number does, or what a function works out."""
-    if _of_loader(program, processes, node, scope):
-        return True
-    for value in program.flow.values(node, scope):
-        if value.kind == "function":
-            inner = program.flow.scopes[value.ref.node]
-            if any(_of_loader(program, processes, part, inner) for part in value.ref.body if isinstance(part, ast.AST)):
-                return True
-    return False
-
-
-def _of_loader(program: Program, processes: Distribution, node: ast.AST, scope: Scope, depth: int = 0) -> bool:
-    """Whether a number comes of the length of a loader or of its dataset."""
-    lengths = processes.whole_lengths
-    for part in walk(node):
-        if not isinstance(part, ast.expr):
-            continue
-        if lengths.count(part, scope) is not None or _is_length(lengths, part, scope):
-            return True
-        if isinstance(part, (ast.Name, ast.Attribute)) and depth < _MAX_VARIABLES:
-            key = program.flow.key(part, scope)
-            for value, where in lengths.assigned.get(key, ()) if key is not None else ():
-                if _of_loader(program, processes, value, where, depth + 1):
-                    return True
-    return False
-
-
-def _is_length(lengths: WholeLengths, node: ast.AST, scope: Scope) -> bool:
-    """Whether an expression is ``len(loader)``."""
-    is_asked = isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
-    return is_asked and lengths.holds(node.args[0], scope)  # type: ignore[attr-defined]
 
 
 def _is_step(call: ast.Call) -> bool:

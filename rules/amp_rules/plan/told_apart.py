@@ -11,7 +11,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import Apart, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.rebindings import Rebinding
-from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of
+from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, is_told_to_train
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -65,6 +65,12 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
             if not _is_about(use, site, *condition):
                 continue
             flag = condition[1]
+            loop = blocks.loop_around(use.module, use.loader)
+            if flag is not None and loop is not None and is_told_to_train(program, loop, site, flag):
+                if several and not any(other.values & use.values for other in data.evaluated):
+                    found.reasons.append(_made_together(use))
+                    break
+                continue
             apart = tell_apart(program, use, flag, data) if flag is not None and use.body is site.body else None
             if apart is not None:
                 found.put(apart, use)
@@ -86,6 +92,17 @@ def _mixed(use: LoaderUse) -> Declined:
         f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would use only a share of its "
         "data",
         "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
+    )
+
+
+def _made_together(use: LoaderUse) -> Declined:
+    return declining.decline(
+        declining.HAND_BATCHES,
+        use.module,
+        use.loader,
+        f"`{use.module.text(use.loader)}` comes from a function that makes other loaders too, and their use is not "
+        "followed: an evaluation would use only a share of its data",
+        "wrap the training loader in `amp.prepare_loader(...)` where that function is called for it",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Backward
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -73,6 +73,17 @@ def flag_of(program: Program, site: Backward) -> tuple[ast.If, Flag | None] | No
             if asked := _asked(parent.test, changing, in_body):
                 return parent, followed(program, site.body, _any_flag(asked, in_body))
     return None
+
+
+def is_told_to_train(program: Program, loop: ast.For | ast.AsyncFor | ast.While, site: Site, flag: Flag) -> bool:
+    """Whether a loop's own calls tell a function that it trains: ``step(batch)``, beside ``step(batch, False)``."""
+    info = program.function_of(site.body)
+    if info is None or site.node in set(walk(loop)):
+        return False
+    inside = {node for item in loop.body for node in walk(item)}
+    calls = [caller.call for caller in program.flow.callers(info) if caller.call in inside]
+    given = [info.argument_or_default(call, flag.name) for call in calls]
+    return bool(given) and all(isinstance(value, ast.Constant) and flag.decide(value.value) for value in given)
 
 
 def _skipping(module: Module, statement: ast.stmt) -> Iterator[ast.If]:

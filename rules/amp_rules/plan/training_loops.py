@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amp_rules.plan.training_flags import Flag, flag_in, flag_of
+from amp_rules.plan.training_flags import Flag, flag_in, flag_of, is_told_to_train
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -244,6 +244,8 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
             condition = None if uses[0].is_of_one_phase else flag_of(program, site)
             if condition is not None and _is_handed_on(site, condition[0]):
                 condition = None
+            if condition is not None and condition[1] is not None and isinstance(loop.node, blocks.LOOPS):
+                condition = None if is_told_to_train(program, loop.node, site, condition[1]) else condition
             evaluates = condition is not None and (known is None or known.evaluates)
             flag = condition[1] if condition is not None and known is None else None
             if known is not None and known.flag is not None and condition is not None and condition[1] is not None:

@@ -46,7 +46,8 @@ def without_parts_alone(program: Program, training: list[StatementRun], runs: li
 def _runs_parts_alone(program: Program, roots: list[Value], run: StatementRun) -> bool:
     calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
     located = [(call, where[1]) for call in calls if (where := program.locate(call)) is not None]
-    called = {value for call, scope in located for value in program.called_models(call, scope)}
+    models = {value for call, scope in located for value in program.called_models(call, scope)}
+    called = {value for model in models for value in program.held_as(model)}
     trained = {value for value in called if program.is_trained(value)}
     return bool(trained) and not any(_is_one_of(value, roots) for value in trained)
 

@@ -12,7 +12,7 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.accumulation import LIKE_ANOTHER, MADE_OF_A_TYPE
@@ -171,8 +171,11 @@ class WeightWrites:
                         paths = (blocks.path_of(target) or "" for target in node.targets)
                         yield from (path.partition(".")[2] for path in paths if path.startswith(f"{method.receiver}."))
                 elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                    if node.func.attr == "register_parameter" and isinstance(name := literal(node.args[0]), str):
-                        yield name
+                    given = argument_at(node, "param", 1)
+                    is_none = isinstance(given, ast.Constant)  # the name is that of a buffer then, or of nothing
+                    if node.func.attr == "register_parameter" and not is_none:
+                        if isinstance(name := literal(node.args[0]), str):
+                            yield name
 
     def _is_part(self, value: Value) -> bool:
         if self._program.is_trained(value) or value in self._parts:

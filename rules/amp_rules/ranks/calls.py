@@ -26,6 +26,7 @@ class Calls:
         self._elements = elements
         self._libraries = libraries
         self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[int, frozenset[Ref]]] = {}
+        self._rests: dict[tuple[ast.arg, ast.Call], ast.arg] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
         """What a call gives."""
@@ -162,13 +163,13 @@ class Calls:
                 for name in places[position:]:
                     bound[name] = join_all([bound[name], value]) if name in bound else value
                 if rest is not None:
-                    self._gather(bound, rest, value, len(places))
+                    self._gather(bound, rest, value, self._rest(rest, given.node, frame))
             elif position < len(places):
                 name = places[position]
                 bound[name] = join_all([bound[name], value]) if spread and name in bound else value
                 position += 1
             elif rest is not None:
-                self._gather(bound, rest, value, position)
+                self._gather(bound, rest, value, self._rest(rest, given.node, frame))
                 position += 1
         self._bind_keywords(info, given, bound, frame)
         return bound
@@ -188,7 +189,7 @@ class Calls:
             elif keyword in info.parameters:
                 bound[keyword] = value
             elif more is not None:
-                ref = self._memory.made(Ref(more, -1))
+                ref = self._rest(more, given.node, frame)
                 self._memory.write(ref, element(keyword), value.unknown())
                 bound[more.arg] = RankValue(refs=frozenset((ref,)))
 
@@ -206,12 +207,16 @@ class Calls:
             )
         )
 
-    def _gather(self, bound: dict[str, RankValue], rest: ast.arg, value: RankValue, position: int) -> None:
-        ref = self._memory.made(Ref(rest, -1))
+    def _gather(self, bound: dict[str, RankValue], rest: ast.arg, value: RankValue, ref: Ref) -> None:
         self._memory.write(ref, ELEMENTS, value.unknown())
         if value.size:
             self._memory.write(ref, LENGTH, RankValue(value.size))
         bound[rest.arg] = RankValue(refs=frozenset((ref,)))
+
+    def _rest(self, parameter: ast.arg, call: ast.Call, frame: Frame) -> Ref:
+        """What ``*args`` or ``**options`` of one call hold, which other calls of the function do not change."""
+        site = self._rests.setdefault((parameter, call), ast.copy_location(ast.arg(parameter.arg), parameter))
+        return self._memory.made(Ref(site, frame.context))
 
 
 def _takes(info: FunctionFacts, call: ast.Call) -> bool:

@@ -197,7 +197,8 @@ class Functions:
     def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
         frame = given.frame
         differs: Key = (bool(self._world.deep(bound.values())), bool(frame.control_origins))
-        key = (*(differs[:1] if info.is_forward else self._told_apart(info, given, bound)), *frame.state.key())
+        told = (differs[0], *_modes(bound)) if info.is_forward else self._told_apart(info, given, bound)
+        key = (*told, *frame.state.key())
         ways = self._ways[info.node]
         if key not in ways and len(ways) >= _MAX_WAYS:
             # What is given a rank's own is still not what others are given, and what one object holds not another's.
@@ -283,6 +284,11 @@ class Functions:
         way.result = joined
         way.raised = frame.raised[0]
         way.left = frame.state
+
+
+def _modes(bound: dict[str, RankValue]) -> Key:
+    """The texts that say what a forward pass is to do: ``model(users, items, mode="predict")``."""
+    return tuple((name, value.constant) for name, value in sorted(bound.items()) if isinstance(value.constant, str))
 
 
 def _constant(value: RankValue) -> object:

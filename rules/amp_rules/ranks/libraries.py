@@ -10,7 +10,7 @@ from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, attribute, element, is_mapping, nothing
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins
-from amp_rules.ranks.sources import Sources
+from amp_rules.ranks.sources import GIVE_CONTENTS, Sources, names_temporary
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
@@ -84,6 +84,8 @@ class Libraries:
             found = self._by_name(name, given, frame)
             if found is not None:
                 return found
+        if names & GIVE_CONTENTS and any(map(names_temporary, self._world.deep(given.all))):
+            return self._of_file(given, frame)
         if isinstance(given.node.func, ast.Attribute) and not names:
             return self._method(given.node.func, given, frame)
         return self._joined(given, names, frame)
@@ -130,6 +132,14 @@ class Libraries:
         if not names and isinstance(self._world_parent(given.node, frame), ast.Expr):
             self._take_up(given, frame)
         return RankValue(content, sizes, frozenset((ref,)))
+
+    def _of_file(self, given: Arguments, frame: Frame) -> RankValue:
+        """What a program or an opened file gives: what was written to a temporary file, whatever that is called."""
+        origins = frozenset(origin for origin in self._world.deep(given.all) if not names_temporary(origin))
+        ref = self._world.new(given.node, frame)
+        if origins:
+            self._memory.write(ref, ELEMENTS, RankValue(origins))
+        return RankValue(origins, origins, frozenset((ref,)))
 
     def _called_back(self, given: Arguments, frame: Frame) -> list[RankValue]:
         """What functions of the project give that a library is handed, called with whatever else it is given."""
@@ -333,6 +343,9 @@ class Libraries:
     def _next(self, given: Arguments, frame: Frame) -> RankValue:
         if not given.node.args:
             return REPLICATED
+        if self._memory.is_pass(given.values[0]):
+            # The pass that gives it is under way: a generator's loop over a loader, too.
+            frame.state.apart = True
         found = self._elements.of(given.values[0], given.node.args[0], frame)
         # Which element comes next rests on how many were taken before.
         return join_all([found, *given.values[1:]]).unknown()

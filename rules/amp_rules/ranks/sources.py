@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 
 from amp_rules.ranks.frames import Frame
-from amp_rules.ranks.origins import NOWHERE, Kind, Origins
+from amp_rules.ranks.origins import NOWHERE, Kind, Origin, Origins
 from amp_rules.ranks.world import World
 from amp_rules.roles.environments import makes_environment
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import is_none
+from amp_rules.torch.file_access import COMMANDS, TEMPORARY
 from amp_rules.torch.replication import (
     CLOCKS,
     DRAWING_METHODS,
@@ -21,6 +23,9 @@ from amp_rules.torch.replication import (
     OF_A_TIME,
     PROCESS,
 )
+
+GIVE_CONTENTS = COMMANDS | {"builtins.open"}
+"""Calls that give what is in a file, and not what it is called."""
 
 
 class Sources:
@@ -107,3 +112,8 @@ def _is_of_a_given_time(name: str, call: ast.Call) -> bool:
         return False
     given = call.args[0]
     return not isinstance(given, ast.Constant) or given.value not in ("now", "today")
+
+
+def names_temporary(origin: Origin) -> bool:
+    """Whether something differs because each process has a temporary file of its own."""
+    return isinstance(origin.node, ast.Call) and names_of(origin.module).dotted(origin.node.func) in TEMPORARY

@@ -160,15 +160,17 @@ class Statements:
         constants = _literals(node.iter)
 
         apart = frame.state.apart
-        # While it has a batch, each rank draws numbers of its own.
-        frame.state.apart = apart or self._memory.is_pass(given)
+        # While it has a batch, each rank draws numbers of its own; an iterator that the body asks lives on.
+        is_pass = self._memory.is_pass(given)
+        frame.state.apart = apart or is_pass
 
         def begin() -> None:
             self._targets.assign(node.target, self._elements.of(given, node.iter, frame), frame)
 
         falls = self._rounds(node, frame, begin) if constants is None else self._unrolled(node, constants, frame)
         frame.control = before
-        frame.state.apart = apart or (self._world.setting.stays_apart and frame.state.apart)
+        if is_pass:
+            frame.state.apart = apart or self._world.setting.stays_apart
         return falls
 
     def _while(self, node: ast.While, frame: Frame) -> bool:
@@ -202,7 +204,7 @@ class Statements:
             begin()
             self.run(node.body, frame)
             frame.variables = merged(before, frame.variables)
-            has_parted = self._world.setting.stays_apart and frame.state.apart and not apart
+            has_parted = frame.state.apart and not apart
             if frame.variables == before and loop.ended == ended and not has_parted:
                 break
         loop.skipped = UNDECIDED

@@ -43,15 +43,35 @@ class Targets:
             self._unpack(target, value, frame)
         elif isinstance(target, ast.Subscript):
             self._put(target, value, frame)
-        elif isinstance(target, ast.Starred):
-            self._assign(target.value, RankValue(value.content, value.size, value.refs), frame)
 
     def _unpack(self, target: ast.Tuple | ast.List, value: RankValue, frame: Frame) -> None:
-        starred = any(isinstance(item, ast.Starred) for item in target.elts)
+        after_star = False
         for index, item in enumerate(target.elts):
-            key: object = UNKNOWN if starred else index
-            given = value if isinstance(item, ast.Starred) else self._elements.at(value, key, item, frame)
-            self._assign(item, given, frame)
+            if isinstance(item, ast.Starred):
+                after_star = True
+                self._assign(item.value, self._rest(item, value, index, frame), frame)
+            else:
+                key: object = UNKNOWN if after_star else index
+                self._assign(item, self._elements.at(value, key, item, frame), frame)
+
+    def _rest(self, target: ast.Starred, value: RankValue, first: int, frame: Frame) -> RankValue:
+        """The list that a starred target gets: what stands behind those before it."""
+        ref = self._world.new(target, frame)
+        others = set(value.refs)
+        for other in value.refs:
+            keys = [key for key in self._memory.keys(other) if isinstance(key, int)]
+            held = self._memory.read(other, ELEMENTS)
+            if not keys and held is None:
+                continue  # its parts are not known: the list stands for it
+            others.discard(other)
+            for key in keys:
+                part = self._memory.read(other, element(key)) if key >= first else None
+                if part is not None:
+                    self._memory.write(ref, element(key - first), part)
+            if held is not None:
+                self._memory.write(ref, ELEMENTS, held)
+        self._memory.write(ref, LENGTH, RankValue(self._memory.length(value)))
+        return RankValue(value.content, value.size, frozenset(others | {ref}))
 
     def _put(self, target: ast.Subscript, value: RankValue, frame: Frame) -> None:
         owner = self._world.evaluate(target.value, frame)

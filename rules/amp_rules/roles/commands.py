@@ -25,9 +25,9 @@ def writes_files(program: Program, call: ast.Call, scope: Scope) -> bool:
         return False
     paths = Paths(program)
     return any(
-        _names_a_writer(text)
+        # Of a text with many gaps, which may have many texts, the first word is known all the same.
+        _names_a_writer(_first_word(part)) or any(map(_names_a_writer, paths.of(part, where)))
         for part, where in _beginnings(program, paths, given, scope, _NAMES_BEHIND_NAMES)
-        for text in paths.of(part, where)
     )
 
 
@@ -52,6 +52,13 @@ def words_given(node: ast.expr) -> list[ast.expr]:
     A command that makes a folder writes no file.
     """
     return [] if _first_word(node) in _MAKE_FOLDERS else _words_in(node)
+
+
+def words_held(program: Program, node: ast.expr, scope: Scope) -> list[ast.expr]:
+    """The expressions in a command that a variable of the function holds: ``command = f"sox {source} {path}"``."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return []
+    return [word for value, at in Paths(program).assigned(node, scope) if at is scope for word in words_given(value)]
 
 
 def _first_word(node: ast.expr) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
-from amp_rules.roles.commands import only_makes_folder, words_given, writes_files
+from amp_rules.roles.commands import only_makes_folder, words_given, words_held, writes_files
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
-from amp_rules.source.index import ends_process, keyword
+from amp_rules.source.index import ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
@@ -40,6 +40,9 @@ from amp_rules.torch.file_access import (
     WITH_A_PATH,
 )
 from amp_rules.torch.writers import FILE_WRITERS
+
+_OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
+"""Methods of lists, dictionaries and texts."""
 
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
@@ -136,6 +139,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     names = program.callee_names(call, scope)
     opener = next((name for name in sorted(names) if name in OPENERS), None)
     if opener is not None:
+        if any(_keeps_nothing(program, path, scope) for path in given_paths(call)):
+            return None
         mode = _mode(program, call, OPENERS[opener], scope)
         if not mode & set("wax+"):
             return None
@@ -155,8 +160,9 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         if names & WHEN_ALONE and not _is_alone(module, call):
             if not (names & COMMANDS and _is_kept(module, call) and writes_files(program, call, scope)):
                 return None
-            return FileEffect(module, scope, body, call, call, given_paths(call, 2), keeps_open=True, if_alone=True)
-        given = _told(call, names)
+            given = _told(program, call, names, scope)
+            return FileEffect(module, scope, body, call, call, given, keeps_open=True, if_alone=True)
+        given = _told(program, call, names, scope)
         fills = bool(names & FILLS_FOLDERS)
         return FileEffect(module, scope, body, call, call, given, removes=bool(names & REMOVERS), fills_folder=fills)
     if _copies_what_is_written(program, call, names, body, scope):
@@ -164,13 +170,19 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     return _method(program, call, body, scope)
 
 
-def _told(call: ast.Call, names: Collection[str]) -> tuple[ast.expr, ...]:
+def _keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
+    """Whether what is written to a path goes nowhere, on each process: ``os.devnull``."""
+    return "os.devnull" in program.names(path, scope) or literal(path) == "/dev/null"
+
+
+def _told(program: Program, call: ast.Call, names: Collection[str], scope: Scope) -> tuple[ast.expr, ...]:
     """What says which files a call changes: of what is written there, as of an image, its text says nothing.
 
-    A command may write to each file that one of its words names.
+    A command may write to each file that one of its words names, in the call or in the variable that holds them.
     """
     if not COMMANDS.isdisjoint(names) and call.args:
-        return (*given_paths(call, 2), *words_given(call.args[0]))
+        held = words_held(program, call.args[0], scope)
+        return (*given_paths(call, 2), *words_given(call.args[0]), *held)
     place = next((FILE_WRITERS[name] for name in sorted(names) if name in FILE_WRITERS), None)
     is_copy = any(name.startswith("shutil.") for name in names)
     is_plain = not any(isinstance(item, ast.Starred) for item in call.args)
@@ -229,8 +241,10 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
-    if any(value.kind in ("class", "function", "module", "sequence", "constant") for value in values):
+    if any(value.kind in ("class", "function", "module") for value in values):
         return None
+    if attr in _OF_PLAIN_OBJECTS and any(value.kind in ("sequence", "constant") for value in values):
+        return None  # ``rows.to_csv(path)`` is none of a list's, whatever the variable held before
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)

@@ -150,7 +150,10 @@ def _is_clipping_method(program: Program, call: ast.Call, scope: Scope) -> bool:
     """``optimizer.clip_grad_norm(1.0)`` of a library."""
     if not (isinstance(call.func, ast.Attribute) and call.func.attr in CLIP_METHODS) or program.flow.callees(call):
         return False
-    return not any(value.kind in ("external", "module") for value in program.flow.values(call.func.value, scope))
+    values = program.flow.values(call.func.value, scope)
+    if values and all(value.kind == "object" and str(value.ref).startswith("torch.optim.") for value in values):
+        return False  # which have none: ``if hasattr(optimizer, "clip_grad_norm"):`` asks for those of a library
+    return not any(value.kind in ("external", "module") for value in values)
 
 
 def _is_handed_to_library(program: Program, node: ast.expr, scope: Scope) -> bool:

@@ -57,9 +57,14 @@ class Program(Steps):
                 parts |= {value for expression in given for value in self.flow.values(expression, scope)}
         return parts
 
+    def held_as(self, value: Value) -> set[Value]:
+        """What the variable holds that a model of no known class stands for: a library's, one that is loaded whole."""
+        cell = self.flow.cells.get(value.ref[-1]) if value.kind == "object" and isinstance(value.ref, tuple) else None
+        return cell.values if cell is not None else {value}
+
     def is_trained(self, value: Value) -> bool:
         """Whether the value is one of the models that are trained, its own ``self`` included."""
-        if value in self.trained:
+        if value in self.trained or not self.trained.isdisjoint(self.held_as(value)):
             return True
         if value.kind != "instance":
             return False
@@ -127,8 +132,8 @@ class Program(Steps):
         is_given = bool(call.args or call.keywords)
         if not is_given or not isinstance(call.func, ast.Attribute) or call.func.attr in NO_FORWARD:
             return False
-        if self.flow.callees(call):
-            return False
+        if self.flow.callees(call) or call.func.attr.endswith("_"):
+            return False  # ``model.linear.weight.data.normal_(0, 0.02)`` changes a tensor
         owner = call.func.value
         while True:
             found = self.roles.modules(owner, scope)

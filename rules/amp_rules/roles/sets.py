@@ -232,6 +232,11 @@ class Sets:
             if "builtins.range" in self.program.callee_names(made, site.scope):
                 return True
             return isinstance(made.func, ast.Attribute) and made.func.attr in ("tolist", "parameters", "modules")
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.Add):
+            # ``list(range(0, size, step)) + [size - window]``: numbers beside numbers are worked out of more of them.
+            sides = [made.left, made.right]
+            numbers = [side for side in sides if self._of_numbers(side, site, depth)]
+            return bool(numbers) and all(side in numbers or _are_differences(side) for side in sides)
         if isinstance(made, (ast.Name, ast.Attribute)):
             given = [*self._assigned_to(made, site)] if depth < _MAX_DEPTH else []
             return bool(given) and all(self._of_numbers(value, where, depth + 1) for value, where in given)
@@ -261,6 +266,15 @@ def _is_number_or_module(value: Value) -> bool:
     if value.kind == "constant":
         return isinstance(value.ref, (int, float))
     return value.kind in ("parameters", "batch")
+
+
+def _are_differences(node: ast.expr) -> bool:
+    """Whether each element of a list is a number, or one less another."""
+    return isinstance(node, (ast.List, ast.Tuple)) and all(
+        (isinstance(item, ast.Constant) and isinstance(item.value, (int, float)))
+        or (isinstance(item, ast.BinOp) and isinstance(item.op, (ast.Sub, ast.FloorDiv)))
+        for item in node.elts
+    )
 
 
 def _is_fraction(node: ast.expr) -> bool:

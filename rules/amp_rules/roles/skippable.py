@@ -12,6 +12,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.accumulation import LIKE_ANOTHER
+from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS
 
 _MUTATORS = frozenset(
@@ -40,7 +41,7 @@ _MADE_NEW = frozenset(
 )  # fmt: skip
 """Functions that make a container or an array in memory of its own."""
 
-_WAITS = frozenset({"builtins.input", "builtins.next", "sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
+_WAITS = ENDS_PROCESS | {"builtins.input", "builtins.next"}
 
 
 class Skippable:

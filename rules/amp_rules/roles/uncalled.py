@@ -46,7 +46,7 @@ def _with_idle_hooks(program: Program) -> set[ast.AST]:
     defined within.
     """
     hooked = _objects_calls_with(program, GRADIENT_HOOKS)
-    if not hooked or program.entry.cells or not _trains(program) or _finds_any_by_text(program):
+    if not hooked or program.entry.cells or not _trains(program) or finds_any_by_text(program):
         return set()
     found = uncalled_objects(program, uncalled(program))
     if hooked.isdisjoint(found):
@@ -66,7 +66,8 @@ def _objects_calls_with(program: Program, names: Set[str]) -> set[ast.AST]:
     }
 
 
-def _finds_any_by_text(program: Program) -> bool:
+def finds_any_by_text(program: Program) -> bool:
+    """Whether the program looks functions up by a text, so that one may run whose call is not known."""
     return any(_found_by_text(program, scope.module, node) != frozenset() for node, _, scope in program.nodes())
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import children, last_name, walk
@@ -292,14 +293,11 @@ def writes(node: ast.AST) -> set[str]:
 
 
 def certainly_bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds whatever happens."""
+    """Names that a statement binds whatever happens, where the program goes on behind it."""
     if isinstance(statement, ast.If):
-        if not statement.orelse:
-            return set()
-        body, orelse = (
-            {name for item in suite for name in certainly_bound(item)} for suite in (statement.body, statement.orelse)
-        )
-        return body & orelse
+        going_on = [suite for suite in (statement.body, statement.orelse) if not (suite and leaves(suite))]
+        bound = [{name for item in suite for name in certainly_bound(item)} for suite in going_on]
+        return set.intersection(*bound) if bound else set()
     if isinstance(statement, (ast.For, ast.While, ast.Try)):
         return set()
     if isinstance(statement, ast.With):

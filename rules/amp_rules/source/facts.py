@@ -131,11 +131,16 @@ class FunctionFacts:
         return call.args[index] if index < len(call.args) else None
 
     def argument_or_default(self, call: ast.Call, name: str) -> ast.expr | None:
-        """What a parameter is in a call; None when that is not known."""
-        if any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords):
+        """What a parameter is in a call; None when that is not known.
+
+        What a call gives itself, ``**options`` beside it cannot give once more.
+        """
+        if any(isinstance(item, ast.Starred) for item in call.args):
             return None
         given = self.argument(call, name)
-        return given if given is not None else self.defaults.get(name)
+        if given is not None or any(item.arg is None for item in call.keywords):
+            return given
+        return self.defaults.get(name)
 
     def bound(self, call: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
         """Yield what a call gives with the parameter that gets it; None for ``**``."""

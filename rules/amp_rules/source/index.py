@@ -54,6 +54,7 @@ class FileIndex:
         self.words: set[str] = set()
         self._renamed: dict[str, str] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
+        self._scopes: dict[ast.AST, Body] = {}
         self._collect(module.tree)
 
     def _collect(self, tree: ast.AST) -> None:
@@ -120,10 +121,9 @@ class FileIndex:
 
     def scope(self, node: ast.AST) -> Body:
         """The function that ``node`` stands in; None for the statements of the file."""
-        for item in self.ancestors(node):
-            if isinstance(item, _SCOPES):
-                return item
-        return None
+        if node not in self._scopes:
+            self._scopes[node] = next((item for item in self.ancestors(node) if isinstance(item, _SCOPES)), None)
+        return self._scopes[node]
 
     def owner(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""

@@ -41,6 +41,11 @@ class Insert:
     late: Callable[[], str] | None = None
     commented: bool = False
 
+    @property
+    def lines(self) -> str:
+        """What is put there; where ``late`` gives it, once the edits are made."""
+        return self.code if self.late is None else self.late()
+
 
 @dataclass(frozen=True)
 class Wrap:

@@ -25,10 +25,18 @@ def width_of(module: Module, longest: int = 0) -> int:
 
 
 def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
-    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument."""
+    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument.
+
+    Below the line of the last argument, where it begins, if the call has several lines.
+    """
     (line, _), (end_line, _) = module.start(call), module.end(call)
     row = module.lines[line - 1]
     first = next(iter([*call.args, *call.keywords]), None)
+    last = max([*call.args, *call.keywords], key=module.start, default=None)
+    if last is not None and module.start(last)[0] > line and module.end(last)[0] == module.start(last)[0] == end_line:
+        row = module.lines[end_line - 1]
+        is_full = len(row.rstrip()) + len(f", {code}") > width_of(module) and not row.startswith("\t")
+        return add_keyword(code, below=len(row) - len(row.lstrip())) if is_full else add_keyword(code)
     if first is None or line != end_line or module.start(first)[0] != line:
         return add_keyword(code)
     # What stands below an argument is aligned with spaces, which a file that is indented with tabs has none of.

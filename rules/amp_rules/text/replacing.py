@@ -27,9 +27,12 @@ class Replacing:
     def left(self, original: cst.CSTNode, updated: object) -> object:
         """What becomes of a node once its children are done."""
         if self._replacements and isinstance(original, cst.BaseExpression) and isinstance(updated, cst.BaseExpression):
-            updated = self._replaced(original, updated)
+            within = updated
             if isinstance(original, cst.Call) and isinstance(updated, cst.Call):
-                updated = self._realigned(original, updated)
+                within = self._realigned(original, updated, original.func)
+            updated = self._replaced(original, within)
+            if isinstance(original, cst.Call) and isinstance(updated, cst.Call) and isinstance(within, cst.Call):
+                updated = self._realigned(original, updated, within.func)
         if self._homeless and isinstance(updated, cst.CSTNode) and hasattr(updated, "leading_lines"):
             rows = [cst.EmptyLine(comment=comment) for comment in self._homeless]
             self._homeless = []
@@ -47,15 +50,15 @@ class Replacing:
                 updated = edited
         return updated
 
-    def _realigned(self, original: cst.Call, updated: cst.Call) -> cst.Call:
-        """Arguments that stood below the first one still do when the function's name has another length."""
+    def _realigned(self, original: cst.Call, updated: cst.Call, was: cst.BaseExpression) -> cst.Call:
+        """Arguments that stood below the first one still do when the function, ``was``, has another length now."""
         function = self._places.whole(original.func)
         rows = [where for item in original.args if (where := self._places.whole(item)) is not None]
         if function is None or not rows or rows[0].start.line != function.end.line:
             return updated
         heads = {where.start.line: where.start.column for where in reversed(rows)}
         below = [column for line, column in heads.items() if line > function.end.line]
-        shift = len(_last_row(updated.func)) - len(_last_row(original.func))
+        shift = len(_last_row(updated.func)) - len(_last_row(was))
         if not shift or not below or set(below) != {rows[0].start.column}:
             return updated
         shifted = [item.visit(Shift(shift)) for item in updated.args]

@@ -14,6 +14,7 @@ from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Decorate, ExpressionEdit, Insert, Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, substitute
 from amp_rules.text.line_width import entry_within, keyword_within
+from amp_rules.text.taking_out import taken_out
 from amp_rules.text.vocabulary import InitArguments, ModelPlace, Unscaled, Vocabulary, Written
 from amp_rules.torch import apex as api
 
@@ -119,8 +120,7 @@ class RuntimeVocabulary(Vocabulary):
 
     def autocast_argument(self, module: Module, statement: ast.stmt, argument: ast.expr, variable: str) -> Written:
         """``with amp.autocast():``, and the variable below it."""
-        code = self._code(module, "with {amp}.autocast():") + f"\n    {variable} = {ast.unparse(argument)}"
-        return Written((Insert(statement, code), Replace(argument, substitute(variable))))
+        return Written(taken_out(argument, statement, variable, header=self._code(module, "with {amp}.autocast():")))
 
     def without_autocast(self, module: Module, first: ast.stmt, last: ast.stmt) -> Written:
         """``with amp.autocast(enabled=False):``."""
@@ -152,8 +152,8 @@ class RuntimeVocabulary(Vocabulary):
         scale = self._code(site.module, "{amp}.scaler.scale")
         if variable is None:
             return Written((Replace(site.loss, call_with(scale)),))
-        code = self._code(site.module, "with {amp}.autocast():") + f"\n    {variable} = {ast.unparse(site.loss)}"
-        return Written((Insert(site.statement, code), Replace(site.loss, substitute(f"{scale}({variable})"))))
+        header = self._code(site.module, "with {amp}.autocast():")
+        return Written(taken_out(site.loss, site.statement, variable, header=header, instead=call_with(scale)))
 
     def unscale(self, module: Module, look: ast.stmt, optimizers: tuple[Unscaled, ...]) -> Written:
         """``amp.scaler.unscale_(optimizer)``."""

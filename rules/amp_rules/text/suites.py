@@ -277,7 +277,7 @@ class Suites:
         chosen = [item for item in self._inserts.get(place, ()) if item.after is after and id(item) not in self._done]
         for item in sorted(chosen, key=lambda item: item.order):
             self._done.add(id(item))
-            found.extend(parsed(item.code if item.late is None else item.late(), self._step(place)))
+            found.extend(parsed(item.lines, self._step(place)))
         return found
 
     def _step(self, place: Place | None) -> str:

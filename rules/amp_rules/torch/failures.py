@@ -9,3 +9,6 @@ ERRORS_OF_A_DEVICE = frozenset(
     {*ALL_ERRORS, "RuntimeError", "MemoryError", "OutOfMemoryError", "AcceleratorError", "CudaError"}
 )
 """What catches that a device has no memory left, or has failed: for one a ``RuntimeError``."""
+
+ENDS_PROCESS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit"})
+"""What ends the process."""

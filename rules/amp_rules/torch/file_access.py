@@ -16,7 +16,8 @@ CHANGERS = frozenset(
     {
         *SAVERS,
         *REMOVERS,
-        "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.chmod", "os.utime", "os.fsync", "os.system",
+        "os.symlink", "os.link", "os.truncate", "os.mkfifo", "os.mknod", "os.chmod", "os.utime", "os.fsync",
+        "os.system",
         "shutil.copytree", "shutil.copymode", "shutil.copystat", "shutil.make_archive", "shutil.unpack_archive",
         "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen", "subprocess.check_output",
         "subprocess.getoutput", "os.popen",
@@ -172,6 +173,9 @@ LOOKS_OF_PATHS = frozenset({"exists", "is_dir", "is_file"})
 LISTS_FOLDERS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"})
 """Of these, those that give the names of what is in a folder."""
 
+PATTERNS = frozenset({"glob.glob", "glob.iglob"})
+"""Those that are given a pattern of the files, and no folder."""
+
 PORT_METHODS = frozenset({"bind", "listen"})
 """Methods of a socket that take a port, which one process can have."""
 
@@ -206,6 +210,11 @@ LOADERS = frozenset(
     }
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
+
+MEDIA_OF_RUNS = frozenset(
+    {"wandb.Image", "wandb.Video", "wandb.Audio", "wandb.Object3D", "wandb.Html", "wandb.Molecule"}
+)
+"""What reads the file whose path it is given first, in a disabled run too, and takes what is no path as it is."""
 
 FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.datasets.folder.ImageFolder"})
 """Data sets that list the images below the folder which they are given first, when they are made."""

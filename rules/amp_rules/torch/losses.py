@@ -8,6 +8,9 @@ PRODUCTS = frozenset({"torch.mm", "torch.matmul", "torch.nn.functional.linear"})
 COSINES = frozenset({"torch.nn.functional.cosine_similarity", "torch.cosine_similarity", "torch.nn.CosineSimilarity"})
 """Functions and modules that compare vectors; with axes of samples put in, all pairs of them."""
 
+OF_OWN_PAIRS = frozenset({"torch.pdist", "torch.nn.functional.pdist"})
+"""Functions that give the distances of all pairs of rows."""
+
 SPREADS = frozenset({"std", "var"})
 """Methods that say how far samples are apart."""
 

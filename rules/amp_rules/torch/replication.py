@@ -62,6 +62,16 @@ SEEDS = frozenset(
 )  # fmt: skip
 """Functions that seed the generators of the process."""
 
+LIBRARY_SEEDS = frozenset(
+    {
+        "transformers.set_seed", "transformers.trainer_utils.set_seed", "transformers.enable_full_determinism",
+        "lightning.seed_everything", "lightning.pytorch.seed_everything", "lightning_fabric.seed_everything",
+        "pytorch_lightning.seed_everything", "pytorch_lightning.utilities.seed.seed_everything",
+        "monai.utils.set_determinism",
+    }
+)  # fmt: skip
+"""Functions of libraries that seed Python's, NumPy's and torch's generators with one number."""
+
 SEEDED_BY_SYSTEM = frozenset({"random.seed", "numpy.random.seed"})
 """Of these, those that let the system choose where no seed is given."""
 

@@ -149,8 +149,8 @@ def depends_on_process(index: FileIndex, test: ast.AST, depth: int = _MAX_DEPTH)
         if isinstance(item, ast.Compare) and _is_first_device(item):
             return True
         if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
-            known = (value for value in index.values_of(item) if not _comes_later(index, value, item))
-            if any(_of_one_process(index, value, depth) for value in known):
+            known = [value for value in index.values_of(item) if not _comes_later(index, value, item)]
+            if any(_of_one_process(index, value, depth, _branches(index, item)) for value in known):
                 return True
         if depth and isinstance(item, ast.Call):
             if any(_answers_by_rank(index, function) for function in index.callees(item)):
@@ -173,8 +173,21 @@ def _is_first_device(test: ast.Compare) -> bool:
     )
 
 
-def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
-    """Whether a value that a name is given is made by one process only, or by asking which process this is."""
+def _branches(index: FileIndex, node: ast.AST) -> frozenset[tuple[ast.expr, bool]]:
+    return frozenset((test, holds) for test, holds in index.branches(node))
+
+
+def _of_one_process(
+    index: FileIndex, value: ast.expr, depth: int, around: frozenset[tuple[ast.expr, bool]] = frozenset()
+) -> bool:
+    """Whether a value that a name is given is made by one process only, or by asking which process this is.
+
+    Args:
+        index: the file.
+        value: the value.
+        depth: how many names may still be followed.
+        around: what stands around where the name is read: all processes that come there have passed it.
+    """
     if isinstance(value, ast.Constant):
         return False
     if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
@@ -184,7 +197,7 @@ def _of_one_process(index: FileIndex, value: ast.expr, depth: int) -> bool:
         return False
     if names_rank(value.func) and not _is_class(value.func):
         return True
-    return is_guarded(index, value, depth - 1)
+    return is_guarded(index, value, depth - 1, around)
 
 
 def _is_class(function: ast.expr) -> bool:
@@ -200,12 +213,17 @@ def _answers_by_rank(index: FileIndex, function: Function) -> bool:
     return any(names_rank(item) for item in returned)
 
 
-def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool:
-    """Whether it depends on the process, within its function, whether ``node`` is reached."""
+def is_guarded(
+    index: FileIndex,
+    node: ast.AST,
+    depth: int = _MAX_DEPTH,
+    around: frozenset[tuple[ast.expr, bool]] = frozenset(),
+) -> bool:
+    """Whether it depends on the process, within its function, whether ``node`` is reached, but for tests ``around``."""
     if depth <= 0:
         return False
     # What stands under ``if distributed:``, all of several processes do.
-    tests = [test for test, _ in index.branches(node) if in_several(test) is None]
+    tests = [test for test, holds in index.branches(node) if in_several(test) is None and (test, holds) not in around]
     asked = (item for item in replaced_by(index, node) if in_several(item) is None)
     return any(depends_on_process(index, test, depth) for test in tests) or any(map(names_rank, asked))
 
@@ -213,7 +231,7 @@ def is_guarded(index: FileIndex, node: ast.AST, depth: int = _MAX_DEPTH) -> bool
 def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.expr]:
     """The tests of what does the same in place of ``node``: calls what its statement calls."""
     child = node
-    names = _called_in(index.statement(node))
+    names = _called_in(index.statement(node)) - _OF_ANY_CODE
     for item in index.ancestors(node):
         if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
@@ -222,6 +240,13 @@ def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.expr]:
         elif isinstance(item, Function):
             return
         child = item
+
+
+_OF_ANY_CODE = frozenset({
+    "append", "dict", "enumerate", "float", "format", "int", "isinstance", "item", "items", "join", "keys", "len",
+    "list", "max", "min", "range", "set", "sorted", "str", "sum", "tuple", "values", "zip",
+})  # fmt: skip
+"""What code of any kind calls: two branches that have it in common need not do the same."""
 
 
 def _called_in(node: ast.AST) -> set[str]:

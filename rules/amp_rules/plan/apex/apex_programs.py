@@ -15,6 +15,7 @@ from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
+from amp_rules.plan.apex.wrapping import wrapper_notes
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
 from amp_rules.plan.kept_levels import STARTS
@@ -171,7 +172,8 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
             )
         told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
         report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
-    return replace(report, notes=(*report.notes, *extension_notes(program)))
+    wrapped = wrapper_notes(program) if selection.options.target != "torch" else ()
+    return replace(report, notes=(*report.notes, *extension_notes(program), *wrapped))
 
 
 def _starts_always(report: Report) -> bool:

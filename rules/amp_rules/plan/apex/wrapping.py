@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
+from amp_rules.plan import notes
+from amp_rules.plan.apex.as_written import AsWritten
 from amp_rules.plan.apex.file import ApexFile
+from amp_rules.plan.report import Note
+from amp_rules.roles.program import Program
 
 WRAPPER = "apex.parallel.DistributedDataParallel"
 
@@ -16,14 +21,32 @@ def delays_exchange(file: ApexFile) -> bool:
     whatever gradients there are. That search is enough where each backward pass is of one forward pass and no loss
     reads a parameter past it. With plain torch as the target it has to do.
     """
-    if file.options.target == "torch":
-        return False
+    return file.options.target != "torch" and bool(_why(file.references.calls(WRAPPER), file.as_written))
+
+
+def wrapper_notes(program: Program) -> Iterator[Note]:
+    """Yield a note for each file whose wrapper stays what Apex's was, with the reason."""
+    used = AsWritten(program)
+    for module in program.flow.modules:
+        sites = [site for site in program.calls_to(frozenset({WRAPPER})) if site.module is module]
+        why = _why([site.node for site in sites if isinstance(site.node, ast.Call)], used)
+        if why:
+            text = (
+                f"`{module.text(sites[0].node)}` keeps Apex's wrapper, which `amp_runtime.apex.parallel` has: it "
+                f"exchanges gradients when the backward pass is over, and {why}, for which PyTorch's is not enough"
+            )
+            yield notes.note(notes.APEX_KEPT, module, sites[0].node, text)
+
+
+def _why(calls: Sequence[ast.Call], used: AsWritten) -> str:
+    """Why the exchange has to wait for the end of the backward pass; empty where it need not."""
     delays = any(
         item.arg == "delay_allreduce" and not (isinstance(item.value, ast.Constant) and not item.value.value)
-        for call in file.references.calls(WRAPPER)
+        for call in calls
         for item in call.keywords
     )
-    if delays:
-        return not file.as_written.is_one_pass
-    used = file.as_written
-    return bool(file.references.calls(WRAPPER) and used.left_out) and used.reads_past_forward
+    if not calls or not (delays or used.left_out):
+        return ""
+    if used.reads_past_forward:
+        return "a loss may read a parameter past the model's forward pass"
+    return "the model may run more than once for one backward pass" if delays and not used.is_one_pass else ""

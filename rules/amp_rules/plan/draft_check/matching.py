@@ -122,7 +122,7 @@ class _Matcher:
             elif isinstance(item, EditNames):
                 self._edited.add(item.statement)
         inserts = [item for item in actions if isinstance(item, Insert)]
-        parts = [(part, item.statement) for item in inserts for part in ast.parse(item.code).body]
+        parts = [(part, item.statement) for item in inserts for part in ast.parse(item.lines).body]
         self._codes = Counter(_dump(part) for part, _ in parts)
         self._asked = {_dump(part): (_first_line(part), beside) for part, beside in parts}
         self._extents = [(item.first, item.last) for item in actions if isinstance(item, Wrap)]

@@ -11,15 +11,14 @@ from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.picked import is_picked
 from amp_rules.plan.model_homes.placement import Placement
-from amp_rules.plan.model_homes.takers_of_parts import takers_of_parts
+from amp_rules.plan.model_homes.second_names import is_alias, is_beside_parameter, is_handed_over
+from amp_rules.plan.model_homes.takers_of_parts import takers_of_argument, takers_of_parts
 from amp_rules.plan.model_homes.variables import (
     NOTHING,
     PLACING,
     HoldingVariable,
     Variables,
-    is_alias,
     is_function,
-    is_handed_over,
 )
 from amp_rules.plan.model_homes.wrapping import Wrapping
 from amp_rules.plan.part_by_part import PartByPart
@@ -207,7 +206,10 @@ class Homes:
         return all(any(self._holders.all_of(part) & others for part in found) for found in parts)
 
     def _is_taken_apart(self, value: Value, others: set[Value]) -> bool:
-        """Whether a variable only gives parts of its model to another: ``Net(encoder=base.encoder)`` below ``base``."""
+        """Whether a variable only gives parts of its model to another: ``Net(encoder=base.encoder)`` below ``base``.
+
+        Or gives it to the constructor of the other, which takes parts of it and no more: ``Net(base)``.
+        """
         candidates = self._variables.of(value)
         return bool(candidates) and all(self._gives_only_parts(item, others) for item in candidates)
 
@@ -221,7 +223,12 @@ class Homes:
             parents = scope.module.parents
             part = parents[node]
             if not isinstance(part, ast.Attribute):
-                return False
+                owners = {self._constructed(taker) for taker in takers_of_argument(self.program, scope.module, node)}
+                wholes = {other for other in others if other.kind == "instance" and owners & set(other.ref.mro())}
+                if not wholes:
+                    return False
+                parts |= wholes
+                continue
             outer = parents[part]
             if isinstance(outer, ast.Call) and outer.func is part:
                 if part.attr not in PLACING | {"eval", "train"}:
@@ -366,6 +373,7 @@ class Homes:
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
             candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+            candidates = [item for item in candidates if not is_beside_parameter(item)] or candidates
             candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 

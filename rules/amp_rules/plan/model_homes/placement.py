@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Sequence
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds, is_function
@@ -43,6 +44,9 @@ class Placement:
             ),
             len(suite),
         )
+        moved = self._moved_by_main_guard(suite, limit, item)
+        if moved is not None:
+            suite, start, limit = moved
         last = start
         for index in range(start, limit):
             inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
@@ -93,6 +97,19 @@ class Placement:
             is_optional=is_optional,
             may_be_function=may_be_function,
         )
+
+    def _moved_by_main_guard(
+        self, suite: Sequence[ast.stmt], limit: int, item: HoldingVariable
+    ) -> tuple[Sequence[ast.stmt], int, int] | None:
+        """The suite of the guard below, from where it moves the model until it trains: ``net = net.cuda()``."""
+        guard = suite[limit] if limit < len(suite) else None
+        built = self._variables.optimizer_statement(item)
+        if not isinstance(guard, ast.If) or not is_main_guard(guard) or (built and not holds(guard, built)):
+            return None
+        end = next((i for i, part in enumerate(guard.body) if self.program.runs_backward(part)), len(guard.body))
+        moving = (i for i in range(end) if self._variables.is_placing(guard.body[i], item.path))
+        first = next(moving, None)
+        return (guard.body, first, end) if first is not None else None
 
     def _may_give_function(self, assignment: ast.stmt, scope: Scope) -> bool:
         """Whether an assignment may give its variable a function, as ``loss = build(name)`` does for some names."""

@@ -7,6 +7,7 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 
@@ -17,16 +18,18 @@ def takers_of_parts(program: Program, value: Value) -> set[ast.AST]:
     """
     made = value.site
     located = program.locate(made) if isinstance(made, ast.Call) else None
-    if located is None or not isinstance(made, ast.Call):
-        return set()
-    parents = located[1].module.parents
-    call = parents[made]
-    call = parents[call] if isinstance(call, ast.keyword) else call
-    if not isinstance(call, ast.Call) or call.func is made:
+    return takers_of_argument(program, located[1].module, made) if located is not None and made is not None else set()
+
+
+def takers_of_argument(program: Program, module: Module, argument: ast.AST) -> set[ast.AST]:
+    """The same of the functions that one argument of a call goes to: ``base`` in ``Net(base)``."""
+    call = module.parents[argument]
+    call = module.parents[call] if isinstance(call, ast.keyword) else call
+    if not isinstance(call, ast.Call) or call.func is argument:
         return set()
     found: set[ast.AST] = set()
     for info in program.flow.callees(call):
-        name = next((name for name, argument in info.bound(call) if argument is made), None)
+        name = next((name for name, given in info.bound(call) if given is argument), None)
         if name is None or not _asks_for_parts_alone(info, name):
             return set()
         found.add(info.node)

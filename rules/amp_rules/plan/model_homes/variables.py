@@ -16,7 +16,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import is_none, walk
-from amp_rules.torch.models import OF_PRETRAINED, PUTS_PART, TELLS_OF_MODEL
+from amp_rules.torch.models import PUTS_PART, TELLS_OF_MODEL
 
 PLACING = frozenset(
     [
@@ -271,8 +271,9 @@ class Variables:
                 if trained and (not turns or any(self._is_new(given, item) for given in inside)):
                     turns.append([])
                 turns[-1].extend(inside)
-                # A loop or a branch may make its model and train it.
-                trained = statement not in inside and self.program.runs_backward(statement)
+                # A loop or a branch may make its model and train it; ``model = train(model)`` trains what it has.
+                is_given = isinstance(statement, ast.Assign) and item.path in blocks.reads(statement.value)
+                trained = (is_given or statement not in inside) and self.program.runs_backward(statement)
             elif turns and self.program.runs_backward(statement):
                 trained = True
         return [replace(item, assignments=turn) for turn in turns]
@@ -352,59 +353,6 @@ def _gives_what_is_wrapped(info: FunctionFacts) -> bool:
     return bool(info.returns) and all(
         (blocks.path_of(value) or "").removesuffix(".module") in names for value in [*info.returns, *given]
     )
-
-
-def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
-    """Whether a variable is another name for a model that runs by its own: ``bare = model``, ``bare = model.module``.
-
-    It is asked for parameters and weights alone, while the script may wrap what the other one holds.
-    """
-    paths = {other.path for other in others if other is not item and other.body is item.body}
-    values = [getattr(statement, "value", None) for statement in item.assignments]
-    is_beside = all(
-        (blocks.path_of(value) or "").removesuffix(".module") in paths for value in values if value is not None
-    )
-    # An attribute is read by other methods, too.
-    if not is_beside and ("." in item.path or not all(map(_names_another, item.assignments))):
-        return False
-    uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
-    return all(_asks_of(item.module.parents[node]) for node in uses)
-
-
-def is_handed_over(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
-    """Whether all that is read of a name gives another name its model: ``base = Net()``, then ``model = base``."""
-    if not item.path.isidentifier():
-        return False
-    given = {
-        id(statement.value)
-        for other in others
-        if other is not item and other.body is item.body and other.path.isidentifier()
-        for statement in other.assignments
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1
-    }
-    uses = [node for node in walk(item.body) if isinstance(node, ast.Name) and _is_read(node, item)]
-    return bool(uses) and all(id(node) in given for node in uses)
-
-
-def _names_another(statement: ast.stmt) -> bool:
-    """Whether a variable gets what another one holds: ``model``, ``model.module if is_wrapped else model``."""
-    pending = [getattr(statement, "value", None)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, ast.IfExp):
-            pending += [value.body, value.orelse]
-        elif not isinstance(value, (ast.Name, ast.Attribute)):
-            return False
-    return True
-
-
-def _is_read(node: ast.Name | ast.Attribute, item: HoldingVariable) -> bool:
-    return isinstance(node.ctx, ast.Load) and blocks.path_of(node) == item.path
-
-
-def _asks_of(parent: ast.AST) -> bool:
-    """Whether an attribute is asked for that runs no model."""
-    return isinstance(parent, ast.Attribute) and parent.attr in {*TELLS_OF_MODEL, *PLACING, *OF_PRETRAINED}
 
 
 def is_function(body: ast.AST) -> TypeGuard[FunctionNode]:

@@ -58,11 +58,22 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             found.setdefault((body, path), _Asked(scope.module, node)).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
+        here = _where(own, path)
         text = (
-            f"`{path}` is in DistributedDataParallel here, which has no `{name}`: this raises an AttributeError; "
+            f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: this raises an AttributeError; "
             f"`{path}.module.{name}` is the model's"
         )
         yield asked.module, asked.node, text + more_places(len(asked.places))
+
+
+def _where(own: OwnDdp, path: str) -> str:
+    """Where a variable holds a wrapper, in words: some scripts wrap it, or a part of it, by an option."""
+    wraps = [wrap for wrap in own.wraps if path in blocks.writes(wrap.statement)]
+    others = [wrap for wrap in own.wraps if wrap not in wraps]
+    for wrap in wraps:
+        if any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
+            return f"where line {wrap.line} wraps it"
+    return "here"
 
 
 class _Attributes:
@@ -111,6 +122,9 @@ def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
 
 
 def _gives_wrapper(own: OwnDdp, site: Site, value: ast.expr, wraps: list[Site]) -> bool:
+    # ``if hasattr(model, "module"): inner = model.module`` and ``else: inner = model``.
+    if any(_asks_kind(test) for test, _ in own.branches(site.module, value)):
+        return False
     return wrapped_by(own, value, Site(site.module, site.scope, site.body, value), wraps)
 
 

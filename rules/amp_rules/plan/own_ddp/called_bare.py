@@ -1,4 +1,7 @@
-"""Models that are called in the place of their wrappers: ``wrapped = DDP(model)``, then ``loss = f(model(x), y)``."""
+"""Models that are called in the place of their wrappers: ``wrapped = DDP(model)``, then ``loss = f(model(x), y)``.
+
+Or whose wrapper nothing keeps: ``model = DDP(model).module``.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,14 @@ _ASKED = frozenset(
 """What a wrapper is asked for where it runs no forward pass."""
 
 
-def called_bare(own: OwnDdp) -> Iterator[tuple[Module, ast.Call, str]]:
+def called_bare(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such call of each model, where the loop trains and nothing uses the wrapper otherwise."""
     for wrap in own.wraps if own.wraps and not may_average(own.program) else ():
+        parent = wrap.module.parents.get(wrap.node)
+        if isinstance(parent, ast.Attribute) and parent.attr == "module":
+            text = f"`{wrap.module.text(parent)}` is the model again, and the wrapper is gone: nothing averages the"
+            yield wrap.module, parent, f"{text} gradients over the processes; keep the wrapper, and call that"
+            continue
         names = _names(wrap)
         if names is None:
             continue

@@ -14,9 +14,10 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import values_given
 from amp_rules.torch.data import SPLITS
 from amp_rules.torch.idioms import NAMED_EVALUATION
+from amp_rules.torch.replication import LIBRARY_SEEDS
 
 _UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
-_SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed"})
+_SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed"}) | LIBRARY_SEEDS
 
 
 def is_indexed(value: Value) -> bool:

@@ -16,9 +16,12 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.replication import NOISE, SEEDS
+from amp_rules.torch.replication import LIBRARY_SEEDS, NOISE, SEEDS
 
-_SEEDS = frozenset(name for name in SEEDS if name.startswith("torch."))
+_SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
+_MAX_NAMES = 5
+"""Names and functions between a setting and the dictionary that has it."""
+
 _MAX_CALLERS = 3
 """Functions and names between a number and what is seeded with it: ``seed``, ``set_seed``, ``main``."""
 
@@ -103,12 +106,12 @@ def _is_given_to_dropped_pass(own: OwnDdp, site: Site, node: ast.Name) -> bool:
     return is_dropped and bool(own.program.roles.modules(call.func, site.scope))  # type: ignore[attr-defined]
 
 
-def _loops(own: OwnDdp) -> list[ast.For]:
+def _loops(own: OwnDdp) -> list[ast.For | ast.AsyncFor | ast.While]:
     """The innermost loops that train: around them an evaluation may draw too."""
     found = [
         node
         for node, _, scope in own.program.nodes()
-        if isinstance(node, ast.For) and scope.module in own.modules and own.program.runs_backward(node)
+        if isinstance(node, blocks.LOOPS) and scope.module in own.modules and own.program.runs_backward(node)
     ]
     return [loop for loop in found if not any(other in found for part in loop.body for other in walk(part))]
 
@@ -119,6 +122,10 @@ def _has_generator(call: ast.AST) -> bool:
 
 def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -> bool:
     """Whether something may have another value in another process: the rank goes into it, or nothing is known."""
+    entries = _entries(own, site, node, _MAX_NAMES) if isinstance(node, ast.Subscript) else []
+    if entries:
+        # Other settings of the same dictionary may be about ranks.
+        return any(differs(own, where, entry, max(depth - 1, 0)) for entry, where in entries)
     if names_rank(node):
         return True
     if not depth:
@@ -127,7 +134,11 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
     for part in walk(node):
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
-        if any(differs(own, site, value, depth - 1) for value in assigned(own.program, part, site.scope)):
+        values = assigned(own.program, part, site.scope)
+        around = site.module.parents.get(part)
+        if isinstance(around, ast.Subscript) and part is around.value and literal(around.slice) is not None:
+            values = [value for value in values if _is_whole(site.module, value) or _is_for(site.module, value, around)]
+        if any(differs(own, site, value, depth - 1) for value in values):
             return True
         if info is None or not isinstance(part, ast.Name) or part.id not in info.parameters:
             continue
@@ -136,3 +147,61 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
             if given is not None and differs(own, calling(caller), given, depth - 1):
                 return True
     return False
+
+
+def _entries(own: OwnDdp, site: Site, node: ast.Subscript, depth: int) -> list[tuple[ast.expr, Site]]:
+    """What dictionaries of the program have under the key that is asked for; none where one of them was not found."""
+    key = literal(node.slice)
+    held = _held(own, site, node.value, depth) if isinstance(key, (str, int)) else []
+    found = [(entry, where) for item, where in held if (entry := _under(item, key)) is not None]
+    if not found or len(found) != len(held):
+        return []
+    path = blocks.path_of(node.value)
+    put = [(value, where) for value, where in own.put_into.get(path or "", ()) if _is_for(where.module, value, node)]
+    return found + put
+
+
+def _held(own: OwnDdp, site: Site, node: ast.expr, depth: int) -> list[tuple[ast.expr, Site]]:
+    """The dictionaries that an expression may be."""
+    if isinstance(node, ast.Subscript):
+        return _entries(own, site, node, depth - 1) if depth else []
+    if not isinstance(node, ast.Name):
+        return []
+    values = [(value, site) for value in assigned(own.program, node, site.scope) if _is_whole(site.module, value)]
+    info = own.program.function_of(site.body)
+    if not values and info is not None and node.id in info.parameters:
+        for caller in own.program.flow.callers(info):
+            given = info.argument_or_default(caller.call, node.id)
+            values += [(given, calling(caller))] if given is not None else []
+    found = []
+    for value, where in values:
+        if isinstance(value, (ast.Name, ast.Subscript)):
+            found += _held(own, where, value, depth - 1) if depth else []
+        else:
+            found.append((value, where))
+    return found
+
+
+def _is_whole(module: Module, value: ast.expr) -> bool:
+    """Whether a variable gets a value as a whole, and not under a key."""
+    statement = module.parents.get(value)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return not any(isinstance(target, ast.Subscript) for target in targets)
+
+
+def _is_for(module: Module, value: ast.expr, asked: ast.Subscript) -> bool:
+    """Whether a value is assigned under the key that is asked for."""
+    statement = module.parents.get(value)
+    key = literal(asked.slice)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(target, ast.Subscript) and literal(target.slice) in (key, None) for target in targets)
+
+
+def _under(node: ast.expr, key: object) -> ast.expr | None:
+    """What a dictionary that stands there has under a key."""
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return next((value for name, value in pairs if name is not None and literal(name) == key), None)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        return next((item.value for item in node.keywords if item.arg == key), None)
+    return None

@@ -10,7 +10,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import BROADCASTS
-from amp_rules.torch.replication import SEEDS
+from amp_rules.torch.replication import LIBRARY_SEEDS, SEEDS
 
 _ALIKE = ("seed", "broadcast", "load_", "sync", "average_param", "from_pretrained")
 """What the names of functions say that may make the weights of all processes alike."""
@@ -19,7 +19,12 @@ _ALIKE = ("seed", "broadcast", "load_", "sync", "average_param", "from_pretraine
 def drawn_weights(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first model of that kind: a wrapper would give all processes the weights of the first."""
     program = own.program
-    if own.wraps or may_wrap(program) or not may_average(program) or program.calls_to(BROADCASTS | SEEDS):
+    if (
+        own.wraps
+        or may_wrap(program)
+        or not may_average(program)
+        or program.calls_to(BROADCASTS | SEEDS | LIBRARY_SEEDS)
+    ):
         return
     if any(word in last_name(call.func).lower() for call, _, _ in program.calls() for word in _ALIKE):
         return

@@ -20,6 +20,8 @@ _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
 
 _COUNTS = frozenset({"get_world_size", "num_processes", "num_replicas", "world_size"})
+_ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+_COPYING = frozenset({"clone", "deepcopy", "tensor", "stack", "cat", "Tensor", "FloatTensor", "new_tensor"})
 _READS = frozenset({"load", "open", "read_csv", "read_json", "read_pickle"})
 
 
@@ -43,6 +45,61 @@ class Exchanges:
         """
         return any(map(self.puts_together, _calls(body))) or self.becomes_of_all(body)
 
+    def may_tell_of(self, body: ast.AST, path: str) -> bool:
+        """Whether an exchange in a function may be about one of its variables, or one in a caller about any of them.
+
+        ``score = evaluate(model)`` puts together what it counts itself, and not what the training above has summed up.
+        """
+        rows = [row for node in blocks.walk_body(body) if (row := _row(node)) is not None]
+        behind = _closed({path}, [(written, read) for written, read in rows])
+        added = {item for written, read in rows if path in written for item in read}
+        made = _closed({path} | added, [(read, written) for written, read in rows])
+        return any(
+            self.puts_together(call) and self._is_about(call, behind, made) for call in _calls(body)
+        ) or self.becomes_of_all(body)
+
+    def _is_about(self, call: ast.Call, behind: set[str], made: set[str]) -> bool:
+        """Whether a call that exchanges numbers may take what is made of a variable, or give what it is made of."""
+        located = self._own.program.locate(call)
+        if located is None:
+            return True
+        scope = located[1]
+        given = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
+        given |= blocks.reads(call.func.value) if isinstance(call.func, ast.Attribute) else set()
+        written = blocks.writes_itself(blocks.statement_of(scope.module, call))
+        if blocks.touches(behind, written) or (blocks.touches(made, given) and self._takes(call, made, 0)):
+            return True
+        if self.is_of_torch(call) and blocks.touches(behind, given):
+            return True
+        roots = {path.partition(".")[0] for path in made}
+        for info in self._own.program.flow.callees(call):
+            inner = self._own.program.flow.scopes[info.node]
+            used = {node.id for node in blocks.walk_body(info.node) if isinstance(node, ast.Name)}
+            if any(inner.owner(name) is scope.owner(name) for name in used & roots):
+                return True
+        return False
+
+    def _takes(self, call: ast.Call, made: set[str], depth: int) -> bool:
+        """Whether a call that exchanges numbers, in what it runs, may exchange those of variables that it is given."""
+        callees = self._own.program.flow.callees(call)
+        if self.is_of_torch(call) or not callees or depth >= _MAX_CALLERS:
+            return True
+        return any(self._takes_within(info, call, made, depth) for info in callees)
+
+    def _takes_within(self, info: FunctionFacts, call: ast.Call, made: set[str], depth: int) -> bool:
+        given = [(name, info.argument(call, name)) for name in info.parameters]
+        names = {name for name, value in given if value is not None and blocks.touches(made, blocks.reads(value))}
+        if info.receiver is not None or not names:
+            return True  # an object, or ``*numbers``
+        rows = [row for node in blocks.walk_body(info.node) if (row := _row(node)) is not None]
+        below = _closed(names, [(read, written) for written, read in rows])
+        for inner in filter(self.puts_together, _calls(info.node)):
+            handed = {path for item in (*inner.args, *inner.keywords) for path in blocks.reads(item)}
+            handed |= blocks.reads(inner.func.value) if isinstance(inner.func, ast.Attribute) else set()
+            if blocks.touches(below, handed) and self._takes(inner, below, depth + 1):
+                return True
+        return False
+
     def becomes_of_all(self, body: ast.AST) -> bool:
         """Whether a caller may make a number of a function that of all processes."""
         return self._in_callers(body, frozenset())
@@ -50,6 +107,32 @@ class Exchanges:
     def is_of_torch(self, call: ast.Call) -> bool:
         """Whether a call is one of torch's exchanges."""
         return call in self._calls_of_torch
+
+    @cached_property
+    def adds_up(self) -> Callable[[ast.AST], bool]:
+        """Whether a call reaches one of torch's exchanges that adds up, not one that only gathers."""
+        calls = {site.node for site in self._own.program.calls_to(_ADDING)}
+        return self._own.program.closure(lambda node: node in calls)
+
+    def leaves_its_own(self, call: ast.Call) -> bool:
+        """Whether a function exchanges copies of what it is given: the variable stays that of the process."""
+        callees = self._own.program.flow.callees(call)
+        return bool(callees) and all(map(self._exchanges_copies, callees))
+
+    def _exchanges_copies(self, info: FunctionFacts) -> bool:
+        calls = _calls(info.node)
+        exchanging = [item for item in calls if item in self._calls_of_torch]
+        if not exchanging or any(self.puts_together(item) for item in calls if item not in self._calls_of_torch):
+            return False
+        copied = {
+            path
+            for node in blocks.walk_body(info.node)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(part, ast.Call) and last_name(part.func) in _COPYING for part in walk(node.value))
+            for path in blocks.writes(node)
+        }
+        given = {path for item in exchanging for value in item.args for path in blocks.reads(value)}
+        return given.isdisjoint(set(info.parameters) - copied) and bool(given & copied)
 
     def _in_callers(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         info = self._own.program.function_of(body)
@@ -180,6 +263,34 @@ def _calls_exchange(forward: FunctionFacts) -> bool:
     """Whether a function calls one of torch's exchanges itself: nothing that is followed runs it."""
     names = names_of(forward.module.module)
     return any(names.dotted(call.func) in EXCHANGES - BROADCASTS for call in _calls(forward.node))
+
+
+def _row(node: ast.AST) -> tuple[set[str], set[str]] | None:
+    """What a statement writes, and what it reads for that."""
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+        return blocks.writes(node), blocks.reads(node.value) if node.value is not None else set()
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return blocks.writes_target(node), blocks.reads(node.iter)
+    path = blocks.path_of(node.func.value) if _fills(node) else None  # type: ignore[attr-defined]
+    return ({path}, blocks.reads(node)) if path is not None else None
+
+
+def _fills(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING
+
+
+_FILLING = frozenset({"add", "append", "extend", "update"})
+"""Methods that put what they are given into their object: ``meter.update(loss.item())``."""
+
+
+def _closed(paths: set[str], rows: list[tuple[set[str], set[str]]]) -> set[str]:
+    """Paths, and what they lead to by way of rows: what a row's first set has part in leads to its second."""
+    found = set(paths)
+    while True:
+        more = {path for one, other in rows if blocks.touches(one, found) for path in other} - found
+        if not more:
+            return found
+        found |= more
 
 
 def _names_given(module: Module, body: ast.AST, call: ast.Call, info: FunctionFacts) -> set[str] | None:

@@ -45,6 +45,7 @@ from amp_rules.plan.own_ddp.shares_of_own_orders import shares_of_own_orders
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
+from amp_rules.plan.own_ddp.told_nothing import told_nothing
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
@@ -109,6 +110,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from stopped_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
+    yield from told_nothing(own)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
     yield from folders_by_clock(own)

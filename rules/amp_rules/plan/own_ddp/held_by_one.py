@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import in_several, names_rank
-from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -22,20 +21,18 @@ from amp_rules.source.syntax import is_none
 _MAX_DEPTH = 4
 """Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
 
-_ALONE = (Reach.ONE, Reach.EACH_NODE)
-
 
 class HeldByOne:
     """Answers for the tests of one program.
 
     Args:
         program: the program.
-        reach: which processes get to a place.
+        is_alone: whether one of several processes gets to a place, and the others run on.
     """
 
-    def __init__(self, program: Program, reach: Callable[[Module, ast.AST], Reach]) -> None:
+    def __init__(self, program: Program, is_alone: Callable[[Module, ast.AST], bool]) -> None:
         self._program = program
-        self._reach = reach
+        self._is_alone = is_alone
         self._known: dict[ast.AST, bool] = {}
 
     def asks(self, module: Module, test: ast.expr, holds: bool) -> bool:
@@ -59,8 +56,7 @@ class HeldByOne:
         body, scope = located
         made = list(self._made(held, Site(module, scope, body, held), _MAX_DEPTH))
         return bool(made) and all(
-            place is not None
-            and (is_truth if _is_test_of_first(place) else self._reach(place.module, place.node) in _ALONE)
+            place is not None and (is_truth if _is_test_of_first(place) else self._is_alone(place.module, place.node))
             for place in made
         )
 
@@ -97,7 +93,7 @@ class HeldByOne:
             yield Site(place.module, place.scope, place.body, value)
             return
         # Where one process alone comes by, it does not matter what it has.
-        if isinstance(value, ast.Name) and self._reach(place.module, place.node) not in _ALONE:
+        if isinstance(value, ast.Name) and not self._is_alone(place.module, place.node):
             yield from self._made(value, place, depth - 1, seen)
         else:
             yield place

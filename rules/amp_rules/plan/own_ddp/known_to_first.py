@@ -180,6 +180,8 @@ def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
     """Whether the others do not come to a place, by a test that is further out too."""
     if own.is_of_first_alone(module, node) or own.several_alone(module, node) is False:
         return True
+    if any(isinstance(item, ast.If) and _asks_for_some(item.test) for item in module.ancestors(node)):
+        return True  # which of them come by cannot be told from ``rank < workers``
     for item in blocks.enclosing(module, node):
         if isinstance(item, blocks.BODIES):
             return False
@@ -190,6 +192,16 @@ def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
         if isinstance(item, ast.If) and isinstance(item.test, (ast.Name, ast.Attribute)) and _is_set_by_rank(own, item):
             return True
     return False
+
+
+def _asks_for_some(test: ast.expr) -> bool:
+    """Whether a test parts the processes by a number of them: ``rank < workers``."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+        and not isinstance(test.comparators[0], ast.Constant)
+        and names_rank(test.left)
+    )
 
 
 def _is_set_by_rank(own: OwnDdp, branch: ast.If) -> bool:

@@ -30,7 +30,7 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
     exchanges = shares.metrics.exchanges
     together = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
     together = [call for call in together if exchanges.puts_together(call)]
-    reduced = {item.path for item in fillings if _may_be_reduced(own, item, exchanges)}
+    reduced = {item.path for item in fillings if may_be_reduced(own, item, exchanges)}
     for path in dict.fromkeys(item.path for item in fillings):
         if path in reduced:
             continue
@@ -42,7 +42,7 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
 
 
 @dataclass(frozen=True)
-class _Filling:
+class Filling:
     """One ``update`` of a meter.
 
     Attributes:
@@ -58,13 +58,13 @@ class _Filling:
     nodes: tuple[ast.AST, ...]
 
 
-def _may_be_reduced(own: OwnDdp, filling: _Filling, exchanges: Exchanges) -> bool:
+def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
     """Whether something puts what a meter is told together with the numbers of the others, under a test too.
 
     What a loss exchanges before the gradients are computed makes no number of all processes of it.
     """
     names = blocks.reads(filling.given)
-    behind = _behind(filling.nodes, names)
+    made_of = behind(filling.nodes, names)
     inside = set(filling.nodes)
     backwards = [site for site in own.program.backwards if site.node in inside]
     for call in filling.nodes:
@@ -74,18 +74,18 @@ def _may_be_reduced(own: OwnDdp, filling: _Filling, exchanges: Exchanges) -> boo
             continue
         read = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
         is_later = not backwards or call.lineno > min(site.line for site in backwards)
-        if blocks.touches(behind if is_later else names, read):
+        if blocks.touches(made_of if is_later else names, read) and not exchanges.leaves_its_own(call):
             return True
         # What it gives may be what the meter is told, where no loss is made of it.
         written = blocks.writes(blocks.statement_of(filling.scope.module, call))
         below = [node for node in filling.nodes if getattr(node, "lineno", 0) > call.lineno]
         losses = {path for site in backwards for path in blocks.reads(site.loss)}
-        if blocks.touches(written, _behind(below, names)) and not blocks.touches(written, _behind(below, losses)):
+        if blocks.touches(written, behind(below, names)) and not blocks.touches(written, behind(below, losses)):
             return True
     return False
 
 
-def _behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:
+def behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:
     """What variables are computed from, through what their methods are given too."""
     found = set(names)
     rows = [row for node in nodes if (row := _written_and_read(node)) is not None]
@@ -103,7 +103,7 @@ def _written_and_read(node: ast.AST) -> tuple[set[str], set[str]] | None:
     return ({path}, blocks.reads(node)) if path is not None else None
 
 
-def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[_Filling]:
+def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[Filling]:
     """Yield what a loop tells meters, there or in a function that is given the meter."""
     inner = tuple(loop.inner)
     for node in inner:
@@ -114,7 +114,7 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[_Filling]:
             assert isinstance(node.func, ast.Attribute)
             values = own.program.flow.values(node.func.value, loop.scope)
             if values and all(value.kind == "instance" and _averages(value.ref) for value in values):
-                yield _Filling(path, node.args[0], loop.scope, inner)
+                yield Filling(path, node.args[0], loop.scope, inner)
             continue
         for info in own.program.flow.callees(node):
             for name in info.parameters:
@@ -128,7 +128,7 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[_Filling]:
                 nodes = tuple(blocks.walk_body(info.node))
                 for part in nodes:
                     if isinstance(part, ast.Call) and _updated(part) == name:
-                        yield _Filling(held, part.args[0], own.program.flow.scopes[info.node], nodes)
+                        yield Filling(held, part.args[0], own.program.flow.scopes[info.node], nodes)
 
 
 def _updated(call: ast.Call) -> str | None:

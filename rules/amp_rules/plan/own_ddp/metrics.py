@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.own_ddp.data_sets import training_test
@@ -60,6 +61,14 @@ class Metric:
     path: str | None = None
     following: ast.stmt | None = None
     method: str | None = None
+
+
+_MAX_NAMES = 3
+"""Names between a file and a rank: ``path``, ``filename``, ``prefix``."""
+_WRITES_FILES = frozenset(
+    {"File", "dump", "open", "save", "savez", "savez_compressed", "to_csv", "to_json", "to_parquet"}
+)
+"""By what name a file is written that one process may have for itself."""
 
 
 class Metrics:
@@ -145,6 +154,10 @@ class Metrics:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
         return self.exchanges.may_be_of_all(body)
 
+    def may_tell_of(self, body: ast.AST, path: str) -> bool:
+        """Whether one variable of a function may hold a number of all processes, or become one in a caller."""
+        return self.exchanges.may_tell_of(body, path)
+
     @cached_property
     def loops(self) -> list[TrainingLoop]:
         """The loops over such loaders that every process runs."""
@@ -210,7 +223,7 @@ class Metrics:
         for loop in [*self.loops, *self._loops_over(self._by_batches())]:
             if loop.use.node not in evaluated or self.exchanges.may_be_of_all(loop.body):
                 continue
-            if self._takes_time_alone(loop.loop):
+            if self._takes_time_alone(loop.loop) or self._keeps_by_rank(loop):
                 continue
             info = self._own.program.function_of(loop.body)
             callers = self._own.program.flow.callers(info) if info is not None else []
@@ -227,6 +240,21 @@ class Metrics:
             and not any(map(runs_model, (*node.value.args, *node.value.keywords)))
             for node in run
         )
+
+    def _keeps_by_rank(self, loop: TrainingLoop) -> bool:
+        """Whether the function writes a file for each process: ``h5py.File(f"{rank}_{name}", "w")``."""
+        nodes = list(blocks.walk_body(loop.body))
+        given = [item for item in nodes if isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None]
+        for node in nodes:
+            if not isinstance(node, ast.Call) or last_name(node.func) not in _WRITES_FILES:
+                continue
+            names = {path for item in node.args for path in blocks.reads(item)}
+            for _ in range(_MAX_NAMES):
+                named = [item for item in given if blocks.writes(item) & names]
+                if any(item.value is not None and names_rank(item.value) for item in named):
+                    return True
+                names |= {path for item in named if item.value is not None for path in blocks.reads(item.value)}
+        return False
 
     def of_one_alone(self) -> Iterator[LoaderUse]:
         """Yield where one of several processes runs a model over all that such a loader gives it."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -16,16 +17,38 @@ from amp_rules.torch.idioms import EXACT_RANK
 _MAX_DEPTH = 6
 """Names and attributes between a path and a rank: ``path``, ``config.run_dir``, ``run_dir``, ``run_name``."""
 
+_MAX_WAYS = 12
+"""The same where a path goes through the constructors of a family of trainers, each of which hands it on."""
+
+_OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
+"""Functions and methods that put the text of a path together."""
+
 
 class NamedByRank:
     """Answers for the paths of one program."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._paths = Paths(program)
 
     def holds(self, module: Module, path: ast.expr) -> bool:
         """Whether the rank is in a path for certain, whatever its attributes and variables were given."""
         return self._holds(module, path, _MAX_DEPTH)
+
+    def may_hold(self, path: ast.expr) -> ast.expr | None:
+        """What puts the rank into a path on some way to it: through parameters, by what one of the callers gives."""
+        located = self._program.locate(path)
+        pending = [(path, located[1], _MAX_WAYS)] if located is not None else []
+        seen: set[ast.expr] = set()
+        while pending:
+            value, scope, depth = pending.pop(0)
+            for part in _put_together(value):
+                if EXACT_RANK.search(last_name(part)):
+                    return value
+                if isinstance(part, (ast.Name, ast.Attribute)) and part not in seen and depth:
+                    seen.add(part)
+                    pending += [(given, at, depth - 1) for given, at in self._paths.assigned(part, scope)]
+        return None
 
     def _holds(self, module: Module, path: ast.expr, depth: int) -> bool:
         parts = list(self._parts(path))
@@ -68,6 +91,22 @@ class NamedByRank:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 found[node.attr].append((scope.module, _value_of(scope.module, node)))
         return found
+
+
+def _put_together(text: ast.expr) -> Iterator[ast.expr]:
+    """The names, attributes and functions that are asked for a piece of a text, and no more than that."""
+    if isinstance(text, (ast.Name, ast.Attribute)):
+        yield text
+    elif isinstance(text, ast.Call):
+        yield text.func  # ``get_rank()``
+        if last_name(text.func) in _OF_TEXTS:
+            held = [text.func.value] if isinstance(text.func, ast.Attribute) else []
+            for item in (*held, *text.args, *(part.value for part in text.keywords)):
+                yield from _put_together(item)
+    elif isinstance(text, (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple)):
+        for child in children(text):
+            if isinstance(child, ast.expr):
+                yield from _put_together(child)
 
 
 def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:

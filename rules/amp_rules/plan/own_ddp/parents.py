@@ -57,7 +57,25 @@ class Parents:
         return {site.body for site, _ in self._workers} - self._below
 
     def _only_starts(self, info: FunctionFacts, started: set[ast.AST]) -> bool:
-        return all(caller.call in started for caller in self._program.flow.callers(info))
+        return all(
+            caller.call in started or self._is_of_single(caller, started) for caller in self._program.flow.callers(info)
+        )
+
+    def _is_of_single(self, caller: CallSite, started: set[ast.AST]) -> bool:
+        """Whether one process takes the place of those that another branch starts: ``else: train(0, args)``.
+
+        Each process that torchrun starts would need a number of its own.
+        """
+        module = caller.scope.module
+        number = caller.call.args[0] if caller.call.args else None
+        if not isinstance(number, ast.Constant) or not isinstance(number.value, int):
+            return False
+        here = blocks.statement_of(module, caller.call)
+        return any(
+            blocks.exclude_each_other(module, blocks.statement_of(module, start), here)
+            for start in started
+            if self._program.module_of(start) is module
+        )
 
     def _run_alone(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         if body in self._below or isinstance(body, ast.Module) or body in seen or len(seen) > _MAX_CALLERS:

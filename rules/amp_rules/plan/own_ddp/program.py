@@ -84,6 +84,19 @@ class OwnDdp(ReachOfRanks):
             or (access is not None and not is_shared(self.facts(module), access, by_clock=False))
         )
 
+    def may_be_own_file(self, module: Module, call: ast.Call) -> ast.expr | None:
+        """What puts the rank into the path of a file on one of the ways to it; None where all hold it, or none."""
+        access = access_of(self.facts(module), call)
+        if access is None or access.path is None or self.is_own_file(module, call):
+            return None
+        return self._named_by_rank.may_hold(access.path)
+
+    def way_of_rank(self, holder: ast.expr) -> str:
+        """Says where the rank comes into a path: the file is one of each process there."""
+        located = self.program.locate(holder)
+        text = located[1].module.text(holder) if located is not None else ast.unparse(holder)
+        return f"holds the rank where it is made of `{text}`: there each process has its own"
+
     def _is_own(self, module: Module, access: Access) -> bool:
         assert access.path is not None
         if names_rank(access.path) or self._named_by_rank.holds(module, access.path):

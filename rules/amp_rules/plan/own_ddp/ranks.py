@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property, partial
 
+from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
 from amp_rules.flow.values import CallSite
@@ -19,7 +20,7 @@ from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 
 _ALONE = (Reach.ONE, Reach.EACH_NODE)
 
@@ -46,7 +47,8 @@ class ReachOfRanks(OwnGroup):
             return Reach.UNKNOWN  # of none that trains
         if info.node in self._workers:
             return self._rank_paths(module).decides(node)  # called where there is one process, and started by several
-        if found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info):
+        is_known = found is not Reach.UNKNOWN and not self._is_called_elsewhere(module, info)
+        if is_known and (found is Reach.EVERY or not self._is_called_by_another_name(info)):
             return found
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
@@ -80,6 +82,11 @@ class ReachOfRanks(OwnGroup):
         inner = [self.program.function_of(calling(item).body) for item in callers if item.scope.module is module]
         below = seen | {info.node}
         return all(around is not None and self._is_called_elsewhere(module, around, below) for around in inner)
+
+    def _is_called_by_another_name(self, info: FunctionFacts) -> bool:
+        """Whether a function is handed on and called there, as where processes start: ``fn(rank, world_size)``."""
+        callers = self._running_callers(info) if info.receiver is None else []
+        return any(last_name(item.call.func) != info.name for item in callers)
 
     def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
         """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
@@ -178,8 +185,22 @@ class ReachOfRanks(OwnGroup):
             and blocks.writes(item) & read
             and comes_after(module, statement, item)
             and not self.holds_on_all(module, item)
+            and not self._is_found_by_first(module, item, node)
             for item in blocks.walk_body(body)
         )
+
+    def _is_found_by_first(self, module: Module, branch: ast.If, written: ast.AST) -> bool:
+        """Whether the first process alone finds out what is written: it is the one that has to write it.
+
+        The files have one name on all processes: none of what the branch gives is in it.
+        """
+        calls = [item for item in walk(written) if isinstance(item, ast.Call)]
+        paths = [found.path for call in calls if (found := access_of(self.facts(module), call)) is not None]
+        given = {name for item in (branch, *branch.orelse) for name in blocks.writes(item)}
+        if not paths or any(path is None or blocks.reads(path) & given for path in paths):
+            return False
+        otherwise = {name for item in branch.orelse for name in blocks.writes(item)}
+        return not otherwise & blocks.reads(written) and self.is_of_first_alone(module, branch.body[0])
 
     def holds_on_all(self, module: Module, branch: ast.If) -> bool:
         """Whether a test asks torch for the rank above the process group, where every process is told that it is 0."""
@@ -210,4 +231,4 @@ class ReachOfRanks(OwnGroup):
 
     @cached_property
     def _held_by_one(self) -> HeldByOne:
-        return HeldByOne(self.program, self.reach)
+        return HeldByOne(self.program, self.is_of_first_alone)

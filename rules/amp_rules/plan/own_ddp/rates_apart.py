@@ -43,7 +43,9 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
 
 
 def _is_of_batch(sink: Sink) -> bool:
-    return any(origin.kind is Kind.BATCH for origin in sink.origins)
+    """Whether something is made of batches. What is of clocks as well is one of settings that were not followed."""
+    kinds = {origin.kind for origin in sink.origins}
+    return Kind.BATCH in kinds and kinds.isdisjoint({Kind.CLOCK, Kind.PROCESS})
 
 
 def _is_of_object(sink: Sink) -> bool:

@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
@@ -98,8 +98,29 @@ def samplers(own: OwnDdp) -> Iterator[Sampler]:
                 uses.append(use)
                 loaders |= with_it
                 others = others or with_it != use.values
-        if uses and site.module in own.modules:
+        if uses and site.module in own.modules and not _is_of_one_process(own, site):
             yield Sampler(site.module, site.scope, site.body, site.node, tuple(uses), frozenset(loaders), others)
+
+
+def _is_of_one_process(own: OwnDdp, site: Site) -> bool:
+    """Whether a sampler is made under a test that comes out differently where its function is called.
+
+    ``else: loader = make_loader(args)`` of ``if args.distributed:``, which the function asks as well.
+    """
+    info = own.program.function_of(site.body)
+    callers = [calling(item) for item in own.program.flow.callers(info)] if info is not None else []
+    around = {(ast.unparse(test), not holds) for test, holds in own.branches(site.module, site.node)}
+    if info is None or not callers or not around:
+        return False
+    for item in callers:
+        if around.isdisjoint((ast.unparse(test), holds) for test, holds in own.branches(item.module, item.node)):
+            return False
+    called = {node for item in callers if isinstance(item.node, ast.Call) for node in walk(item.node.func)}
+    # What starts processes with it calls it, too.
+    return not any(
+        last_name(node) == info.name and isinstance(node, (ast.Name, ast.Attribute)) and node not in called
+        for node, _, _ in own.program.nodes()
+    )
 
 
 def never_told(own: OwnDdp) -> Iterator[Site]:

@@ -48,6 +48,10 @@ class Shares:
         """Whether a test comes out by numbers of a process's own batches."""
         return any(origin.kind is Kind.BATCH for origin in self.ranks.truth_origins(test))
 
+    def decides_by_clock(self, test: ast.expr) -> bool:
+        """Whether a test comes out by the clock of each process."""
+        return any(origin.kind is Kind.CLOCK for origin in self.ranks.truth_origins(test))
+
     @cached_property
     def _by_order(self) -> Ranks | None:
         """What differs because each process shuffles all that it evaluates on; None where all may shuffle alike."""

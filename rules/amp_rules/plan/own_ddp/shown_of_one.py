@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.rest_shown import OF_BATCHES, shown_of_shares
+from amp_rules.plan.own_ddp.shown_within import shown_within
+from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.ranks.origins import Kind
@@ -25,16 +27,18 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     if metrics.looked_after:
         return
     loops = metrics.training_loops
+    named: set[tuple[ast.AST, str]] = set()
     # Numbers that could be reduced, and are not, have a note of their own.
     noted = {item.site.body for item in metrics.found()} if loops else set()
     for loop in loops:
         if loop.body in noted:
+            yield from _shown_meanwhile(shares, loop, named)
             continue
-        nodes = [] if metrics.may_be_of_all(loop.body) else [*walk(loop.loop)]
+        nodes = [*walk(loop.loop)]
         added = {path: node for node in nodes for path in _sums(node) if _is_of_batch(shares, node)}
-        for path, *_ in meters_of(own.program, loop) if nodes else ():
+        for path, *_ in meters_of(own.program, loop):
             added.setdefault(path, loop.loop)
-        for path, node in _meters_of_container(own, loop) if nodes else ():
+        for path, node in _meters_of_container(own, loop):
             added.setdefault(path, node)
         lists = {path: node for node in nodes for path in _lists(shares, node)}
         added = {
@@ -42,10 +46,12 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             for path, node in added.items()
             if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
         }
-        told = list(shown_meters(own, shares, loop))
+        told = [*shown_meters(own, shares, loop), *shown_loggers(own, shares, loop)]
         added |= {path: loop.loop for path in told if path not in added}
         names = [path for path in added if path in told or _is_told(loop, path)]
+        names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
+        kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
         if names:
@@ -60,19 +66,30 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 added[names[0]],
                 f"{text}: {its} averages that are shown cover only that share of the data",
             )
-            noted.add(loop.body)
-    if not noted:
-        yield from _shown_alone(own, shares, [loop for loop in loops if not metrics.may_be_of_all(loop.body)])
+            named |= {(loop.body, root_of(name)) for name in names}
+        elif metrics.may_be_of_all(loop.body):
+            yield from _shown_meanwhile(shares, loop, named)
+    yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
 
 
-def _shown_alone(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place in a training loop that shows a number of the batches of one process."""
-    within = {node for loop in loops for node in loop.inner}
-    counters = {(loop.body, path) for loop in loops for path in loop.counters}
-    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True) if loops else ():
-        if site.node in within and (site.body, name) not in counters:
-            yield site.module, site.node, f"AMP233: `{name}` {OF_BATCHES[0]}"
-            return
+def _shown_meanwhile(
+    shares: Shares, loop: TrainingLoop, named: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone.
+
+    It is put to those that are ``named``.
+    """
+    inner = [*walk(loop.loop)]
+    puts_together = shares.metrics.exchanges.puts_together
+    if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
+        return
+    for node in inner:
+        for path in _sums(node) if _is_of_batch(shares, node) else ():
+            if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
+                text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
+                named.add((loop.body, root_of(path)))
+                yield loop.module, node, text
+                return
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:
@@ -170,9 +187,10 @@ def _held(node: ast.Name | ast.Attribute | ast.Subscript) -> str | None:
     return variable(node.value if is_average and isinstance(node, ast.Attribute) else node)
 
 
-def _is_told(loop: TrainingLoop, path: str) -> bool:
-    """Whether the function shows a sum from its loop on, or what it is divided to."""
-    nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
+def _is_told(loop: TrainingLoop, path: str, nodes: list[ast.AST] | None = None) -> bool:
+    """Whether the function shows a sum from its loop on, or in some of it, or what it is divided to."""
+    if nodes is None:
+        nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
     names = {path}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Div):

@@ -18,6 +18,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.functions import FINITE_TESTS
+from amp_rules.torch.replication import CLOCKS
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -43,7 +44,17 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
         # Behind what was left apart, what a loop counts differs too.
         if loop in told or is_never_true(own, test):
             continue
-        if shares.decides(test):
+        if _asks_clock(own, test, loop) and shares.decides_by_clock(test):
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` depends on each process's own clock: one process leaves the training loop "
+                "first, and the others wait for it",
+            )
+        elif _is_within_epoch(own, module, node, test, loop):
+            continue
+        elif shares.decides(test):
             told.add(loop)
             yield (
                 module,
@@ -204,11 +215,7 @@ def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr
 
 
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
-    """Yield what leaves a loop of epochs, with the test right around it and the loop.
-
-    Within an epoch a test may ask for the size of a batch, which shares of one length have alike.
-    """
-    loaders = {use.loader for use in own.data.uses}
+    """Yield what leaves a loop that trains, with the test right around it and the loop."""
     for node, _, scope in own.program.nodes():
         module = scope.module
         if module not in own.modules:
@@ -223,8 +230,34 @@ def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]
         loop = blocks.loop_around(module, node)
         if not isinstance(branch, ast.If) or loop is None or not own.program.runs_backward(loop):
             continue
-        if not isinstance(loop, ast.For) or loaders.isdisjoint(walk(loop.iter)):
-            yield module, node, branch.test, loop
+        yield module, node, branch.test, loop
+
+
+def _is_within_epoch(own: OwnDdp, module: Module, node: ast.AST, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a loop goes through the batches of an epoch, and what leaves it asks for anything but the loss.
+
+    It may ask for the size of a batch, which shares of one length have alike.
+    """
+    if not isinstance(loop, ast.For) or {use.loader for use in own.data.uses}.isdisjoint(walk(loop.iter)):
+        return False
+    return not (isinstance(node, ast.Break) and _asks_for_loss(test, _losses_in(own, loop)))
+
+
+def _asks_clock(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a time that a loop reads goes into a test, and not only the number of a round that a time has ended."""
+    names = _behind(test, loop)
+    given = [item.value for item in blocks.walk_own(loop) if isinstance(item, _BINDS) and blocks.writes(item) & names]
+    for call in (part for item in (test, *given) if item is not None for part in walk(item)):
+        located = own.program.locate(call) if isinstance(call, ast.Call) else None
+        if isinstance(call, ast.Call) and located is not None and own.program.callee_names(call, located[1]) & CLOCKS:
+            return True
+    return False
+
+
+def _losses_in(own: OwnDdp, loop: ast.stmt) -> set[str]:
+    """The losses whose backward passes run in a loop."""
+    inside = set(walk(loop))
+    return {path for site in own.program.backwards if site.node in inside for path in blocks.reads(site.loss)}
 
 
 def _flags(test: ast.expr) -> Iterator[ast.expr]:

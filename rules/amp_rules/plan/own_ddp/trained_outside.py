@@ -13,7 +13,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 
 _WRAPPING = ("ddp", "distribut", "parallel", "wrap")
 """What the names of functions say that may put a model into a wrapper."""
@@ -46,7 +46,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         # A class whose objects are wrapped elsewhere may have made this one for them, or for one process.
         if value.ref in kinds or value in taken or with_parts(program, {value}) & wrapped:
             continue
-        if _is_made_for_parts(own, located[0], kinds):
+        if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value):
             continue
         if module not in own.modules or own.several_alone(module, value.site) is False or located[0] in own.uncalled:
             continue
@@ -66,6 +66,48 @@ def _is_made_for_parts(own: OwnDdp, body: ast.AST, kinds: set[object]) -> bool:
         and info.cls is not None
         and any(getattr(kind, "facts", None) is info.cls for kind in kinds)
     )
+
+
+def _is_part_of_all(value: Value) -> bool:
+    """Whether a model keeps a part of what all processes hold: its rank says how large its parameters are.
+
+    Each process trains a part of its own then, as of the weights of a million classes.
+    """
+    for info in value.ref.mro() if value.kind == "instance" else ():
+        init = info.facts.methods.get("__init__")
+        if init is None:
+            continue
+        nodes = [*blocks.walk_body(init.node)]
+        rows = [(blocks.writes(node), node.value) for node in nodes if isinstance(node, _ASSIGNS) and node.value]
+        found: set[str] = set()
+        while True:
+            more = {
+                path
+                for written, given in rows
+                if blocks.touches(found, blocks.reads(given)) or _asks_rank(given)
+                for path in written
+            }
+            if more <= found:
+                break
+            found |= more
+        if any(
+            isinstance(node, ast.Call) and _makes(node) and blocks.touches(found, blocks.reads(node)) for node in nodes
+        ):
+            return True
+    return False
+
+
+_ASSIGNS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_MAKES = frozenset({"Parameter", "register_parameter", "register_buffer", "Linear", "Embedding"})
+
+
+def _makes(call: ast.Call) -> bool:
+    return last_name(call.func) in _MAKES
+
+
+def _asks_rank(given: ast.expr) -> bool:
+    calls = [part for part in walk(given) if isinstance(part, ast.Call)]
+    return any(last_name(call.func) in ("get_rank", "get_world_size") for call in calls)
 
 
 def _taken(own: OwnDdp) -> set[Value]:

@@ -50,6 +50,9 @@ def clients(own: OwnDdp) -> list[Client]:
             continue
         client = Client(site, path)
         _follow(own, client)
+        holder = own.may_be_own_file(site.module, site.node)
+        if holder is not None:
+            client.reason = f"its path {own.way_of_rank(holder)}"
         found.append(client)
     return found
 

@@ -8,7 +8,8 @@ script hands the model tensors that only `DataParallel` moved to the GPU: `keep_
 where the script asserts that the model is wrapped. A class of the script's own that only spreads batches in another
 way, as vendored synchronised batch norm has one, goes as `DataParallel` does. Where the script names the GPUs in
 `CUDA_VISIBLE_DEVICES`, which torchrun has to do without, a condition on their number goes by what it names: the names
-in checkpoints are the same however the script is started.
+in checkpoints are the same however the script is started. Where the script takes `module.` off each key that it loads
+into the wrapped model, which raises, the wrapper goes.
 `data_parallel(model, x, devices)`, the function, becomes `model(x)`, with a tuple of inputs `model(*inputs)`; of a
 condition that chose between the two, the plain call stays.
 
@@ -48,6 +49,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.stripped_names import stripped_of
 from amp_rules.plan.words import Words
 from amp_rules.plan.wrapper_names import asks_for_devices
 from amp_rules.roles.program import Program
@@ -73,6 +75,8 @@ def changes(context: Context) -> Iterator[Change]:
     sites = program.calls_to(DATA_PARALLEL)
     pinned = PinnedDevices(program)
     never_run = [site for site in sites if pinned.never_several(site)]
+    if keeps_names and context.processes.keeps_names_alone:
+        never_run += [site for site in stripped_of(program, sites) if site not in never_run]
     gone = _gone(never_run if keeps_names else sites, _prepared_at(context) if sites else set())
     conditions: set[ast.expr] = set()
     for site in sites:

@@ -9,7 +9,9 @@ itself, as `device.startswith("cuda")` does, it stays a text. Where it compares 
 does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
 `amp.init` sets the current device. What a file moves there when it is imported goes through `amp.device("cuda")`, which
 the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not
-start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one process then.
+start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one process then. A checkpoint
+that `load_state_dict` copies is read with `map_location="cpu"` where nothing says where to, and not by every process to
+the GPU that it was saved from.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -45,6 +47,7 @@ from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.asserted_devices import asserted_devices
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.loaded_weights import read_to_one_gpu
 from amp_rules.plan.placed_early import early_calls, early_uses
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import start_place
@@ -53,7 +56,7 @@ from amp_rules.roles.devices import Devices
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 from amp_rules.text.actions import Replace, Wrap
-from amp_rules.text.expression_edits import substitute
+from amp_rules.text.expression_edits import add_keyword, substitute
 
 RULE = Rule("AMP201", "device-by-rank", "Each process uses its own device.", "distribution")
 
@@ -74,6 +77,10 @@ def changes(context: Context) -> Iterator[Change]:
         written = context.vocabulary.moved_to_own_device(site.module, site.node)
         message = "it is moved before the process has a GPU of its own"
         yield Change.written(RULE, site.module, site.node, message, written)
+    for site in read_to_one_gpu(context.program):
+        assert isinstance(site.node, ast.Call)
+        message = "what is copied to each process's own device is not put on the GPU that it was saved from"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, add_keyword('map_location="cpu"'))])
     for module, statement in context.processes.visible_devices:
         target = module.text(statement).split("[")[0]
         message = "torchrun gives each process a device; all of them must stay visible"

@@ -2,10 +2,11 @@
 
 ## What it does
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
-(`checkpoint["model"].state_dict()`, through a variable too), or where the same program saves a model under that path,
-or in a file that it opens there. So it does where the program saves its settings in its checkpoints, `"args": args`,
-or a number of NumPy, `"best": np.mean(scores)`, and asks what is loaded for the keys of such a checkpoint alone, and
-where it saves a list under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`.
+(`checkpoint["model"].state_dict()`, through a variable too, or `model, loss = torch.load(path)`), or where the same
+program saves a model, or an object of a class of its own, under that path, or in a file that it opens there. So it does
+where the program saves its settings in its checkpoints, `"args": args`, or a number of NumPy,
+`"best": np.mean(scores)`, and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list
+under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
@@ -64,7 +65,7 @@ _MAX_NAMES = 3
 
 def changes(old: OldProgram) -> Iterator[Change]:
     """Yield an edit for each file that holds a model."""
-    saved = {ast.dump(_file(use, call.args[1])) for use, call in _saves(old)}
+    saved = {ast.dump(_file(use, call.args[1])): what for use, call, what in _saves(old)}
     written = {ast.dump(_file(use, call.args[1])) for use, call in _all_saves(old)}
     checkpoints = list(pickled(old))
     for use in old.uses_of("torch.load"):
@@ -77,7 +78,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
         if _is_used_as_model(old, use, call):
             why = "what it gives is used as a model"
         elif (file := ast.dump(_file(use, call.args[0]))) in saved:
-            why = "a whole model is saved there"
+            why = f"{saved[file]} is saved there"
         elif file in written and _is_list_of_objects(old, use, call):
             why = "objects of a class are saved there"
         elif read := _keys_read(old, use, call):
@@ -94,14 +95,16 @@ def _all_saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call]]:
             yield use, call
 
 
-def _saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call]]:
-    """The calls that save a whole model."""
+def _saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call, str]]:
+    """The calls that save a whole model, or an object of another class of the project, and which of the two."""
     for use, call in _all_saves(old):
         scope = old.tensors.names[use.module].scope_of(call)
         # A variable that holds a model may have been given one that was saved before, too.
         values = [value for value in old.program.flow.values(call.args[0], scope) if value.ref != "torch.load"]
         if values and all(map(is_module, values)):
-            yield use, call
+            yield use, call, "a whole model"
+        elif values and all(value.kind == "instance" for value in values):
+            yield use, call, "an object of the project's own class"
 
 
 def _file(use: Use, node: ast.expr) -> ast.expr:
@@ -147,17 +150,29 @@ def _is_used_as_model(old: OldProgram, use: Use, node: ast.expr, depth: int = _M
         node, parent = parent, use.module.parents[parent]
     if not isinstance(parent, ast.Assign) or parent.value is not node or len(parent.targets) != 1 or not depth:
         return False
-    key = old.tensors.key(use.module, parent.targets[0])
-    if key is None:
-        return False
+    target = parent.targets[0]
+    for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
+        key = old.tensors.key(use.module, item)
+        if key is not None and any(
+            _is_used_as_model(old, use, read, depth - 1) for read in _reads_of(old, use, parent, key)
+        ):
+            return True
+    return False
+
+
+def _reads_of(old: OldProgram, use: Use, loading: ast.stmt, key: tuple[ast.AST, str]) -> list[ast.expr]:
+    """The places where a variable holds what was loaded."""
     reads = [item for item in use.module.parents if isinstance(item, ast.expr) and _is_variable(old, use, key, item)]
     if len(old.tensors.definitions(use.module).get(key, [])) != 1:
-        reads = [item for item in reads if _is_of_this(old, use, parent, key, item)]
-    return any(_is_used_as_model(old, use, item, depth - 1) for item in reads)
+        reads = [item for item in reads if _is_of_this(old, use, loading, key, item)]
+    return reads
 
 
 def _is_of_this(old: OldProgram, use: Use, loading: ast.stmt, key: tuple[ast.AST, str], read: ast.expr) -> bool:
-    """Whether a statement behind the loading one, in the same block or the one around, reads what was loaded there."""
+    """Whether a statement behind the loading one, in the same block or one around, reads what was loaded there.
+
+    Behind ``if``, it may be what another branch gives: a model as well, for it is used as one.
+    """
     place: ast.stmt = loading
     while True:
         where = blocks.place(use.module, place)
@@ -166,7 +181,7 @@ def _is_of_this(old: OldProgram, use: Use, loading: ast.stmt, key: tuple[ast.AST
                 return True
             if any(_is_given_anew(old, use, key, part) for part in walk(statement)):
                 return False
-        if not isinstance(where.parent, ast.With):
+        if not isinstance(where.parent, (ast.With, ast.If)):
             return False
         place = where.parent
 

@@ -44,6 +44,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
+from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
@@ -92,16 +93,27 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if is_made_by_first(own, module, node):
             return True
         # The ways to a place are many: this is asked last.
-        return own.reach(module, node) is not Reach.EVERY
+        if own.reach(module, node) is not Reach.EVERY:
+            return True
+        holder = own.may_be_own_file(module, node) if isinstance(node, ast.Call) else None
+        if holder is not None:
+            own_on_some_way[node] = module, holder
+        return holder is not None
 
+    own_on_some_way: dict[ast.AST, tuple[Module, ast.expr]] = {}
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
+    for node, (module, holder) in list(own_on_some_way.items())[:1]:
+        text = (
+            f"every process writes this file, whose path {own.way_of_rank(holder)}{more_places(len(own_on_some_way))}"
+        )
+        own.leave(RULE, module, node, text)
     yield from _logs(own, first_rank)
     _leave_savers(own)
     _leave_unknown(own)
     for module, node, text in (*loose_tests(own), *probes_taken_away(own)):
         own.leave(RULE, module, node, text)
-    order = FileOrder(own.program, paths, guards)
+    order = FileOrder(own.program, paths, guards, of_writer=lambda *place: _is_of_first(own, *place))
     waits = order.barriers()
     saves = _lifted(guards.statements)
     saves = [row for row in saves if not is_left(*row)]
@@ -142,6 +154,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         text = "the file is read once the first process has written it"
         yield Change(RULE, module, place, text, [Insert(place, turns.code(module, place))])
     _leave_read(own, [found for found in read.values() if found is not None])
+
+
+def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
+    return own.reach(module, node) is Reach.ONE and own.is_of_first_alone(module, node)
 
 
 def _awaited(
@@ -242,7 +258,10 @@ def _read_elsewhere(own: OwnDdp, order: FileOrder, module: Module, statement: as
 def _readers(own: OwnDdp, order: FileOrder, node: ast.AST) -> list[Site]:
     """What reads a file that a call writes, on other processes than the one that would write alone."""
     found = []
+    changes = isinstance(node, ast.Call) and _changes_what_is_there(own, node)
     for site in order.readers.get(node, ()):
+        if not changes and (_begins_anew(site.node) or _is_elsewhere(own, node, site)):
+            continue  # which reads nothing of what was written
         # A helper may read this file for the first process, and others for all.
         told = [met for read, met, _ in order.places.get(node, ()) if read.node is site.node]
         if not all(
@@ -268,6 +287,28 @@ def _only_writes(call: ast.AST) -> bool:
         return False
     mode = mode_of(call)
     return isinstance(mode, ast.Constant) and "+" not in str(mode.value)
+
+
+def _changes_what_is_there(own: OwnDdp, call: ast.Call) -> bool:
+    """Whether a call makes a folder or takes something away, which may matter to what only writes."""
+    located = own.program.locate(call)
+    if located is None or last_name(call.func) in ("mkdir", "makedirs"):
+        return True
+    return bool(own.program.callee_names(call, located[1]) & REMOVERS)
+
+
+def _is_elsewhere(own: OwnDdp, call: ast.AST, reader: Site) -> bool:
+    located = own.program.locate(call) if isinstance(call, ast.Call) else None
+    if located is None:
+        return False
+    body, scope = located
+    return stand_apart(own.program, Site(scope.module, scope, body, call), reader)
+
+
+def _begins_anew(call: ast.AST) -> bool:
+    """Whether a call opens a file to write it from its beginning."""
+    mode = mode_of(call) if isinstance(call, ast.Call) and opens_to_write(call) else None
+    return isinstance(mode, ast.Constant) and "w" in str(mode.value) and "+" not in str(mode.value)
 
 
 def _only_called(own: OwnDdp, body: ast.AST) -> str | None:

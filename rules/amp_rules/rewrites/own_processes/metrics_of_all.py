@@ -46,6 +46,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
+from amp_rules.plan.own_ddp.plain_numbers import is_plain_number, is_plain_variable
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sites import Site
@@ -93,6 +94,26 @@ def {name}(value):
     {all_reduce}(mean)
     return mean.to(value.device) if is_tensor else mean.item()'''
 
+_SUM_OF_NUMBERS = '''\
+def {name}(value):
+    """The sum of a number over all processes."""
+    if not {initialised}():
+        return value
+    device = "cuda" if "nccl" in {backend}() else "cpu"
+    total = {torch}.tensor(value, dtype={torch}.float64, device=device)
+    {all_reduce}(total)
+    return type(value)(total.item())'''
+
+_MEAN_OF_NUMBERS = '''\
+def {name}(value):
+    """The mean of a number over all processes."""
+    if not {initialised}():
+        return value
+    device = "cuda" if "nccl" in {backend}() else "cpu"
+    mean = {torch}.tensor(value / {size}(), dtype={torch}.float64, device=device)
+    {all_reduce}(mean)
+    return mean.item()'''
+
 _METER = '''\
 def {name}(meter):
     """Make what a meter keeps that of all processes."""
@@ -114,6 +135,8 @@ _OF_ARRAYS = {
 _NO_WORDS = "the head of this file does not import torch in every case, or it has another `all_reduce_...` already"
 
 _CODE: dict[Kind, str] = {"sum": _SUM, "mean": _MEAN, "meter": _METER, "counts": _COUNTS}
+# The same where all that they are given are numbers of Python.
+_CODE_OF_NUMBERS: dict[Kind, str] = {"sum": _SUM_OF_NUMBERS, "mean": _MEAN_OF_NUMBERS}
 _NEEDS: dict[Kind, tuple[Kind, ...]] = {
     "sum": ("sum",), "mean": ("mean",), "meter": ("sum", "meter"), "counts": ("sum", "counts"), "own": (),
 }  # fmt: skip
@@ -126,6 +149,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return
     helpers: dict[Module, dict[Kind, str | None]] = {}
     after: dict[ast.AST, list[Metric]] = {}
+    unplaced: dict[tuple[Module, ast.AST], list[Metric]] = {}
     found = metrics.found()
     for loop in metrics.unfollowed(found):
         text = (
@@ -134,24 +158,27 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         own.leave(RULE, loop.module, loop.use.loader, text)
     is_gpu_known = _is_gpu_known(own)
     of_arrays = {metric.site.module for metric in found if _is_array(own, metric)}
+    of_tensors = {(metric.site.module, kind) for metric in found for kind in _of_tensors(own, metric)}
     for metric in found:
         module = metric.site.module
         if not is_gpu_known:
-            text = "a number of one process; `torch.cuda.set_device` is not called, so all would be added up on one GPU"
-            own.leave(RULE, module, metric.site.node, text)
+            unplaced.setdefault((module, metric.site.node), []).append(metric)
             continue
         known = helpers.setdefault(module, {})
         for kind in _NEEDS[metric.kind]:
             if kind not in known:
-                known[kind] = _helper(own, module, kind, module in of_arrays)
+                known[kind] = _helper(own, module, kind, (module, kind) in of_tensors, module in of_arrays)
         lacks_word = metric.kind == "own" and own.word(module, _INITIALISED) is None
         if lacks_word or any(known[kind] is None for kind in _NEEDS[metric.kind]):
-            own.leave(RULE, module, metric.site.node, f"a number of one process; {_NO_WORDS}")
+            own.leave(RULE, module, metric.site.node, f"{_listed([metric])} of one process; {_NO_WORDS}")
             continue
         if metric.path is None:
             yield _change(metric)
         else:
             after.setdefault(metric.site.node, []).append(metric)
+    for (module, node), metrics_there in unplaced.items():
+        text = "`torch.cuda.set_device` is not called, so all would be added up on one GPU"
+        own.leave(RULE, module, node, f"{_listed(metrics_there)} of one process; {text}")
     for sums in after.values():
         yield _after(own, sums)
     for first, names in meters_beside(own):
@@ -210,6 +237,14 @@ def _change(metric: Metric) -> Change:
     return Change(RULE, module, node, message, [Replace(node, call_with(_NAMES[metric.kind]))])
 
 
+def _listed(metrics: list[Metric]) -> str:
+    """What is of one process, in words."""
+    names = [f"`{item.path or item.site.module.text(item.site.node)}`" for item in metrics]
+    if len(names) == 1:
+        return f"{names[0]} is a number"
+    return f"{', '.join(names[:-1])} and {names[-1]} are numbers"
+
+
 def _after(own: OwnDdp, metrics: list[Metric]) -> Change:
     """What is reduced after one statement."""
     module, node = metrics[0].site.module, metrics[0].site.node
@@ -232,7 +267,18 @@ def _head(statement: ast.stmt) -> ast.AST:
     return statement.target if isinstance(statement, ast.For) else statement
 
 
-def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | None:
+def _of_tensors(own: OwnDdp, metric: Metric) -> tuple[Kind, ...]:
+    """Which of the functions that a number takes may be given a tensor by it."""
+    if metric.path is None:
+        is_plain = isinstance(metric.site.node, ast.expr) and is_plain_number(
+            own.program, metric.site.node, metric.site
+        )
+    else:
+        is_plain = metric.path.isidentifier() and is_plain_variable(own.program, metric.path, metric.site)
+    return () if is_plain and metric.kind in _CODE_OF_NUMBERS else _NEEDS[metric.kind]
+
+
+def _helper(own: OwnDdp, module: Module, kind: Kind, of_tensors: bool, of_arrays: bool) -> str | None:
     """The function that reduces; None where the file has no word for what it takes, or the name."""
     words = {
         "initialised": own.word(module, _INITIALISED),
@@ -243,7 +289,7 @@ def _helper(own: OwnDdp, module: Module, kind: Kind, of_arrays: bool) -> str | N
     }
     if None in words.values() or names_of(module).is_taken(_NAMES[kind]) or _last_import(module) is None:
         return None
-    code = _CODE[kind]
+    code = _CODE[kind] if of_tensors else _CODE_OF_NUMBERS[kind]
     for plain, each in _OF_ARRAYS.items() if of_arrays else ():
         code = code.replace(plain, each)
     return code.format(name=_NAMES[kind], sum=_NAMES["sum"], **words)

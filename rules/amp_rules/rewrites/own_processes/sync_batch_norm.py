@@ -40,6 +40,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change
 from amp_rules.plan.given_flags import may_be_true
+from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -72,6 +73,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     if not own.options.sync_bn or _is_synchronised(own.program):
         return
     norms = BatchNorms(own.program)
+    if not own.wraps and may_average(own.program):
+        _leave_averaged_by_hand(own, norms)
     found: list[Change | None] = []
     said: set[str] = set()
     for site in own.wraps:
@@ -97,6 +100,21 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             found.append(_change(own, site, call, model, convert, is_certain=is_certain))
     # Branches that wrap one model each in a way of their own would train to other results.
     yield from (change for change in found if change is not None and None not in found)
+
+
+def _leave_averaged_by_hand(own: OwnDdp, norms: BatchNorms) -> None:
+    """Note the first model with batch norm of which the script averages the gradients itself: nothing wraps it."""
+    for value in sorted(own.program.trained, key=lambda item: getattr(item.site, "lineno", 0)):
+        located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is None or located[1].module not in own.modules or is_chosen(value):
+            continue
+        if norms.are_in(value) and not _is_frozen(own, {value}) and isinstance(value.site, ast.Call):
+            text = (
+                "batch norm is not synchronised: the script averages gradients by hand, and each process keeps "
+                f"statistics of its share; `{_CONVERT}` needs no wrapper"
+            )
+            own.leave(RULE, located[1].module, value.site, text)
+            return
 
 
 def _change(

@@ -307,6 +307,9 @@ def _set_weights(context: Context) -> Iterator[Change]:
         statement = site.node
         if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
             continue
+        info = program.function_of(site.body)
+        if info is not None and info.name == "__init__":
+            continue  # what makes a model is given settings
         target, value = statement.targets[-1], statement.value
         if not (isinstance(target, ast.Attribute) and target.attr == "data" and _is_of_model(target.value)):
             continue

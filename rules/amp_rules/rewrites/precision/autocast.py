@@ -65,6 +65,8 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield a block for each run of statements."""
     training = {node for run in context.precision.training for item in run.statements() for node in walk(item)}
     for run in context.precision.runs:
+        if run in context.precision.inline:
+            continue  # its loss is taken out together with its backward pass
         what = run.module.text(run.first)
         message = f"`{what}` runs under autocast" if run.first is run.last else f"from `{what}` on, under autocast"
         written = context.vocabulary.autocast(run.module, run.first, run.last)

@@ -1,0 +1,172 @@
+"""Numbers of the batches of one process that a script shows within the rounds of its loops, as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
+from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.ranks.origins import Kind
+from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import called_name, is_text, values_given, walk
+
+_OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
+"""What says nothing of the numbers themselves."""
+
+_TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "report_scalar"})
+"""Methods whose first argument is the name of what they show."""
+
+_MAX_NAMES = 6
+"""Variables that a note lists; more say nothing more."""
+
+
+def shown_within(
+    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first place of each function that does, with all that it shows there and that is not ``told``."""
+    within = {node: loop for loop in loops for node in loop.inner}
+    found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
+    for site, name in [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]:
+        loop = within.get(site.node)
+        if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
+            continue
+        if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
+            continue
+        if not any((loop.body, root_of(path)) in told for value in _given(loop, name) for path in blocks.reads(value)):
+            found[loop.body][name] = site
+    for shown in filter(None, found.values()):
+        names = [f"`{name}`" for name in shown]
+        several = len(names) > 1
+        listed = f"{', '.join(names[:-1])} and {names[-1]}" if several else "".join(names)
+        if len(names) > _MAX_NAMES:
+            listed = f"{', '.join(names[:_MAX_NAMES])} and more"
+        first = min(shown.values(), key=lambda site: site.line)
+        yield first.module, first.node, f"AMP233: {listed} {OF_BATCHES[several]}"
+
+
+def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
+    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
+        call = site.node
+        assert isinstance(call, ast.Call)
+        if called_name(call) in SHOWING_OR_WRITING and not _is_of_tag(site.module, call):
+            root = root_of(name)
+            if any(root in _numbers_in(value) for value in _values(call)):
+                yield site, root
+
+
+def _is_of_tag(module: Module, call: ast.Call) -> bool:
+    """Whether a text is the name that something is shown under: ``add_scalar("loss/{}".format(key), loss)``."""
+    return any(
+        isinstance(around, ast.Call)
+        and called_name(around) in _TAGGED
+        and bool(around.args)
+        and any(part is call for part in walk(around.args[0]))
+        for around in module.ancestors(call)
+    )
+
+
+def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, TrainingLoop]) -> Iterator[tuple[Site, str]]:
+    """Yield what a loop gives to functions of the project that show a parameter: ``board.update(losses, step)``."""
+    showing: dict[ast.AST, set[str]] = {}
+    for node, loop in within.items():
+        if not isinstance(node, ast.Call):
+            continue
+        for info in own.program.flow.callees(node):
+            if info.node not in showing:
+                showing[info.node] = _shown_parameters(own, info.node)
+            for name, value in info.bound(node) if showing[info.node] else ():
+                if name in showing[info.node] and isinstance(value, (ast.Name, ast.Dict)):
+                    if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(value)):
+                        for path in sorted(_numbers_in(value)):
+                            yield Site(loop.module, loop.scope, loop.body, node), path
+
+
+def _shown_parameters(own: OwnDdp, body: ast.AST) -> set[str]:
+    """The parameters of a function that it gives to calls of libraries that show something, or their elements."""
+    info = own.program.function_of(body)
+    if info is None:
+        return set()
+    found = set()
+    nodes = own.program.nodes_of(body)
+    loops = [node for node in nodes if isinstance(node, ast.For)]
+    elements = {path: blocks.reads(loop.iter) for loop in loops for path in blocks.writes_target(loop)}
+    scope = own.program.flow.scopes[body]
+    for node in nodes:
+        if isinstance(node, ast.Call) and called_name(node) in SHOWING_OR_WRITING and shows(own.program, node, scope):
+            read = {path for value in _values(node) for path in _numbers_in(value)}
+            found |= read | {path for name in read for path in elements.get(name, ())}
+    return found & set(info.parameters)
+
+
+def _values(call: ast.Call) -> list[ast.expr]:
+    """What a call shows, without the name that it does under."""
+    given = values_given(call)
+    return given[1:] if called_name(call) in _TAGGED and call.args else given
+
+
+def _numbers_in(value: ast.AST) -> set[str]:
+    """The variables of an expression of which more than the shape is read."""
+    return {
+        root_of(ast.unparse(node))
+        for node in walk(value)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        if not _is_of_shape(value, node)
+    }
+
+
+def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
+    return any(
+        isinstance(part, ast.Attribute) and part.attr in _OF_SHAPE and any(inner is node for inner in walk(part))
+        for part in walk(value)
+    )
+
+
+def _given(loop: TrainingLoop, name: str) -> list[ast.expr]:
+    """What a round of a loop assigns to a variable."""
+    written = [node for node in loop.inner if isinstance(node, ast.stmt) and name in blocks.writes(node)]
+    return [value for node in written if (value := getattr(node, "value", None)) is not None]
+
+
+def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> bool:
+    """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
+    inner = loop.inner
+    values = _given(loop, name)
+    if not values or any(map(is_text, values)) or all(is_time(own.program, loop, value) for value in values):
+        return False
+    exchanges = shares.metrics.exchanges
+    calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
+    given = [call for call in calls if name in blocks.reads(call) and exchanges.puts_together(call)]
+    if not all(map(exchanges.leaves_its_own, given)):
+        return False
+    if "." in name and exchanges.becomes_of_all(loop.body):
+        return False  # what an object keeps may be reduced where this function has ended
+    if any(may_be_reduced(own, Filling(name, value, loop.scope, tuple(inner)), exchanges) for value in values):
+        return False
+    return not _is_given_reduced(own, exchanges, loop, values)
+
+
+def _is_given_reduced(own: OwnDdp, exchanges: Exchanges, loop: TrainingLoop, values: list[ast.expr]) -> bool:
+    """Whether a number is what a function gives that puts numbers together, or made of what a forward pass adds up.
+
+    What a forward pass only gathers leaves its loss that of the process.
+    """
+    for call in (part for value in values for part in walk(value) if isinstance(part, ast.Call)):
+        if exchanges.puts_together(call) and not own.program.roles.modules(call.func, loop.scope):
+            return True
+    made = behind(loop.inner, {path for value in values for path in blocks.reads(value)})
+    return any(
+        isinstance(part, ast.Call) and exchanges.adds_up(part)
+        for node in loop.inner
+        if isinstance(node, ast.Assign) and (blocks.touches(blocks.writes(node), made) or node.value in values)
+        for part in walk(node.value)
+    )
