@@ -289,6 +289,31 @@ def test_a_name_that_only_the_settings_know_is_refused_with_the_call_that_uses_i
     assert "by a name that is known only when the script runs: `pydoc.locate(settings['model']['name'])`" in message
 
 
+def test_what_has_an_unknown_attribute_is_named_with_the_call_that_makes_it(report_of) -> None:
+    task = """
+    import torch
+    from nets import Plain
+    class One:
+        def __init__(self):
+            self.net = Plain()
+            self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        def step(self, x, y):
+            loss = torch.nn.functional.mse_loss(self.net(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+    """
+    make = (
+        "task = getattr(tasks, args.arch)()\n    for x, y in loader:\n        task.step(x, y)\n"
+        "    if hasattr(task, 'decay'):\n        task.decay.step()\n    return"
+    )
+    report = report_of(make, "import task as tasks", task=task, nets=NETS)
+    assert report.precision == "declined"
+    message = report.refusals[0].message
+    assert "it is an attribute of `task`, which `getattr(tasks, args.arch)()` makes" in message
+    assert message.endswith("by a name that is known only when the script runs")
+
+
 FLAGGED = """
 import torch
 from torch import nn

@@ -13,6 +13,7 @@ from itertools import chain
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.carried_state import Round, settled_by
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
@@ -23,6 +24,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk
+from amp_rules.torch.gradients import FACTS_OF_TENSORS, SHAPED_BY_ANOTHER
 
 _WITHOUT_GRADIENT = frozenset({"detach", "data", "item", "numpy", "tolist"})
 """Methods and attributes that give the numbers of a tensor alone."""
@@ -40,14 +42,18 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
 
 
 def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
-    for site, body in _rounds(program, processes, losses):
+    own = list(_own_losses(program, losses))
+    for site, body in (*_rounds(program, processes, losses), *own):
         inner = [node for item in body for node in blocks.walk_own(item)]
+        # A module that computes a loss of what it keeps may keep what has a gradient.
+        is_own = any(site is item for item, _ in own)
+        read = set(inner) if is_own else losses
         used: dict[str | None, int] = {}
         updating = {(part, path) for node in inner for part, path in _of_update(node)}
         for node in inner:
             if isinstance(node, (ast.Name, ast.Attribute)) and (node, blocks.path_of(node)) in updating:
                 continue  # what goes on by itself is no loss
-            if node in losses and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            if node in read and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
         entry = Round(written=_begun_with(site.node), settled=partial(settled_by, body=body, site=site))
         entry.run(body)
@@ -55,7 +61,7 @@ def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> It
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
             for path in _paths(node) & entry.carried & used.keys():
-                if path is None or not (node not in losses or _is_without_gradient(program, site, node)):
+                if path is None or not (is_own or node not in losses or _is_without_gradient(program, site, node)):
                     continue
                 goes_on = isinstance(node, ast.AugAssign) or path in blocks.reads(node.value)
                 if not goes_on and node.lineno < used[path]:
@@ -136,6 +142,21 @@ def _rounds(program: Program, processes: Distribution, losses: set[ast.AST]) -> 
             yield Site(scope.module, scope, function, function), function.body
 
 
+def _own_losses(program: Program, losses: set[ast.AST]) -> Iterator[tuple[Site, list[ast.stmt]]]:
+    """Yield the forward passes of modules that no step trains and that compute a loss."""
+    trained: set[object] | None = None
+    for function in program.called_from(losses):
+        info = program.function_of(function)
+        owner = program.flow.class_of(info) if info is not None else None
+        if not isinstance(function, ast.FunctionDef) or function.name != "forward" or owner is None:
+            continue
+        if trained is None:
+            trained = {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
+        if owner.facts.is_module and owner not in trained:
+            scope = program.flow.scopes[function]
+            yield Site(scope.module, scope, function, function), function.body
+
+
 def _of_update(node: ast.AST) -> Iterator[tuple[ast.AST, str | None]]:
     """What a statement reads that gives one variable a new value, with that variable: ``mean = 0.9 * mean + ...``.
 
@@ -168,7 +189,13 @@ def _adds_of_batch(processes: Distribution, value: ast.expr, path: str) -> bool:
         return False
     ranks = processes.agreed.ranks
     called = {part.func for part in walk(value) if isinstance(part, ast.Call)}
-    owners = {part.value for part in walk(value) if isinstance(part, ast.Attribute) and part not in called}
+    owners: set[ast.AST] = set()
+    for part in walk(value):
+        # ``weight.to(preds.device)`` and ``weight.expand(preds.size(0))`` take none of its numbers.
+        if isinstance(part, ast.Attribute) and (part not in called or part.attr in FACTS_OF_TENSORS):
+            owners.add(part.value)
+        if isinstance(part, ast.Call) and called_name(part) in SHAPED_BY_ANOTHER:
+            owners.update(part.args)
     return any(
         origin.kind is Kind.BATCH
         for part in walk(value)

@@ -53,10 +53,20 @@ def comes_of_batch(processes: Distribution, node: ast.AST, place: Site, depth: i
             scope = program.flow.scopes[info.node]
             inner = Site(scope.module, scope, info.node, info.node)
             for back in info.returns:
-                part = back.elts[index] if isinstance(back, ast.Tuple) and index is not None else back
+                part = _part(back, index)
+                if part is None:
+                    continue
                 if comes_of_batch(processes, part, inner, depth + 1) or _is_made_of_batch(processes, part, inner):
                     return True
     return False
+
+
+def _part(value: ast.expr, index: int | None) -> ast.expr | None:
+    """A part of what a function gives back; None where a function beside the one that is meant gives other parts."""
+    if not isinstance(value, ast.Tuple) or index is None:
+        return value
+    before = value.elts[: index + 1]
+    return before[-1] if index < len(value.elts) and not any(isinstance(item, ast.Starred) for item in before) else None
 
 
 def _is_made_of_batch(processes: Distribution, node: ast.expr, place: Site) -> bool:

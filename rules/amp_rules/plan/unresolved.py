@@ -71,7 +71,9 @@ def _receiver(node: ast.AST) -> ast.AST:
 def _why(program: Program, call: ast.Call, scope: Scope) -> str:
     """What is not known of what the call makes; empty when it is nothing of this kind."""
     names = program.callee_names(call, scope)
-    reached = [call, *(node for body in program.called_from({call}) for node in program.nodes_of(body))]
+    # ``getattr(models, name)(size)``
+    chosen = [call.func] if isinstance(call.func, ast.Call) else []
+    reached = [call, *chosen, *(node for body in program.called_from({call}) for node in program.nodes_of(body))]
     for node in reached:
         if not isinstance(node, ast.Call):
             continue
@@ -80,7 +82,7 @@ def _why(program: Program, call: ast.Call, scope: Scope) -> str:
         if located is None or _finds_no_model(program, node, located[1]):
             continue
         if called and _is_open(node) and any(_finds_by_name(name) for name in called):
-            place = f": `{located[1].module.text(node)}`" if node is not call else ""
+            place = f": `{located[1].module.text(node)}`" if node not in (call, call.func) else ""
             return f"by a name that is known only when the script runs{place}"
     libraries = sorted({name.split(".")[0] for name in names} - {"builtins", "torch"})
     return f"and {libraries[0]} is not part of the project" if libraries else ""

@@ -136,6 +136,10 @@ def _is_closure(info: FunctionFacts, name: str) -> bool:
 
 def _unknown_step(program: Program, site: Step) -> Declined:
     trail = trail_end(program, site.optimizer, site.scope, site.body)
+    if not trail and isinstance(site.optimizer, ast.Attribute):
+        # What has the attribute may be made in a way that cannot be followed.
+        owner = trail_end(program, site.optimizer.value, site.scope, site.body)
+        trail = f": it is an attribute of `{site.module.text(site.optimizer.value)}`{owner}" if owner else ""
     return declining.decline(
         declining.UNKNOWN_STEP,
         site.module,
