@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_rules.plan.report import Report
 from amp_rules.source.text import SourceFile
 
 from amp_migrate.git import IGNORED, uncommitted
@@ -126,7 +127,13 @@ def write_in_place(run: Run, vendored: Beside, *, allow_dirty: bool) -> Delivery
                 written.copies.append(copy)
     roots = sorted({project_folder(path) for path in (*written.files, *(copy.path for copy in written.copies))})
     written.notes += [f"`{undo_command(root)}` puts the files back" for root in roots]
+    if any(report.refusals or report.notes for report in run.reports if _changes_any(report, written)):
+        written.notes.append("the line numbers below are those before the edits")
     return written
+
+
+def _changes_any(report: Report, written: Delivery) -> bool:
+    return any(change.path.resolve() in written.files for change in report.changes)
 
 
 def write_elsewhere(run: Run, output: str, paths: Sequence[Path], settings: Settings) -> Delivery:
