@@ -311,7 +311,7 @@ _SAME_PROBABILITY = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "where
 
 
 class _Logged(_Endings):
-    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p``, ``p + eps``, ``p * y``, ``p / q`` included."""
+    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p``, ``p + eps``, ``p * y``, ``p / q`` too."""
 
     def follow_into(self, logged: Iterable[Site]) -> None:
         """Mark the sigmoids that the expressions come from."""
