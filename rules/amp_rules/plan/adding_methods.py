@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.joint_metrics import keeps_jointly
 from amp_rules.plan.kept_numbers import exchanges_of, is_made_of, loops_of_batches, made_of_batch
 from amp_rules.plan.rank_numbers import ADDS_UP, GETS_NUMBERS, Told, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
@@ -41,6 +42,8 @@ def adding_methods(processes: Distribution, named: frozenset[tuple[ast.AST, str]
             assert isinstance(call.func, ast.Attribute)
             given = [*call.args, *(item.value for item in call.keywords)]
             if meets(call) or not any(is_made_of(value, made) for value in given):
+                continue
+            if keeps_jointly(program, call.func.value, loop.scope):
                 continue
             keeper = variable(call.func.value)
             site = Site(loop.module, loop.scope, loop.body, call)

@@ -19,7 +19,10 @@ def notes(program: Program) -> Iterator[Note]:
         text = (
             f"`{site.module.text(site.node)}` {what}, which autocast leaves as they are: what is computed in float64 "
         )
-        text += "does not run in half precision, and is no faster; remove it first, if float32 is enough"
+        text += (
+            "does not run in half precision, and is no faster; if float32 is enough, remove it first, and what makes "
+        )
+        text += "the inputs float64"
         yield note(IN_FULL_PRECISION, site.module, site.node, text)
 
 

@@ -29,10 +29,12 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.data import RUN_FOR_SAMPLES
+from amp_rules.torch.failures import ENDS_PROCESS
 
 _FAR = 60
 """Callers above callers that are looked at to tell which of two statements comes first."""
 
+_EXISTING = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir"})
 _LOOKED = LOOKED | {"isdir", "is_dir"}
 
 
@@ -287,6 +289,8 @@ class FileOrder:
                 continue
             if change.node in self._guards.in_turns or self._asks_what_failed(site, path, change):
                 continue
+            if not isinstance(change, FileEffect) and self._ends_where_missing(site):
+                continue
             if any(self._asked.may_be_same(site, path, change, other) for other in paths) and self._meets_not(
                 site, change
             ):
@@ -302,6 +306,18 @@ class FileOrder:
         calls = [node for item in tried for node in walk(item) if isinstance(node, ast.Call)]
         made = [folder_made(self._program, call, site.scope) for call in calls]
         return any(folder is not None and ast.dump(folder) == ast.dump(path) for folder in made)
+
+    def _ends_where_missing(self, site: Site) -> bool:
+        """Whether the script ends where a file is not there: who comes to make a folder has seen that it was."""
+        denied = site.module.parents.get(site.node)
+        asked = site.module.parents.get(denied) if denied is not None else None
+        if not (isinstance(denied, ast.UnaryOp) and isinstance(denied.op, ast.Not) and isinstance(asked, ast.If)):
+            return False
+        last = asked.body[-1]
+        call = last.value if isinstance(last, ast.Expr) else None
+        ends = isinstance(call, ast.Call) and bool(self._program.callee_names(call, site.scope) & ENDS_PROCESS)
+        is_for_file = asked.test is denied and called_name(site.node) in _EXISTING  # type: ignore[arg-type]
+        return is_for_file and (ends or isinstance(last, ast.Raise))
 
     @cached_property
     def _changes(self) -> list[tuple[Site, Sequence[ast.expr]]]:

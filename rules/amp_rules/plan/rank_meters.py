@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.joint_metrics import keeps_jointly
 from amp_rules.plan.numbers_of_batches import bare, comes_of_batch, is_number
 from amp_rules.plan.rank_numbers import GETS_NUMBERS, Told, all_loops, averaged_over_ranks, is_of_all, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
@@ -52,6 +53,8 @@ def meters(program: Program, processes: Distribution) -> Iterator[Told]:
                 continue
             keeper = _keeper(node)
             if keeper is None or program.roles.modules(keeper, loop.scope):
+                continue
+            if keeps_jointly(program, keeper, loop.scope):
                 continue
             values = program.flow.values(keeper, loop.scope)
             of: set[object] = {value.ref for value in values if value.kind == "instance"}

@@ -89,7 +89,7 @@ class DataFlow:
             if (feeding.loops and not feeding.is_starved) or self._only_measures(site):
                 continue
             data.unfed.append(site)
-            drawn = self._drawn.statement(list(self.loops_of(site)))
+            drawn = self._drawn.statement(list(self.loops_of(site)), site)
             if drawn is not None:
                 data.random[site.node] = drawn
         for loop, use in self._all_uses():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.roles.inline_draws import InlineDraws
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
@@ -28,7 +29,7 @@ class DrawnBatches:
         self._asked: set[FunctionFacts] = set()
         self._deciding = False
 
-    def statement(self, loops: list[Site]) -> Site | None:
+    def statement(self, loops: list[Site], backward: Backward) -> Site | None:
         """The statement that draws the batch of this step at random, if the whole batch is drawn so.
 
         The loop must iterate over nothing but a counter; what the loss is computed from must come from a random
@@ -43,7 +44,8 @@ class DrawnBatches:
         for current in (child for item in inner.node.body for child in blocks.walk_own(item)):  # type: ignore[attr-defined]
             if isinstance(current, ast.Call) and self._draws_batch(current, inner.scope):
                 return Site(inner.module, inner.scope, inner.body, blocks.statement_of(inner.module, current))
-        return None
+        drawn = InlineDraws(self.program, loops, backward).statement()
+        return Site(inner.module, inner.scope, inner.body, drawn) if drawn is not None else None
 
     def _counts(self, loop: Site) -> bool:
         iterated = loop.node.iter  # type: ignore[attr-defined]

@@ -203,8 +203,16 @@ def _of_constructor(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
     if len(given) > 1:
         if not any(isinstance(item, ast.Constant) and item.value == "cpu" for item in given):
             yield _Place(DeviceUse(use.module, use.scope, use.body, call))
-    elif call.args and devices.kind(call.args[0], use.scope) != "plain":
+    elif call.args and devices.kind(call.args[0], use.scope) != "plain" and not _is_made_already(devices, use, call):
         yield _Place(use)
+
+
+def _is_made_already(devices: Devices, use: DeviceUse, call: ast.Call) -> bool:
+    """Whether a device is made of one that another constructor makes, which is written: ``torch.device(device)``."""
+    made = {other.node for other in devices.uses if other.is_constructor and other.node is not use.node}
+    values = devices.program.flow.values(call.args[0], use.scope)
+    is_device = {value.kind == "object" and value.ref == "torch.device" for value in values} == {True}
+    return is_device and all(value.site in made for value in values)
 
 
 def _of_use(devices: Devices, use: DeviceUse) -> Iterator[_Place]:

@@ -1,7 +1,8 @@
 """Draw different batches on each process.
 
 ## What it does
-Puts `amp.seed_by_rank()` before the training loop of a script that draws its batches from the data at random.
+Puts `amp.seed_by_rank()` before the training loop of a script that draws its batches from the data at random: by a
+function, or in the loop itself, `x = data[torch.randint(n, (size,))]`.
 
 ## Why
 The processes start from the same random state, so that splits and weights agree; batches drawn from it
@@ -20,7 +21,8 @@ Where such a loop is run several times, for folds of the data say, `amp.seed_ali
         x, y = get_batch("train")
 
 ## When it declines
-When the batches are slices in a fixed order (AMP291).
+When the batches are slices in a fixed order, when a model is given anything besides what the round draws, as the whole
+data with noise on it, or when the round sets the random state (AMP291).
 
 ## Leaving it out
 No: the processes would draw the same batches.

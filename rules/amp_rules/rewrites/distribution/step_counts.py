@@ -14,6 +14,9 @@ never come to its end. `len(train_loader)` is that of a rank's share already.
 ## After
     total_steps = epochs * amp.share_of(len(train_set) // batch_size, train_loader)
 
+A number that the length of a prepared loader has to be, `assert len(train_loader) == 546`, becomes
+`amp.share_of(546, train_loader)` too.
+
 What the features of a data set are made of one by one counts as its samples: `len(examples) / batch_size`.
 
 A number that keeps the last batch out where it is not full, as `if i == len(train_set) // batch_size: break` does, is
@@ -36,6 +39,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan import notes as noted
+from amp_rules.plan.asserted_lengths import asserted_lengths, other_tests
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.report import Note
@@ -49,7 +54,7 @@ RULE = Rule("AMP221", "steps-of-a-rank", "Steps are counted as one process makes
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each number of steps."""
-    for item in context.processes.step_counts.counts:
+    for item in [*context.processes.step_counts.counts, *asserted_lengths(context.program, context.processes)]:
         assert isinstance(item.node, ast.expr)
         text = item.module.text(item.node)
         if item.what == "full batches":
@@ -68,5 +73,11 @@ def reasons(context: Context) -> Iterator[Declined]:
 
 
 def notes(context: Context) -> Iterator[Note]:
-    """Yield what is done every so many steps."""
+    """Yield what is done every so many steps, and the tests of a length that stay as they are."""
     yield from of_steps(context.program, context.processes)
+    for site in other_tests(context.program, context.processes):
+        text = site.module.text(site.node.test)  # type: ignore[attr-defined]
+        said = (
+            "asks for the length of one process's share, about 1/N of the whole: with N processes it may end the script"
+        )
+        yield noted.note(noted.STEPS, site.module, site.node, f"`{text}` {said}")

@@ -35,7 +35,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan import notes as noted
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.joint_metrics import stacked_states
 from amp_rules.plan.process_notes import of_counts
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -94,5 +96,13 @@ def _is_shared(context: Context, place: Counted) -> bool | None:
 
 
 def notes(context: Context) -> Iterator[Note]:
-    """Yield numbers that are shown and count what one process sees."""
+    """Yield numbers that are shown and count what one process sees, and those of which each process gets a list."""
     yield from of_counts(context.program, context.processes)
+    for site in stacked_states(context.program):
+        text = "has no `dist_reduce_fx`: with N processes `compute()` puts those of all together, and this one becomes"
+        yield noted.note(
+            noted.TOTALS,
+            site.module,
+            site.node,
+            f'a state of a metric {text} a tensor of N entries: name how it is reduced, as `dist_reduce_fx="sum"`',
+        )

@@ -4,7 +4,7 @@
 `SummaryWriter(...)` becomes `amp.on_main(SummaryWriter)(...)`: on the other processes it is an object that
 accepts every call and does nothing. `wandb.init(...)` gets `mode="disabled"` on the others, where all calls of it do
 nothing; not in a script that reads its configuration, which a sweep can fill, or takes artifacts from it: every
-process needs the same.
+process needs the same, and AMP282 says that each begins a run.
 
 A script that asks a writer for the folder that it makes up has `amp.on_main(SummaryWriter, share_folder=True)()`, which
 tells all processes.
@@ -38,14 +38,20 @@ from collections.abc import Iterator
 import libcst as cst
 
 from amp_rules.plan import declining, own_writers
+from amp_rules.plan import notes as noted
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.roles.sites import Site
+from amp_rules.source.index import keyword, literal
 from amp_rules.text.actions import ExpressionEdit, Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.writers import RUNS, WRITERS
+
+_CHOSEN = frozenset({"group"})
+"""What a script that means several runs tells the service."""
 
 RULE = Rule("AMP210", "log-on-main-process", "Only the main process logs.", "distribution", optional=True)
 
@@ -78,6 +84,24 @@ def reasons(context: Context) -> Iterator[Declined]:
             f"`{text}` names a folder on each process, and the writer of the main process alone has made one",
             "give the writer its folder, `SummaryWriter(folder)`, named on the main process: "
             "`amp.from_main_process(...)` of a name with the time in it",
+        )
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield the first run that each process begins for itself, as the script takes something from it."""
+    sites = [site for site in context.program.calls_to(RUNS) if isinstance(site.node, ast.Call)]
+    read = read_from_run(context.program) if sites else None
+    for site in sites[:1] if read is not None else []:
+        assert isinstance(site.node, ast.Call)
+        if {item.arg for item in site.node.keywords} & _CHOSEN or literal(keyword(site.node, "mode")) == "disabled":
+            continue
+        text = site.module.text(site.node.func)
+        yield noted.note(
+            noted.TOTALS,
+            site.module,
+            site.node,
+            f"`{text}` begins a run in each of N processes, with the numbers of that process: the script reads "
+            f"`{read}`, which a run that is turned off may not have",
         )
 
 

@@ -6,7 +6,8 @@ inputs are cast to FP32 and autocast is off inside.
 
 A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
 whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`. It is
-followed through calls, also where the model gives it back beside others or joins it with them (`torch.cat`).
+followed through calls, quotients and lists, also where the model gives it back beside others or joins it with them
+(`torch.cat`). So is what such a loss takes within a forward pass.
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
@@ -48,6 +49,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
@@ -141,6 +143,7 @@ def _probabilities(context: Context, losses: list[Site]) -> list[Site]:
         endings.follow(model for model in program.trained if not only_feeds_models(program, model))
         found |= endings.sigmoids
     logged = list(_logarithms(context)) if any(map(_has_logarithm, program.flow.modules)) else []
+    logged += _given_to_losses(context, losses)
     if logged:
         behind = _Logged(program)
         behind.follow_into(logged)
@@ -168,6 +171,22 @@ def _logarithms(context: Context) -> Iterator[Site]:
             taken = site.node.func.value
         if taken is not None:
             yield Site(site.module, site.scope, site.body, taken)
+
+
+def _given_to_losses(context: Context, losses: list[Site]) -> Iterator[Site]:
+    """Yield what binary cross entropy takes for probabilities within regions of autocast."""
+    functions = {site.node for site in losses if not _is_class(site)}
+    modules = {site.node for site in losses if _is_class(site)}
+    for site in nodes_in(context.program, context.precision.runs, apart=context.precision.in_float32) if losses else ():
+        call = site.node
+        if not isinstance(call, ast.Call):
+            continue
+        if call in functions or (
+            modules and any(value.site in modules for value in context.program.flow.values(call.func, site.scope))
+        ):
+            given = argument_at(call, "input", 0)
+            if given is not None and not isinstance(given, ast.Starred):
+                yield Site(site.module, site.scope, site.body, given)
 
 
 _SHAPE_ONLY = frozenset({"view", "squeeze", "unsqueeze", "reshape", "flatten", "contiguous", "clone", "t", "transpose"})
@@ -292,7 +311,7 @@ _SAME_PROBABILITY = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "where
 
 
 class _Logged(_Endings):
-    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p``, ``p + eps`` and ``p * y`` included."""
+    """What logarithms are taken of, as far as that is a sigmoid: ``1 - p``, ``p + eps``, ``p * y``, ``p / q`` too."""
 
     def follow_into(self, logged: Iterable[Site]) -> None:
         """Mark the sigmoids that the expressions come from."""
@@ -302,7 +321,7 @@ class _Logged(_Endings):
         self.follow(())
 
     def _expression(self, node: ast.expr, scope: Scope, body: ast.AST) -> None:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
             self._expressions += [(node.left, scope, body), (node.right, scope, body)]
         elif isinstance(node, ast.UnaryOp):
             self._expressions.append((node.operand, scope, body))
@@ -329,13 +348,21 @@ class _Logged(_Endings):
     def _unpacked(self, node: ast.Name, scope: Scope, body: ast.AST) -> None:
         """What a variable gets as one of several: ``boxes, scores = model(x)``, ``for score in scores``."""
         for other in self.program.nodes_of(body):
-            if isinstance(other, ast.For):
+            if isinstance(other, (ast.For, ast.comprehension)):
                 self._iterated(other.target, other.iter, node.id, scope, body)
+            elif isinstance(other, ast.Call):
+                self._appended(other, node.id, scope, body)
             for target in other.targets if isinstance(other, ast.Assign) else ():
                 if isinstance(target, (ast.Tuple, ast.List)) and isinstance(other, ast.Assign):
                     for index, item in enumerate(target.elts):
                         if blocks.path_of(item) == node.id:
                             self._element(other.value, index, scope, body)
+
+    def _appended(self, call: ast.Call, name: str, scope: Scope, body: ast.AST) -> None:
+        """What a list gets: ``scores.append(model(x))``."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
+            if blocks.path_of(call.func.value) == name:
+                self._expressions.append((call.args[0], scope, body))
 
     def _iterated(self, target: ast.expr, iterated: ast.expr, name: str, scope: Scope, body: ast.AST) -> None:
         """What a loop gives a variable, through ``zip`` and ``enumerate``."""

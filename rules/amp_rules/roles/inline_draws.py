@@ -1,0 +1,228 @@
+"""Batches that a loop draws at random in its own body: ``x = data[torch.randint(n, (size,))]``, collocation points.
+
+Each model that the loss is computed from must be given nothing but what the round draws: entries of the data that
+random numbers choose, random numbers themselves, and what is made of these and of plain numbers. Where anything else is
+given, as the whole data with noise on it, all processes would train on the same, and nothing is found.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+
+from amp_rules.roles.path_objects import assigned
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Backward, Site
+from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given, walk
+
+_DRAWS = frozenset(
+    {f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "multinomial")}
+    | {f"random.{name}" for name in ("randint", "randrange", "random", "sample", "uniform")}
+    | {
+        f"numpy.random.{name}"
+        for name in (
+            "choice",
+            "normal",
+            "permutation",
+            "rand",
+            "randint",
+            "randn",
+            "random",
+            "random_sample",
+            "uniform",
+        )
+    }
+)
+_SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed", "numpy.random.seed", "random.seed"})
+_PLACING = frozenset({"to", "cuda", "type", "cpu"})
+"""Methods whose arguments say where a tensor goes, and what it is made."""
+
+_OF_PLACE = frozenset({"device", "dtype", "requires_grad", "dim", "axis", "non_blocking"})
+_LIBRARIES = ("torch.", "numpy.", "builtins.")
+_MAX_DEPTH = 12
+"""Variables that a batch is followed through; beyond, it is not known what it is."""
+
+
+class InlineDraws:
+    """Finds the statement with which the body of a loop draws the batch of a backward pass.
+
+    Args:
+        program: the program.
+        loops: the loops around the backward pass, from the inside.
+        backward: the backward pass.
+    """
+
+    def __init__(self, program: Program, loops: list[Site], backward: Backward) -> None:
+        self._program = program
+        self._loops = loops
+        self._loop = loop = loops[0]
+        self._backward = backward
+        self._scope: Scope = loop.scope
+        self._inner = [child for item in loop.node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        self._made: dict[str, list[ast.expr]] = {}
+        self._unclear: set[str] = set()
+        for node in self._inner:
+            self._note(node)
+
+    def statement(self) -> ast.stmt | None:
+        """The first statement that draws; None where the batch is not drawn here, or that is not certain."""
+        if self._backward.body is not self._loop.body or self._backward.node not in self._inner:
+            return None
+        if not self._draws(self._inner) or self._goes_on() or self._seeds():
+            return None
+        given = list(self._given())
+        if not given or not all(parts and all(map(self._is_of_round, parts)) for parts in given):
+            return None
+        if not all(any(self._is_drawn(part) for part in parts) for parts in given):
+            return None
+        statements = [blocks.statement_of(self._loop.module, call) for call in self._draws(self._inner)]
+        return next((item for item in self._loop.node.body if item in statements), None)  # type: ignore[attr-defined]
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def _note(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                    if isinstance(part, ast.Name):
+                        self._made.setdefault(part.id, []).append(node.value)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._made.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            self._unclear |= blocks.writes_target(node)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self._unclear |= {part.id for part in walk(item.optional_vars) if isinstance(part, ast.Name)}
+        elif isinstance(node, ast.NamedExpr):
+            self._unclear.add(node.target.id)
+
+    def _goes_on(self) -> bool:
+        """Whether the loop takes entries by a number that it counts up."""
+        counted = {
+            node.target.id
+            for node in self._inner
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+        return any(isinstance(node, ast.Subscript) and blocks.reads(node.slice) & counted for node in self._inner)
+
+    def _seeds(self) -> bool:
+        """Whether a round of a loop sets the random state: each process would draw the same."""
+        return any(
+            isinstance(node, ast.Call) and bool(self._program.callee_names(node, loop.scope) & _SEEDS)
+            for loop in self._loops
+            for item in loop.node.body  # type: ignore[attr-defined]
+            for node in blocks.walk_own(item)
+        )
+
+    def _draws(self, nodes: Collection[ast.AST]) -> list[ast.Call]:
+        return [node for node in nodes if isinstance(node, ast.Call) and self._is_draw(node)]
+
+    def _is_draw(self, call: ast.Call) -> bool:
+        names = self._program.callee_names(call, self._scope)
+        return bool(names) and names <= _DRAWS and not any(item.arg in ("generator", None) for item in call.keywords)
+
+    # ---- what the loss comes of --------------------------------------------------------------------------------------
+
+    def _given(self) -> Iterator[list[ast.expr]]:
+        """Yield what each call that runs a model is given, of those that the loss is computed from."""
+        pending: list[ast.expr] = [self._backward.loss]
+        seen: set[str] = set()
+        while pending:
+            one = pending.pop()
+            for node in walk(one):
+                if isinstance(node, ast.Name) and node.id not in seen:
+                    seen.add(node.id)
+                    pending.extend(self._made.get(node.id, ()))
+                elif isinstance(node, ast.Call) and self._runs_model(node):
+                    given = values_given(node)
+                    yield [item for item in given if not self._program.roles.modules(item, self._scope)]
+
+    def _runs_model(self, call: ast.Call) -> bool:
+        if self._program.called_models(call, self._scope):
+            return True
+        return bool(self._program.flow.callees(call)) and self._program.runs_forward(call)
+
+    # ---- what the round draws ----------------------------------------------------------------------------------------
+
+    def _is_drawn(self, node: ast.expr, drawn: frozenset[str] = frozenset(), depth: int = 0) -> bool:
+        """Whether random numbers of this round are in an expression, other than by what a model makes of them."""
+        if depth > _MAX_DEPTH:
+            return False
+        calls = [part for part in walk(node) if isinstance(part, ast.Call)]
+        if any(map(self._runs_model, calls)):
+            return False
+        if self._draws(calls):
+            return True
+        names = {part.id for part in walk(node) if isinstance(part, ast.Name)}
+        return bool(names & drawn) or any(
+            self._is_drawn(value, drawn, depth + 1)
+            for name in names - self._unclear
+            for value in self._made.get(name, ())
+        )
+
+    def _is_of_round(self, node: ast.expr, drawn: frozenset[str] = frozenset(), depth: int = 0) -> bool:
+        """Whether an expression is made of nothing but what the round draws, and of numbers."""
+        if depth > _MAX_DEPTH or isinstance(node, ast.Starred):
+            return False
+
+        def is_of_round(part: ast.expr) -> bool:
+            return self._is_of_round(part, drawn, depth + 1)
+
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Name):
+            return node.id in drawn or self._is_variable_of_round(node, depth)
+        if isinstance(node, ast.Attribute):
+            return self._is_number(node) or is_of_round(node.value)
+        if isinstance(node, ast.Subscript):
+            return self._is_drawn(node.slice, drawn) or is_of_round(node.value)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List)):
+            return all(is_of_round(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and len(node.generators) == 1:
+            over = node.generators[0]
+            each = frozenset(part.id for part in walk(over.target) if isinstance(part, ast.Name))
+            return self._is_drawn(over.iter, drawn) and self._is_of_round(node.elt, drawn | each, depth + 1)
+        if not isinstance(node, ast.Call):
+            return False
+        if self._is_draw(node):
+            return True
+        names = self._program.callee_names(node, self._scope)
+        keywords = [item.value for item in node.keywords if item.arg not in _OF_PLACE]
+        if names and all(name.startswith(_LIBRARIES) for name in names) and self._is_function(node):
+            return all(map(is_of_round, [*node.args, *keywords]))
+        if isinstance(node.func, ast.Attribute) and not self._program.flow.callees(node):
+            given = [] if node.func.attr in _PLACING else [*node.args, *keywords]
+            return is_of_round(node.func.value) and all(map(is_of_round, given))
+        return False
+
+    def _is_function(self, call: ast.Call) -> bool:
+        """Whether a function of a library is called, and no method of what one made."""
+        root = (blocks.path_of(call.func) or "").split(".")[0]
+        return bool(root) and root not in self._made and not isinstance(call.func, ast.Call)
+
+    def _is_variable_of_round(self, node: ast.Name, depth: int) -> bool:
+        if node.id in self._unclear:
+            return False
+        made = [value for value in self._made.get(node.id, ()) if node.id not in blocks.reads(value)]
+        again = [value for value in self._made.get(node.id, ()) if node.id in blocks.reads(value)]
+        if not made:
+            return not again and self._is_number(node)
+        itself = frozenset({node.id})
+        return all(self._is_of_round(value, frozenset(), depth + 1) for value in made) and all(
+            self._is_of_round(value, itself, depth + 1) for value in again
+        )
+
+    def _is_number(self, node: ast.Name | ast.Attribute) -> bool:
+        """Whether a variable from outside of the loop holds a number: a constant, an option, a length."""
+        flow = self._program.flow
+        values = flow.values(node, self._scope)
+        if values and all(value.kind == "constant" for value in values):
+            return True
+        owners = flow.values(node.value, self._scope) if isinstance(node, ast.Attribute) else set()
+        if any(value.name.startswith("argparse.") for value in owners):
+            return True
+        made = assigned(self._program, node, self._scope) if isinstance(node, ast.Name) else []
+        return bool(made) and all(isinstance(item, ast.Call) and blocks.path_of(item.func) == "len" for item in made)
