@@ -67,7 +67,7 @@ class ConstantTests(DecidedTests):
             return UNKNOWN
         family = _family(self._program, owner)
         words = _words(self._program)
-        if words.sets_any(family) or any(_has_in_body(item, node.attr) for item in family):
+        if words.sets_any(self._program, family) or any(_has_in_body(item, node.attr) for item in family):
             return UNKNOWN
         found: list[tuple[ast.Assign, FunctionFacts]] = []
         for stored, module in words.stores[node.attr]:
@@ -137,7 +137,10 @@ class ConstantTests(DecidedTests):
 
 
 class _Words:
-    """Where the files of a program write names, found once."""
+    """Where the files of a program write names, found once.
+
+    It keeps no reference to the program, which keeps this alive.
+    """
 
     def __init__(self, program: Program) -> None:
         self.loads: defaultdict[str, list[tuple[ast.expr, Module]]] = defaultdict(list)
@@ -145,15 +148,14 @@ class _Words:
         self.texts: set[str] = set()
         self.finds_any = False
         self._set: list[ast.expr] = []
-        self._program = program
         for module in program.flow.modules:
             exports = [item for item in module.tree.body if "__all__" in blocks.writes(item)]
             exported = {part for item in exports for part in ast.walk(item)}
             for node in module.nodes:
                 if node not in exported:
-                    self._note(node, module)
+                    self._note(program, node, module)
 
-    def _note(self, node: ast.AST, module: Module) -> None:
+    def _note(self, program: Program, node: ast.AST, module: Module) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             self.texts.add(node.value)
         elif isinstance(node, ast.alias) and node.asname is not None:
@@ -170,25 +172,26 @@ class _Words:
             if node.func.id == "setattr" or (node.func.id == "vars" and not _only_reads(module, node)):
                 self._set.append(node.args[0])
             elif node.func.id == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
-                self.finds_any |= self._may_be(node.args[0], None)
+                self.finds_any |= _may_be(program, node.args[0], None)
 
-    def sets_any(self, family: set[ClassInfo]) -> bool:
+    def sets_any(self, program: Program, family: set[ClassInfo]) -> bool:
         """Whether something may set an attribute by another way of one of these classes."""
-        return self.finds_any or any(self._may_be(node, family) for node in self._set)
+        return self.finds_any or any(_may_be(program, node, family) for node in self._set)
 
-    def _may_be(self, node: ast.expr, family: set[ClassInfo] | None) -> bool:
-        """Whether an object may be one of these classes, or a file where none are given."""
-        located = self._program.locate(node)
-        if located is None:
-            return False  # in a function that nothing runs
-        values = self._program.flow.values(node, located[1])
-        method = self._program.function_of(located[0])
-        owner = self._program.flow.class_of(method) if method is not None else None
-        if owner is not None and isinstance(node, ast.Name) and method is not None and node.id == method.receiver:
-            return family is not None and any(owner in item.mro() or item in owner.mro() for item in family)
-        if family is None:
-            return not values or any(value.kind == "module" for value in values)
-        return not values or any(value.kind == "instance" and value.ref in family for value in values)
+
+def _may_be(program: Program, node: ast.expr, family: set[ClassInfo] | None) -> bool:
+    """Whether an object may be one of these classes, or a file where none are given."""
+    located = program.locate(node)
+    if located is None:
+        return False  # in a function that nothing runs
+    values = program.flow.values(node, located[1])
+    method = program.function_of(located[0])
+    owner = program.flow.class_of(method) if method is not None else None
+    if owner is not None and isinstance(node, ast.Name) and method is not None and node.id == method.receiver:
+        return family is not None and any(owner in item.mro() or item in owner.mro() for item in family)
+    if family is None:
+        return not values or any(value.kind == "module" for value in values)
+    return not values or any(value.kind == "instance" and value.ref in family for value in values)
 
 
 _WORDS: WeakKeyDictionary[Program, _Words] = WeakKeyDictionary()
