@@ -22,16 +22,14 @@ class PathHeads:
         self._known: dict[tuple[ast.expr, Scope], tuple[frozenset[ast.expr], frozenset[tuple[str, ast.AST]]]] = {}
 
     def of(self, path: ast.expr, scope: Scope) -> frozenset[ast.expr]:
-        """The expressions that a path may begin with, behind all variables: literals where the script names a folder."""
+        """What a path may begin with, behind all variables: literals where the script names a folder."""
         return self._followed(path, scope)[0]
 
     def behind(self, path: ast.expr, scope: Scope) -> frozenset[tuple[str, ast.AST]]:
         """The variables that hold the path or what it begins with, each with the body or file that it belongs to."""
         return self._followed(path, scope)[1]
 
-    def _followed(
-        self, path: ast.expr, scope: Scope
-    ) -> tuple[frozenset[ast.expr], frozenset[tuple[str, ast.AST]]]:
+    def _followed(self, path: ast.expr, scope: Scope) -> tuple[frozenset[ast.expr], frozenset[tuple[str, ast.AST]]]:
         key = path, scope
         if key in self._known:
             return self._known[key]
@@ -73,11 +71,7 @@ class PathHeads:
             pieces = [node.left]
         elif isinstance(node, ast.JoinedStr):
             pieces = node.values
-        elif isinstance(node, ast.FormattedValue):
-            pieces = [node.value]
-        elif isinstance(node, ast.Subscript) and not (
-            isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
-        ):
+        elif isinstance(node, ast.FormattedValue) or (isinstance(node, ast.Subscript) and not _is_by_name(node)):
             pieces = [node.value]
         elif isinstance(node, ast.Call):
             if self._program.callee_names(node, scope) & {"os.path.join", "pathlib.Path"}:
@@ -86,6 +80,11 @@ class PathHeads:
                 pieces = [node.func.value]
         named = (item for item in pieces if not _says_nothing(item))
         return next(named, node)
+
+
+def _is_by_name(node: ast.Subscript) -> bool:
+    """Whether an item is one of settings: ``settings["folder"]``."""
+    return isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
 
 
 def _says_nothing(piece: ast.expr) -> bool:
