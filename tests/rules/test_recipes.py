@@ -43,6 +43,25 @@ for step in range(100):
 """
 
 
+RENDERED = """\
+import torch
+from renderer import render
+from torch import nn
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+seen = torch.zeros(4)
+for step in range(100):
+    rendered = render(model)
+    loss = rendered["image"].square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    points = rendered["points"]
+    seen += points.grad.norm(dim=-1)
+    optimizer.step()
+"""
+
+
 def reasons(tmp_path, text):
     """Message and recipe of each reason against several processes, by its code."""
     path = tmp_path / "train.py"
@@ -71,3 +90,11 @@ def test_environments_that_nothing_seeds_are_not_the_same_everywhere(tmp_path):
 def test_environments_with_a_seed_are(tmp_path):
     message, _ = reasons(tmp_path, PLAYED.replace("RESET", "seed=1"))["AMP291"]
     assert "same batches" in message
+
+
+def test_a_gradient_that_no_optimizer_may_hold_is_unscaled_by_itself(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(RENDERED, encoding="utf-8")
+    refusal = next(item for item in migrate(path, Options()).refusals if item.code == "AMP195")
+    assert "it is not known whether an optimizer holds `points`" in refusal.message
+    assert "`amp.scaler.unscale_gradients(points.grad)`" in refusal.recipe

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable
 
+from amp_rules.plan.path_heads import PathHeads
 from amp_rules.roles.file_effects import FileEffect, mode_of
 from amp_rules.roles.file_paths import NOW, OWN, Paths, taken_as_it_is
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, share_piece
@@ -36,6 +37,8 @@ _EXTENSION = re.compile(r"\.\w+$")
 _ENDING_OF_PATTERN = re.compile(r"\*\.?\w*$")
 """``*.txt`` takes files of one kind, which others write in other folders."""
 _WORD = re.compile("[A-Za-z]{3}")
+_NAMED = re.compile(r"[./~]*\w")
+"""The beginning of a literal that names a folder: not ``"{}/weights"``."""
 _LOOKS_FOR_FILES = frozenset({"isfile", "is_file"})
 
 
@@ -45,6 +48,7 @@ class FileMeets:
     def __init__(self, program: Program, paths: Paths) -> None:
         self._program = program
         self._paths = paths
+        self._heads = PathHeads(program, paths)
         # Callers of callers come to the same few variables by many ways.
         self._holding: dict[tuple[ast.expr, Scope, int], frozenset[object]] = {}
         self._variables: dict[tuple[ast.expr, Scope, bool], frozenset[tuple[object, object]]] = {}
@@ -76,12 +80,15 @@ class FileMeets:
         removes = isinstance(change, FileEffect) and change.removes
         if not (removes or names & MODEL_WRITERS.keys()) and all(_are_named(one, two) for one, two in pairs):
             return False  # two files, of one folder it may be: only what is not known could make one name of theirs
-        if self._share_variable(read, path, change, other, by_item=True):
-            return True
+        lists = bool(self._program.callee_names(read.node, read.scope) & LISTS_FOLDERS)
+        is_input = of_data or of_folder or by_pattern or lists
+        if not (is_input and self._is_in_another_folder(read, path, change, other)):
+            if self._share_variable(read, path, change, other, by_item=True):
+                return True
         has_clock = self._paths.is_of_this_moment(other, change.scope)
         if has_clock or makes_folder or is_log:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
-        if of_folder or by_pattern or self._program.callee_names(read.node, read.scope) & LISTS_FOLDERS:
+        if of_folder or by_pattern or lists:
             return False  # what a script trains on lies where nothing of it writes, unless the path says so
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
@@ -240,6 +247,16 @@ class FileMeets:
             if isinstance(node, ast.Name) or self._program.flow.key(node, at) in (key, None):
                 found |= self._cells(value, at, depth - 1)
         return found
+
+    def _is_in_another_folder(self, read: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
+        """Whether a change is in a folder that the script names itself, and the path that is read begins otherwise.
+
+        What both have behind that, such as the name of a data set, does not say where the files are.
+        """
+        ends = list(self._heads.of(other, change.scope))
+        if not ends or not all(isinstance(end, ast.Constant) and _NAMED.match(str(end.value)) for end in ends):
+            return False
+        return not self._heads.behind(path, read.scope) & self._heads.behind(other, change.scope)
 
     # ---- variables -------------------------------------------------------------------------------------------
 

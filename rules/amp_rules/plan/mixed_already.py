@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining, own_mixed_steps
 from amp_rules.plan import taken_gradients as taken
+from amp_rules.plan.apex.idle import is_idle
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
@@ -186,16 +187,16 @@ def _mixes_nothing(name: str, node: ast.AST, module: Module) -> bool:
     return (call.func is node or is_kept) and is_off(name, given)
 
 
-def _is_layer_of_apex(name: str, node: ast.AST, module: Module) -> bool:
-    """Whether an import is of a part of Apex that has nothing to do with precision: ``apex.parallel``."""
-    return name.startswith(APEX_LAYERS)
-
-
 def own_precision(program: Program) -> Iterator[Declined]:
     """Mixed precision of the script's own, and what takes the gradients out of the scaler's hands."""
     yield from beside_own_steps(program)
     yield from own_mixed_steps.scaled_by_others(program)
-    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX, _is_layer_of_apex)
+
+    def says_nothing(name: str, _node: ast.AST, module: Module) -> bool:
+        # `apex.parallel` has nothing to do with precision, nor has what nothing comes to.
+        return name.startswith(APEX_LAYERS) or is_idle(program, module)
+
+    found = first_use(program, TORCH_AMP, _mixes_nothing) or first_import(program, APEX, says_nothing)
     if found is not None:
         module, node, name = found
         yield declining.decline(

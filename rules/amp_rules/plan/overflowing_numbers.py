@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.checks.common.mixed_types import written
+from amp_rules.checks.common.number_limits import argument_node, half_where_float, is_limit, too_large
 from amp_rules.checks.numbers.const_overflow_arith import ConstOverflowArith
 from amp_rules.checks.numbers.const_overflow_fill import ConstOverflowFill
 from amp_rules.lattice.abstract_values import BOOL, INT, Value
@@ -30,6 +31,7 @@ _OF_THE_OTHER = {"where": (1, 2)}
 _OF_THE_FIRST = frozenset(
     {"fill", "full_like", "new_full", "pad", "scatter", "index_fill", "threshold", "setitem", "new_tensor"}
 )
+_OF_ONE_NUMBER = frozenset({"tensor", "as_tensor"})
 _KEEPING_TYPE = frozenset({"ones_like"})
 
 
@@ -84,6 +86,20 @@ class _Fills(ConstOverflowFill):
 
     def __init__(self, module: Module, found: dict[Span, tuple[Span, bool]]) -> None:
         self._module, self._found = module, found
+
+    def visit(self, op: Value, frame: Frame) -> None:
+        super().visit(op, frame)
+        for place in _OF_THE_OTHER.get(op.op, ()):
+            made = op.arg(place, "")
+            if made is None or made.op not in _OF_ONE_NUMBER:
+                continue
+            # A tensor of one number takes the type of the other one, as the number does.
+            given = made.arg(0, "data")
+            others = [op.args[other] for other in _OF_THE_OTHER[op.op] if other != place and other < len(op.args)]
+            if given is not None and too_large(given, frame.mode) is not None and not is_limit(given) and others:
+                if half_where_float(others[0]):
+                    tensor = _beside(op, frame, written(frame, op, place))
+                    _note(self._module, self._found, frame, argument_node(made, 0, "data"), *tensor)
 
     def _report(
         self, op: Value, frame: Frame, given: Value, number: float, node: ast.expr | None, raising: bool

@@ -168,7 +168,8 @@ _PAGES = {
 
         ## What to do by hand
         Call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients.
-        In a hook divide by `amp.scaler.get_scale()`.
+        Of a tensor that no optimizer holds read `amp.scaler.unscale_gradients(tensor.grad)`. In a hook divide by
+        `amp.scaler.get_scale()`.
         """,
     declining.UNKNOWN_MODEL: """
         The model that an optimizer trains was not found.

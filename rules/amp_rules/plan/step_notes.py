@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from amp_rules.flow.cells import CellKey
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.counters_given import given_tests
 from amp_rules.plan.counts_of_loaders import MAX_VARIABLES, comes_of_loader, is_length, of_loader
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.filled_by_steps import failing
@@ -22,6 +23,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.failures import ENDS_PROCESS
@@ -174,9 +176,9 @@ def _quotient_by_length(
 
 def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: set[CellKey]) -> Iterator[Note]:
     """Yield the conditions such as ``step % 500 == 0`` of a loop on which more depends than what is shown."""
-    of_epoch: dict[str, ast.expr] = {}
-    from_first: dict[str, ast.expr] = {}
-    of_all: dict[str, ast.expr] = {}
+    of_epoch: dict[str, tuple[Module, ast.expr]] = {}
+    from_first: dict[str, tuple[Module, ast.expr]] = {}
+    of_all: dict[str, tuple[Module, ast.expr]] = {}
     fails: dict[str, str] = {}
     counters = loop.counters | _over_epochs(loop)
     for node in loop.inner:
@@ -192,14 +194,24 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             if of_loader(program, processes, part.right, loop.scope):
                 continue
             within = bool(read) and read <= loop.of_epoch
-            if within and any(_one_test(loop, part, other) for other in of_all.values()):
+            if within and any(_one_test(loop, part, other) for _, other in of_all.values()):
                 continue  # the same code, told of already
             if _does_more(program, node, loop.scope, within=within):
                 begins = within and (_holds_at_first(loop, part) or _holds_at_last(program, processes, loop, part))
-                (from_first if begins else of_epoch if within else of_all).setdefault(loop.module.text(part), part)
+                found = from_first if begins else of_epoch if within else of_all
+                found.setdefault(loop.module.text(part), (loop.module, part))
                 missed = failing(program, loop, node) if not begins else None
                 if missed is not None:
                     fails[loop.module.text(part)] = loop.module.text(missed)
+    for test in given_tests(program, loop, counters):
+        # A function is given the count for what it shows as well: only files, schedules and evaluations are told of.
+        module = test.scope.module
+        if _does_more(program, test.branch, test.scope, within=True):
+            if not of_loader(program, processes, test.rest.right, test.scope):
+                within = test.counter in loop.of_epoch
+                begins = within and _is_asked_from_first(module, test.rest) and _begins_at_0(loop, test.counter)
+                found = from_first if begins else of_epoch if within else of_all
+                found.setdefault(module.text(test.rest), (module, test.rest))
     for found, text in (
         (of_all, f"{_LESS}: this code runs less often"),
         (from_first, f"{_LESS}: this code runs less often"),
@@ -210,8 +222,8 @@ def _every(program: Program, processes: Distribution, loop: BatchLoop, inside: s
             counts = "counts" if len(found) == 1 else "count"
             missing = next((fails[name] for name in found if name in fails), None)
             more = f"; an epoch without it ends in an error at `{missing}`" if missing is not None else ""
-            place = next(iter(found.values()))
-            yield notes.note(notes.STEPS, loop.module, place, f"{names} {counts} steps, {text}{more}")
+            module, place = next(iter(found.values()))
+            yield notes.note(notes.STEPS, module, place, f"{names} {counts} steps, {text}{more}")
 
 
 def _one_test(loop: BatchLoop, one: ast.expr, other: ast.expr) -> bool:
@@ -276,19 +288,31 @@ def _reads_any(program: Program, node: ast.expr, scope: Scope, keys: set[CellKey
 
 def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
     """Whether ``step % 100 == 0`` is asked, of a counter that ``enumerate`` begins at 0: it holds in every epoch."""
-    asked = loop.module.parents.get(rest)
+    if not isinstance(rest.left, ast.Name) or not _begins_at_0(loop, rest.left.id):
+        return False
+    return _is_asked_from_first(loop.module, rest)
+
+
+def _is_asked_from_first(module: Module, rest: ast.BinOp) -> bool:
+    """Whether a test is ``step % 100 == 0``, or is true where that is."""
+    asked = module.parents.get(rest)
     if not (isinstance(asked, ast.Compare) and asked.left is rest and isinstance(asked.ops[0], ast.Eq)):
         return False
-    head = loop.loop
-    if ast.unparse(asked.comparators[0]) != "0" or len(asked.ops) > 1 or not isinstance(head, ast.For):
+    if ast.unparse(asked.comparators[0]) != "0" or len(asked.ops) > 1:
         return False
-    if not isinstance(loop.module.parents.get(asked), ast.If) and not _one_of_several(loop, asked):
-        return False  # another condition beside it may not hold then
+    # Another condition beside it may not hold then.
+    return isinstance(module.parents.get(asked), ast.If) or bool(_one_of_several(module, asked))
+
+
+def _begins_at_0(loop: BatchLoop, name: str) -> bool:
+    """Whether a name is the number that ``enumerate`` gives the batches of the loop, from 0 on."""
+    head = loop.loop
+    if not isinstance(head, ast.For):
+        return False
     first = head.target.elts[0] if isinstance(head.target, ast.Tuple) else None
     return (
         isinstance(first, ast.Name)
-        and isinstance(rest.left, ast.Name)
-        and rest.left.id == first.id
+        and name == first.id
         and isinstance(head.iter, ast.Call)
         and isinstance(head.iter.func, ast.Name)
         and head.iter.func.id == "enumerate"
@@ -296,12 +320,12 @@ def _holds_at_first(loop: BatchLoop, rest: ast.BinOp) -> bool:
     )
 
 
-def _one_of_several(loop: BatchLoop, asked: ast.expr) -> list[ast.expr]:
+def _one_of_several(module: Module, asked: ast.expr) -> list[ast.expr]:
     """The conditions of which any is enough, if a test is nothing but one of them: ``a or b``."""
-    around = loop.module.parents.get(asked)
+    around = module.parents.get(asked)
     if not (isinstance(around, ast.BoolOp) and isinstance(around.op, ast.Or)):
         return []
-    return around.values if isinstance(loop.module.parents.get(around), ast.If) else []
+    return around.values if isinstance(module.parents.get(around), ast.If) else []
 
 
 def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, rest: ast.BinOp) -> bool:
@@ -314,7 +338,7 @@ def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, r
         and isinstance(other.ops[0], (ast.Eq, ast.GtE))
         and not loop.counters.isdisjoint(blocks.reads(other))
         and any(of_loader(program, processes, side, loop.scope) for side in (other.left, *other.comparators))
-        for other in _one_of_several(loop, asked)
+        for other in _one_of_several(loop.module, asked)
         if other is not asked
     )
 

@@ -332,7 +332,10 @@ def _require_held(access: GradientAccess, owners: Owners) -> None:
             access, why, "compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
         )
     if not owners.is_known or owners.strangers:
-        raise _gradient(access, f"it is not known whether an optimizer holds `{owner}`")
+        given = f"{owner}.grad" if access.owner is not None and access.what == f"{owner}.grad" else "tensor.grad"
+        raise _gradient(
+            access, f"it is not known whether an optimizer holds `{owner}`", _UNSCALE + _OF_NO_OPTIMIZER.format(given)
+        )
 
 
 @dataclass(frozen=True)
@@ -467,6 +470,12 @@ def _exchanged(access: GradientAccess, why: str) -> declining.Declined:
 
 _UNSCALE = (
     "call `amp.scaler.unscale_(optimizer)` once, after the backward pass and before the first use of the gradients"
+)
+
+
+_OF_NO_OPTIMIZER = (
+    "; that does nothing to what no optimizer holds, as a tensor that the forward pass computes: read "
+    "`amp.scaler.unscale_gradients({})` there, and leave out steps in which it is not finite"
 )
 
 

@@ -16,7 +16,7 @@ from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.functions import OTHER_SHAPE
 from amp_rules.torch.models import FORWARD_HOOKS
@@ -228,8 +228,9 @@ class EvaluationRegions:
         What hooks take would be half in a region, and nothing casts it back as a prepared model's output is. Where no
         hooks are set a pass whose output is dropped warms up or is timed.
         """
-        is_dropped = isinstance(site.statement, ast.Expr) and site.statement.value is site.node
-        return (is_dropped and self._sets_hooks) or any(map(_sets_hook, blocks.walk_body(site.body)))
+        if is_dropped(site) and (self._sets_hooks or any(map(_sets_hook, site.module.nodes))):
+            return True
+        return any(map(_sets_hook, blocks.walk_body(site.body)))
 
     @cached_property
     def _sets_hooks(self) -> bool:
@@ -244,6 +245,26 @@ class EvaluationRegions:
             and any(map(self.program.is_trained, self.program.roles.modules(node.func.value, site.scope)))
             for node in blocks.walk_own(statement)
         )
+
+
+def is_dropped(site: Site) -> bool:
+    """Whether nothing reads what a pass gives: it stands by itself, or is given names that the function never reads."""
+    statement = site.statement
+    if isinstance(statement, ast.Expr):
+        return statement.value is site.node
+    if not isinstance(statement, ast.Assign) or statement.value is not site.node:
+        return False
+    targets = [part for target in statement.targets for part in walk(target)]
+    if not isinstance(site.body, FunctionNode) or any(
+        not isinstance(part, (ast.Name, ast.Tuple, ast.expr_context)) for part in targets
+    ):
+        return False
+    names = {part.id for part in targets if isinstance(part, ast.Name)}
+    if any(site.scope.owner(name) is not site.scope for name in names):
+        return False
+    return not any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names for node in walk(site.body)
+    )
 
 
 def _is_for_shapes(site: Site) -> bool:

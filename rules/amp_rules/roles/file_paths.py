@@ -198,7 +198,9 @@ class Paths:
             for value in self._program.flow.values(node, scope)
             if value.kind == "constant" and isinstance(value.ref, str)
         }
-        for value, where in self.assigned(node, scope):
+        assigned = self.assigned(node, scope)
+        named = [item for item in assigned if not _is_none(item[0])]  # None names no file: it waits for a path
+        for value, where in named or assigned:
             if value is not node:
                 found |= self._texts(value, where, depth - 1)
         if not found and isinstance(node, ast.Attribute) and node.attr in ("name", "parent", "stem"):
@@ -215,7 +217,11 @@ class Paths:
         if isinstance(node, ast.Name):
             owner = scope.owner(node.id)
             table = _assignments(owner.module)
-            found = [(value, owner) for value, body in table.get(node.id, ()) if body is owner.node]
+            found = [
+                (value, where)
+                for value, body in table.get(node.id, ())
+                if (where := self._program.flow.scopes.get(body)) is not None and where.owner(node.id) is owner
+            ]
             if isinstance(owner.node, FunctionNode) and node.id in {item.arg for item in arguments_of(owner.node)}:
                 found.extend(self._given(owner.node, node.id))
             return found
@@ -246,6 +252,10 @@ class Paths:
             if given is not None:
                 found.append((given, caller.scope))
         return found
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _any_of(texts: set[str]) -> set[str]:

@@ -68,7 +68,7 @@ def _objects_calls_with(program: Program, names: Set[str]) -> set[ast.AST]:
 
 def finds_any_by_text(program: Program) -> bool:
     """Whether the program looks functions up by a text, so that one may run whose call is not known."""
-    return any(_found_by_text(program, scope.module, node) != frozenset() for node, _, scope in program.nodes())
+    return any(found_by_text(program, scope.module, node) != frozenset() for node, _, scope in program.nodes())
 
 
 def _of_unknown_models(program: Program) -> set[ast.AST]:
@@ -140,10 +140,10 @@ def _uncalled_functions(program: Program) -> set[ast.AST]:
             if module is not program.entry and isinstance(statement, ast.If) and is_main_guard(statement):
                 continue  # it runs where the file is the script
             for node in walk(statement):
-                found_by_text = _found_by_text(program, module, node)
-                if found_by_text is None:
+                found_here = found_by_text(program, module, node)
+                if found_here is None:
                     return set()
-                by_text |= found_by_text
+                by_text |= found_here
                 if isinstance(node, ast.Attribute) and not _may_be_of_module(program, node, imported):
                     continue
                 for name in names_written(node):
@@ -206,7 +206,7 @@ def _candidates(program: Program) -> dict[ast.AST, tuple[Module, str]]:
     }
 
 
-def _found_by_text(program: Program, module: Module, node: ast.AST) -> frozenset[Module] | None:
+def found_by_text(program: Program, module: Module, node: ast.AST) -> frozenset[Module] | None:
     """The files of whose functions a node may give one whose name it does not write; None for any.
 
     What the names of a file are asked for in a dictionary, ``models.__dict__[name]``, is one that the file has.
@@ -246,6 +246,8 @@ def _asked_of(program: Program, module: Module, node: ast.expr) -> frozenset[Mod
     """The files whose names ``vars(models)`` and ``models.__dict__`` give; none where it is an object that is asked."""
     parent = module.parents[node]
     owner: ast.expr | None = None
+    if _is_taken_over(module, node):
+        return frozenset()
     if isinstance(node, ast.Attribute) and node.attr == "__dict__":
         owner = node.value
     elif isinstance(node, ast.Name) and node.id == "vars" and isinstance(parent, ast.Call) and parent.func is node:
@@ -257,6 +259,20 @@ def _asked_of(program: Program, module: Module, node: ast.expr) -> frozenset[Mod
     if not values or not all(value.kind in _WITHOUT_FUNCTIONS or value.kind == "module" for value in values):
         return None
     return frozenset(value.ref for value in values if value.kind == "module")
+
+
+def _is_taken_over(module: Module, node: ast.expr) -> bool:
+    """Whether one object gets all attributes of another, under their names: ``a.__dict__.update(b.__dict__)``."""
+    call = module.parents[node]
+    updated = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "update"
+        and call.args == [node]
+        and all(isinstance(item, ast.Attribute) and item.attr == "__dict__" for item in (node, updated))
+        and isinstance(module.parents[call], ast.Expr)
+    )
 
 
 _WITHOUT_FUNCTIONS = frozenset({"object", "instance", "sequence", "external"})

@@ -137,6 +137,8 @@ WITHOUT_STEP = (
     "ignite.engine.State",
     "ignite.engine.create_supervised_evaluator",
     "ignite.engine.engine.Engine",
+    "ignite.engine.engine.Events",
+    "ignite.engine.engine.State",
     "ignite.engine.events",
     "ignite.exceptions",
     "ignite.handlers",

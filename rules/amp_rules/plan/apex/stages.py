@@ -12,6 +12,7 @@ from amp_rules.plan.apex.as_written import AsWritten
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.guards import bound_by, guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
+from amp_rules.plan.apex.idle import is_idle
 from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
@@ -41,12 +42,13 @@ _OF_VERSIONS = ("distutils", "packaging")
 
 
 def uses_apex(program: Program) -> list[Module]:
-    """The files of the program that import something of Apex."""
-    return [
+    """The files of the program that import something of Apex; none where nothing comes to what they do with it."""
+    found = [
         module
         for module in program.flow.modules
         if _mentions(module) and not is_part_of_apex(program, module) and _imports(module)
     ]
+    return [] if all(is_idle(program, module) for module in found) else found
 
 
 def loads_apex_by_name(program: Program) -> bool:
