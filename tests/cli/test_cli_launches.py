@@ -356,7 +356,7 @@ def test_the_summary_lists_them_in_place_of_the_hint(train, invoke):
     done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
     assert "launch N processes" not in done.stderr
     assert (
-        "launches, not edited; for several processes use these, with their number for N:\n"
+        "launches, not edited; for several processes use these:\n"
         f"  run.sh:1: {DIST} --nproc_per_node=2 train.py --x\n"
         "      -> torchrun --nproc-per-node=2 train.py --x\n"
         "         torchrun passes no --local_rank: it sets LOCAL_RANK\n"

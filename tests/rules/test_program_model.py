@@ -185,6 +185,30 @@ def test_a_file_of_a_package_imports_its_subpackage_before_the_package_has(progr
     assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Wide"}
 
 
+def test_an_evaluated_name_makes_no_class_that_takes_no_such_argument(program):
+    model = program(
+        """
+        import sys
+
+        class Log:
+            def __init__(self, folder):
+                self.folder = folder
+
+        class Narrow:
+            def __init__(self, width):
+                self.width = width
+
+        class Any:
+            def __init__(self, **settings):
+                self.settings = settings
+
+        made = eval(sys.argv[1])(width=4)
+        """
+    )
+    (node, scope), *_ = expressions(model, "eval(sys.argv[1])(width=4)")
+    assert {value.ref.facts.name for value in model.flow.values(node, scope)} == {"Any", "Narrow"}
+
+
 def test_a_folder_without_init_is_a_package(program):
     model = program(
         "from models.net import Net\nimport models.net\nx = models.net.Net()\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,8 @@ from amp_migrate.run.scripts import Scripts
 from amp_migrate.runtimes import other_runtime, trains_here
 
 _LISTED = 12
+# ``torchrun --nproc-per-node N``: the line says nothing of their number.
+_LEFT_OPEN = re.compile(r"--nproc-per-node[\s=\",]+N\b")
 # Of one script and unit: as many as somebody mends in one go. More would bury the first, which decides.
 _MOST_REASONS = 5
 _DONE: set[Outcome] = {"migrated", "extended"}
@@ -228,9 +231,10 @@ class Summary(Messages):
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""
         self._launches(nearest_first(launches.edited), "edited")
-        self._launches(
-            nearest_first(launches.left), "not edited; for several processes use these, with their number for N"
-        )
+        left = nearest_first(launches.left)
+        # Some say how many there are already.
+        number = ", with their number for N" if any(_LEFT_OPEN.search(launch.replacement) for launch in left) else ""
+        self._launches(left, f"not edited; for several processes use these{number}")
         if launches.incomplete:
             self.line(
                 "note: the project is too large or too deep to be searched whole for commands that start its scripts"

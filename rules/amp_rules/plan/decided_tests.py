@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import FileIndex
+from amp_rules.source.index import FileIndex, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.idioms import VERSION_OF_TORCH
 
 MAX_DEPTH = 6
 """Names, functions, attributes and callers between a test and what decides it; helpers have two or three."""
@@ -80,6 +81,8 @@ class DecidedTests(ABC):
                 return decides
             return UNKNOWN if UNKNOWN in values else not decides
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARES:
+            if _is_no_version(node.left, node.comparators[0]):
+                return isinstance(node.ops[0], ast.NotEq)
             left, right = (self._value(item, scope, depth) for item in (node.left, node.comparators[0]))
             is_number = isinstance(left, int) and isinstance(right, int)
             return _COMPARES[type(node.ops[0])](left, right) if is_number else UNKNOWN  # type: ignore[arg-type]
@@ -96,3 +99,9 @@ class DecidedTests(ABC):
     def _is_never_made(self, module: Module, info: FunctionFacts, depth: int) -> bool:
         """Whether a function is defined where no run comes to."""
         return False
+
+
+def _is_no_version(asked: ast.expr, other: ast.expr) -> bool:
+    """Whether torch's version is compared with what none is called, as ``torch.__version__ == "parrots"``."""
+    text = literal(other)
+    return isinstance(text, str) and ast.unparse(asked) == VERSION_OF_TORCH and not any(map(str.isdigit, text))

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
 from amp_rules.plan.changing import Changing
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.outputs_in_loss import Outputs, at
 from amp_rules.plan.parts_of_networks import why_in_parts
@@ -49,7 +50,7 @@ def why_left_out_as_written(program: Program) -> str:
     for site in program.calls_to(DISTRIBUTED_DATA_PARALLEL):
         keywords = site.node.keywords if isinstance(site.node, ast.Call) else []
         if any(item.arg == "find_unused_parameters" and literal(item.value) is True for item in keywords):
-            return f"the script's own wrapper in line {site.line} of {site.module.path.name} does"
+            return f"the script's own wrapper in line {site.line} of {name_of(program, site.module)} does"
     return why_left_out(program, Precision(backwards=program.backwards), calls_as_written(program))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined, decline_at_first
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
@@ -54,7 +55,8 @@ def _not_looked_at(program: Program) -> str:
     if use is None:
         return _NOT_LOOKED_AT
     module, node, name = use
-    return f"{_NOT_LOOKED_AT}: `{name}` (line {getattr(node, 'lineno', 1)} of {module.path.name}) may look after them"
+    where = f"line {getattr(node, 'lineno', 1)} of {name_of(program, module)}"
+    return f"{_NOT_LOOKED_AT}: `{name}` ({where}) may look after them"
 
 
 def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Declined]:

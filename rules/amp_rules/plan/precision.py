@@ -24,6 +24,7 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.evaluated_methods import EvaluatedMethods
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
@@ -248,7 +249,7 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
     double = next(iter(double_precision.places(program)), None)
     if double is not None:
         place, what = double
-        text, line = place.module.text(place.node), f"{place.module.path.name}:{place.line}"
+        text, line = place.module.text(place.node), f"{name_of(program, place.module)}:{place.line}"
         return declining.decline(
             declining.UNKNOWN_LOSS,
             site.module,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.library_uses import Spared, first_use
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.roles.program import Program
@@ -29,7 +30,7 @@ def reasons(program: Program, mixes_nothing: Spared) -> Iterator[Declined]:
     if found is None:
         return
     taken, put = found
-    where = f"line {put.line}" if put.module is taken.module else f"{put.module.path.name}:{put.line}"
+    where = f"line {put.line}" if put.module is taken.module else f"{name_of(program, put.module)}:{put.line}"
     text = (
         f"`{taken.module.text(taken.node)}` gives the gradients, and `{put.module.text(put.node)}` ({where}) sets "
         "them by hand, without a backward pass"

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_homes.home import made_at
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
@@ -33,7 +34,8 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
         if isinstance(current, ast.Call):
             why = _why(program, current, site.scope)
             if why:
-                return f", which `{site.module.text(current)}` makes ({site.module.path.name}:{current.lineno}), {why}"
+                where = f"{name_of(program, site.module)}:{current.lineno}"
+                return f", which `{site.module.text(current)}` makes ({where}), {why}"
             continue
         outside = _from_outside(program, current, site)
         if outside is not None:

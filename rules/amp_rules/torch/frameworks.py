@@ -160,12 +160,19 @@ WITHOUT_STEP = (
     ),
     "mmengine.runner.load_checkpoint",
     "mmengine.runner.checkpoint.load_checkpoint",
+    *(
+        f"{package}.utilities{part}.rank_zero_{name}"
+        for package in ("lightning.fabric", "lightning.pytorch", "lightning_fabric", "pytorch_lightning")
+        for part in ("", ".distributed", ".rank_zero")
+        for name in ("debug", "deprecation", "info", "only", "warn")
+    ),
 )  # fmt: skip
 """Parts of frameworks that neither step nor look after processes: they load models, compute activations again, are
-layers, or call a step that the script has written.
+layers, call a step that the script has written, or print on the first process, which the environment names.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
-https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html
+https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html;
+https://lightning.ai/docs/pytorch/stable/api/lightning.pytorch.utilities.rank_zero.html
 """
 
 

@@ -99,6 +99,9 @@ EXACT_FIRST_RANK = re.compile(
 NAMED_EVALUATION = re.compile(r"val|test|eval|dev(?!ice)|valid|infer|predict", re.IGNORECASE)
 """Loaders, functions and phases that do not train: ``val_loader``, ``evaluate``, ``test_dl``."""
 
+NAMED_PURPOSE = re.compile(rf"{NAMED_EVALUATION.pattern}|train|mode(?!l)|flag|phase|split|stage|subset", re.IGNORECASE)
+"""What says what a loader is for: ``args.eval_only``, ``config["mode"]``, ``settings.is_train``."""
+
 NAMED_EPOCH = re.compile(r"epoch", re.IGNORECASE)
 """Variables that count epochs."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.path_objects import assigned
@@ -82,7 +83,7 @@ def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
 
 def seeded_alike(own: OwnDdp, seed: Site, module: Module) -> str:
     """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for."""
-    where = f"line {seed.line}{'' if seed.module is module else f' of `{seed.module.path.name}`'}"
+    where = f"line {seed.line}{'' if seed.module is module else f' of `{name_of(own.program, seed.module)}`'}"
     if own.is_always(seed):
         return f"every process is seeded alike at {where}"
     return f"every process that seeds at {where} is seeded alike"

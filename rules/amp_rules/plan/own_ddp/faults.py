@@ -39,6 +39,7 @@ from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
+from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shares_of_own_orders import shares_of_own_orders
@@ -106,6 +107,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
     yield from shown_of_one(own, shares)
+    yield from scores_of_one(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from uneven_shares(own)

@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rest_shown import OF_BATCHES
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
-from amp_rules.roles.sites import Backward
+from amp_rules.roles.sites import Backward, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, values_given
@@ -21,7 +21,7 @@ from amp_rules.source.syntax import called_name, values_given
 def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place of each function that shows the loss of its process, or what is made of it."""
     known = {loop.body for loop in loops}
-    for backward in own.program.backwards if own.wraps else ():
+    for backward in _backwards(own) if own.wraps else ():
         if backward.body in known or backward.module not in own.modules or backward.body in own.uncalled:
             continue
         if own.reach(backward.module, backward.node) is not Reach.EVERY:
@@ -32,6 +32,20 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
             node, name = shown[0]
             lines = {getattr(item, "lineno", 0) for item, _ in shown}
             yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{more_places(len(lines))}"
+
+
+def _backwards(own: OwnDdp) -> Iterator[Backward]:
+    """Yield the backward passes, and the calls of a function that is given the loss: ``scaler(loss, optimizer)``."""
+    for backward in own.program.backwards:
+        yield backward
+        info = own.program.function_of(backward.body)
+        name = blocks.path_of(backward.loss)
+        if info is None or name not in info.parameters:
+            continue
+        for caller in own.program.flow.callers(info):
+            site, given = calling(caller), info.argument(caller.call, name)
+            if given is not None:
+                yield Backward(site.module, site.scope, site.body, caller.call, caller.call, given)
 
 
 def _shown(own: OwnDdp, shares: Shares, backward: Backward) -> Iterator[tuple[ast.Call, str]]:

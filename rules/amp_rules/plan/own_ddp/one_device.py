@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.devices import Devices
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.devices import CHOOSING, DEVICE
 
 _CURRENT = ("cuda", "cuda:0", 0)
@@ -19,7 +21,10 @@ _CURRENT = ("cuda", "cuda:0", 0)
 
 def one_device(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such place: all processes of a machine share that GPU there."""
-    if own.program.calls_to(CHOOSING) or _hides_gpus(own):
+    if _hides_gpus(own):
+        return
+    if own.program.calls_to(CHOOSING):
+        yield from _without_number(own)
         return
     devices = Devices(own.program)
     found = [
@@ -39,6 +44,51 @@ def one_device(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         text = f"`{module.text(call)}` puts it on GPU 0 in every process of a machine"
         yield module, call, f"{text}: nothing chooses another, as `torch.cuda.set_device(local_rank)` above would"
         return
+
+
+def _without_number(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield where a model is wrapped on the way that is given no GPU, which is a launcher's.
+
+    ``if args.gpu is not None:`` chooses it, and nothing asks for the local rank in its ``else``.
+    """
+    starts = Starts(own.program, own.joins)
+    if any("local_rank" in module.source.text.lower() for module in own.program.flow.modules) or not starts.by_launcher:
+        return
+    devices = Devices(own.program)
+    choosing = {site.node for site in own.program.calls_to(CHOOSING)}
+    for site in own.wraps:
+        assert isinstance(site.node, ast.Call)
+        given = site.node.args[0] if site.node.args else None
+        if given is None or keyword(site.node, "device_ids") is not None or site.module not in own.modules:
+            continue
+        path = blocks.path_of(given)
+        where = blocks.place(site.module, site.statement)
+        branch = where.parent
+        if not isinstance(branch, ast.If) or not starts.is_direct(site):
+            continue
+        holds = site.statement in branch.body
+        other = branch.orelse if holds else branch.body
+        if not _asks_for_none(branch.test, holds=holds):
+            continue
+        if not any(node in choosing for item in other for node in walk(item)):
+            continue
+        for item in where.suite[: where.index + 1]:
+            for call in walk(item):
+                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                    continue
+                is_moved = call.func.attr in ("to", "cuda") and _goes_to_first(devices, call, site.scope)
+                if is_moved and (call is given or (path is not None and blocks.path_of(call.func.value) == path)):
+                    text = f"`{site.module.text(call)}` puts it on GPU 0 in every process that a launcher starts on a"
+                    way = "machine: nothing reads `LOCAL_RANK` on this way; call `torch.cuda.set_device` with it above"
+                    yield site.module, call, f"{text} {way}"
+                    return
+
+
+def _asks_for_none(test: ast.expr, *, holds: bool) -> bool:
+    """Whether a branch is that of a number which is not given: ``args.gpu is None``."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not is_none(test.comparators[0]):
+        return False
+    return isinstance(test.ops[0], ast.Is if holds else ast.IsNot)
 
 
 def _is_trained_on(own: OwnDdp, module: Module, call: ast.Call) -> bool:

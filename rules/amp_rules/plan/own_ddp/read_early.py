@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.sites import Site, calling
@@ -44,7 +45,7 @@ def read_early(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 continue
             if any(_follows(one, other, waits) for one in _ways(own, write) for other in _ways(own, read)):
                 does = "look" if makes else "read"
-                where = "" if read.module is write.module else f" in `{write.module.path.name}`"
+                where = "" if read.module is write.module else f" in `{name_of(own.program, write.module)}`"
                 yield (
                     read.module,
                     read.node,

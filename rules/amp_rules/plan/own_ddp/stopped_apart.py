@@ -6,16 +6,17 @@ The others wait for it in the wrapper.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.own_ddp.events import is_never_true
 from amp_rules.plan.own_ddp.items_of_all import are_others_of_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.functions import FINITE_TESTS
 from amp_rules.torch.replication import CLOCKS
@@ -120,10 +121,18 @@ def _runs_module(own: OwnDdp, call: ast.Call) -> bool:
     return located is not None and bool(own.program.roles.modules(call.func, located[1]))
 
 
-def _behind(test: ast.expr, loop: ast.stmt, module: Module | None = None) -> set[str]:
-    """What a test reads, and what that is computed from in a loop; with a file, also under which tests."""
+def _behind(
+    test: ast.expr,
+    loop: ast.stmt,
+    module: Module | None = None,
+    handed: Iterable[tuple[set[str], set[str]]] = (),
+) -> set[str]:
+    """What a test reads, and what that is computed from in a loop; with a file, also under which tests.
+
+    What is ``handed`` to objects is what their state is computed from.
+    """
     names = blocks.reads(test)
-    bindings = []
+    bindings = list(handed)
     for item in blocks.walk_own(loop):
         if isinstance(item, _BINDS):
             read = blocks.reads(item)
@@ -202,7 +211,7 @@ def _selects(node: ast.expr) -> bool:
 def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr, loop: ast.stmt) -> bool:
     """Whether something in a loop, or in a caller, puts what a test asks for together with that of the others."""
     exchanges = shares.metrics.exchanges
-    names = _behind(test, loop, module)
+    names = _behind(test, loop, module, _handed_to(shares.program, test, loop))
     for call in blocks.walk_own(loop):
         if isinstance(call, ast.Call) and exchanges.puts_together(call):
             given = {path for item in (*call.args, *call.keywords) for path in blocks.reads(item)}
@@ -212,6 +221,28 @@ def _may_be_of_all(shares: Shares, module: Module, node: ast.AST, test: ast.expr
             if blocks.touches(names, given) and not are_others_of_all(exchanges, shares.program, module, call, names):
                 return True
     return exchanges.becomes_of_all(blocks.body_of(module, node))
+
+
+def _handed_to(program: Program, test: ast.expr, loop: ast.stmt) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield an object that a test asks, and the numbers that a loop gives to it: ``stopper(loss, model)``."""
+    asked = {path.rpartition(".")[0] for path in blocks.reads(test) if "." in path}
+    for call in blocks.walk_own(loop):
+        if not isinstance(call, ast.Call):
+            continue
+        path = blocks.path_of(call.func)
+        if path is None or not asked & {path, path.rpartition(".")[0]}:
+            continue
+        given = [item for item in values_given(call) if not _holds_model(program, item)]
+        yield blocks.reads(test), {name for item in given for name in blocks.reads(item)}
+
+
+def _holds_model(program: Program, node: ast.expr) -> bool:
+    """Whether a part of an expression is a model, which an object saves, and asks for no number."""
+    for part in walk(node):
+        located = program.locate(part) if isinstance(part, (ast.Name, ast.Attribute)) else None
+        if located is not None and isinstance(part, ast.expr) and program.roles.modules(part, located[1]):
+            return True
+    return False
 
 
 def _leaving(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:

@@ -37,6 +37,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
@@ -66,7 +67,7 @@ from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
 from amp_rules.torch.data import LOADERS_OF_TORCH
-from amp_rules.torch.idioms import NAMED_SHARE
+from amp_rules.torch.idioms import NAMED_PURPOSE, NAMED_SHARE
 
 RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
 
@@ -200,16 +201,42 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
         return False
     given = {value: own.program.locate(value.site) for value in loaders if isinstance(value.site, ast.Call)}
     samples: set[object] = set()
+    is_beside = False
     for value, located in given.items():
         assert isinstance(value.site, ast.Call)
         if located is None or not any(given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")):
             continue
         if located[0] is site.body:
-            return False  # one of them is for one process
+            # One of them is for one process, unless a parameter asks for that within each of the others.
+            if not _asks_parameter(own, value.site, site):
+                return False
+            is_beside = True
+            continue
         other = given_to_loader(value.site, "dataset")
         kinds = own.program.flow.values(other, located[1]) if other is not None else set()
         samples |= {kind.ref for kind in kinds} or {None}
-    return bool(samples) and samples.isdisjoint({None, *(value.ref for value in values)})
+    return (bool(samples) or is_beside) and samples.isdisjoint({None, *(value.ref for value in values)})
+
+
+def _asks_parameter(own: OwnDdp, other: ast.Call, site: Site) -> bool:
+    """Whether another loader of a function has a sampler if a parameter says so, which nothing asks for this one.
+
+    ``sampler=DistributedSampler(data) if several else None``.
+    """
+    info = own.program.function_of(site.body)
+    given = given_to_loader(other, "sampler")
+    if info is None or not isinstance(given, ast.IfExp) or not isinstance(given.test, ast.Name):
+        return False
+    name = given.test.id
+    tests = [test for test, _ in own.branches(site.module, site.node)]
+    read = {path for item in (*tests, site.node) for path in blocks.reads(item)}
+    if name not in info.parameters or name in read:
+        return False
+    if any(names_rank(test) or NAMED_PURPOSE.search(ast.unparse(test)) for test in tests):
+        return False
+    # An argument alone may say what a loader is for; settings say which data there are.
+    names = [node for test in tests for node in walk(test) if isinstance(node, ast.Name)]
+    return bool(tests) and all(isinstance(site.module.parents[node], (ast.Attribute, ast.Subscript)) for node in names)
 
 
 def _feeds_loaders(own: OwnDdp, site: Site) -> bool:

@@ -43,6 +43,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
@@ -326,7 +327,7 @@ def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
 def _leave_read(own: OwnDdp, read: list[_Read]) -> None:
     """Note files that are read again: the first of them, and how many more there are."""
     for write, reader, function in read[:1]:
-        where = "" if reader.module is write.module else f" in `{reader.module.path.name}`"
+        where = "" if reader.module is write.module else f" in `{name_of(own.program, reader.module)}`"
         # What makes a folder reads no file of it.
         taken = _takes_away(own, write)
         text = "every process takes this file away" if taken else "every process writes this file"

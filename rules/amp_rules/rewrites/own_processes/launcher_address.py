@@ -21,7 +21,8 @@ processes that is not that of the launcher has the processes wait for others, wh
 Where the script starts its processes itself, as `mp.spawn` does: nothing else says where they meet then. Where a test
 asks for the launcher already, or for a run of one process, or for a port that no caller gives. Where both the script
 and a launcher may start them, where the value is set in a loop, and where `init_process_group` is given an address
-(`tcp://127.0.0.1:12355`) (AMP288).
+(`tcp://127.0.0.1:12355`, or `env://` within one) (AMP288). What only another framework than torch runs
+(`torch.__version__ == "parrots"`) stays, too.
 
 ## Leaving it out
 Yes: without a launcher the script is the same.
@@ -34,10 +35,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
+from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -73,7 +75,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     if not starts.by_launcher:
         return
     written = [site for site in _written(own) if starts.is_direct(site) and not _is_told_apart(own, site)]
-    written = [site for site in written if not _is_never_run(own, site)]
+    off = ConstantTests(own.program)
+    written = [site for site in written if not (_is_never_run(own, site) or off.keep_out(site.module, site.node))]
     for site in written:
         reason = _reason(starts, site)
         if reason is None:
@@ -201,6 +204,10 @@ def _leave_addresses(own: OwnDdp, starts: Starts) -> None:
         given = keyword(site.node, "init_method") or (site.node.args[1] if len(site.node.args) > 1 else None)
         if given is None or site.module not in own.modules or not starts.is_direct(site):
             continue
+        inner = _address_within(own, given, site)
+        if inner is not None:
+            own.leave(RULE, site.module, site.node, _twice(site.module.text(given), inner))
+            return
         if _is_told_apart(own, site) or not _is_address(own, given, site):
             continue
         text = f"`{site.module.text(given)}` names a port of the script's own; {_WAIT}"
@@ -217,6 +224,41 @@ def _is_address(own: OwnDdp, node: ast.expr, site: Site) -> bool:
     others = [value for value in values if value.kind != "constant" and not (given and _is_option(value))]
     # ``address += os.environ["MASTER_PORT"]`` goes on where the constant ends.
     return bool(given) and not others and all(map(_names_port, given))
+
+
+def _address_within(own: OwnDdp, node: ast.expr, site: Site) -> str | None:
+    """What is written into ``tcp://...``, and may be ``env://`` itself: ``"tcp://" + host``."""
+    values = [node]
+    if isinstance(node, ast.Name):
+        values = assigned(own.program, node, site.scope)
+    if len(values) != 1 or not _begins_address(values[0]):
+        return None
+    for part in walk(values[0]):
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+            if any(value.kind == "constant" and value.ref == "env://" for value in _values_of(own, part, site)):
+                return ast.unparse(part)
+    return None
+
+
+def _values_of(own: OwnDdp, node: ast.expr, site: Site) -> Collection[Value]:
+    return own.program.flow.values(node, site.scope)
+
+
+def _begins_address(node: ast.expr) -> bool:
+    """``"tcp://" + x``, ``"tcp://%s:%d" % x``, ``"tcp://{}".format(x)``, ``f"tcp://{x}"``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        node = node.func.value
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return _is_tcp(literal(node))
+
+
+def _twice(address: str, inner: str) -> str:
+    """What happens where one address is written into another."""
+    text = f"`{address}` puts `{inner}` into an address where that is `env://` itself, and `tcp://env://` has no port"
+    return f"{text}: `init_process_group` raises an error there; pass `env://` as it is"
 
 
 def _is_option(value: Value) -> bool:

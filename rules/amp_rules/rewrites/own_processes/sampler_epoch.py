@@ -78,7 +78,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             if not between:
                 # Beside a loop over epochs, what a container holds for another use need not be of this sampler.
                 use = sampler.uses[0]
-                own.leave(RULE, use.module, use.loader, "no loop over epochs was found for its sampler, which shuffles")
+                text = "where its sampler, which shuffles, gets to know the epoch was not found: without"
+                own.leave(RULE, use.module, use.loader, f"{text} `set_epoch` each round has the order of the first")
         for _, loops in found:
             for loop in loops:
                 if loop.node in done:

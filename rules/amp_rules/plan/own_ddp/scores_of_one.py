@@ -1,0 +1,90 @@
+"""Scores of what one process predicts for its share of the data, in functions that reduce other numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.ranks.origins import Kind
+from amp_rules.source import blocks
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import values_given, walk
+
+_SCORES = ("scipy.stats.", "sklearn.metrics.")
+"""Packages whose functions compute a score of guesses and labels, and exchange nothing."""
+_FILLING = frozenset({"append", "extend"})
+
+
+def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first such score of each function; where it reduces nothing, the loop itself has a note."""
+    metrics = shares.metrics
+    if metrics.looked_after:
+        return
+    told: set[ast.AST] = set()
+    for loop in metrics.loops:
+        exchanges = metrics.exchanges
+        if loop.body in told or exchanges.becomes_of_all(loop.body):
+            continue
+        reducing = [node for node in blocks.walk_body(loop.body) if _reduces(exchanges, node)]
+        kept = set(_kept(shares, loop)) if reducing and not set(reducing) & set(walk(loop.loop)) else set()
+        kept = {path for path in kept if not any(_may_take(own, loop, call, path) for call in reducing)}
+        found = list(_scores(own, loop, kept)) if kept else []
+        if found:
+            told.add(loop.body)
+            text = f"AMP233: `{loop.module.text(found[0])}` is the score of one process's share of the data, and is not"
+            yield loop.module, found[0], f"{text} reduced like the numbers beside it{more_places(len(found))}"
+
+
+def _reduces(exchanges: Exchanges, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and exchanges.puts_together(node)
+
+
+def _may_take(own: OwnDdp, loop: TrainingLoop, call: ast.AST, path: str) -> bool:
+    """Whether a call may put a list together with those of the others: it is given, or read by what is called."""
+    names = _made_of(loop, {path})
+    assert isinstance(call, ast.Call)
+    if blocks.reads(call) & names or blocks.writes(blocks.statement_of(loop.module, call)) & names:
+        return True
+    return any(
+        isinstance(node, ast.Name) and node.id in names and node.id not in info.parameters
+        for info in own.program.flow.callees(call)
+        for node in blocks.walk_body(info.node)
+    )
+
+
+def _made_of(loop: TrainingLoop, names: set[str]) -> set[str]:
+    """The variables below a loop that are made of others, and those."""
+    nodes = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Assign) and node.lineno > loop.line]
+    found = set(names)
+    for _ in nodes:
+        made = {path for node in nodes if blocks.reads(node.value) & found for path in blocks.writes(node)}
+        if made <= found:
+            break
+        found |= made
+    return found
+
+
+def _kept(shares: Shares, loop: TrainingLoop) -> Iterator[str]:
+    """Yield the lists that a loop puts something of its batches into: ``guesses.extend(guess.cpu().numpy())``."""
+    for node in walk(loop.loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
+            path = blocks.path_of(node.func.value)
+            if path is not None and path.isidentifier() and len(node.args) == 1:
+                if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(node.args[0])):
+                    yield path
+
+
+def _scores(own: OwnDdp, loop: TrainingLoop, kept: set[str]) -> Iterator[ast.Call]:
+    """Yield the scores below a loop that are given such lists alone, or what was made of them by another name."""
+    kept = _made_of(loop, kept)
+    for node in blocks.walk_body(loop.body):
+        if not isinstance(node, ast.Call) or node.lineno <= loop.line:
+            continue
+        given = [item for item in values_given(node) if not isinstance(item, ast.Constant)]
+        if given and all(blocks.reads(item) & kept for item in given[:2]):
+            if any(name.startswith(_SCORES) for name in own.program.callee_names(node, loop.scope)):
+                yield node
