@@ -13,6 +13,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.file_access import WEIGHT_LOADERS
+from amp_rules.torch.mixed_precision import SCALERS
 
 _MAX_NAMES = 4
 """Variables and entries that what is loaded goes through."""
@@ -90,12 +91,13 @@ def _is_number(key: ast.expr) -> bool:
 
 
 def _copies(program: Program, call: ast.Call, scope: Scope) -> bool:
-    """Whether a call has a model, an optimizer or a schedule of torch copy what it is given."""
+    """Whether a call has a model, an optimizer, a schedule or a scaler of torch's kind copy what it is given."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "load_state_dict":
         return False
     owner = call.func.value
     values = program.flow.values(owner, scope)
     if any(value.kind == "instance" and value.ref.find_method("load_state_dict") for value in values):
         return False
-    known = [value for value in values if is_optimizer(value) or is_scheduler(value)]
+    # The state of a scaler is numbers alone.
+    known = [value for value in values if is_optimizer(value) or is_scheduler(value) or value.ref in SCALERS]
     return bool(known) or bool(program.roles.modules(owner, scope))

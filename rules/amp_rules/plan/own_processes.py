@@ -14,8 +14,9 @@ from amp_rules.plan.group_guards import GroupGuards
 from amp_rules.plan.guarded_exchanges import Use, against
 from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
-from amp_rules.plan.own_ddp.group import is_own, joins_run, looked_after
+from amp_rules.plan.own_ddp.group import OwnGroup, is_own, joins_run, looked_after
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
+from amp_rules.plan.own_ddp.written_ranks import is_of_one
 from amp_rules.plan.taken_gradients import not_averaged
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -227,6 +228,15 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
             "its own model"
         )
         return message, "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
+    if used & JOINS and not program.calls_to(LIBRARY_LAUNCHERS) and is_of_one(OwnGroup(program)):
+        message = (
+            f"`{min(used & JOINS)}` creates a group of one process (`rank=0`, `world_size=1`): nothing is distributed "
+            "over processes"
+        )
+        return message, (
+            "leave `rank`, `world_size` and an address out, and give each process its GPU, its share of the data "
+            "(`DistributedSampler`) and the files to rank 0 by hand"
+        )
     return None
 
 

@@ -296,6 +296,12 @@ CASTING = frozenset("float double half int long bool cpu cuda".split())
 REDUCING = frozenset("sum mean any all max min item tolist numel".split())
 """Methods that may give the tensor itself, and those whose result holds nothing of its memory."""
 
+GIVES_FEATURES = "convert_examples_to_features"
+"""How the functions of transformers are named that give a list of objects, or a data set, of a data set's examples.
+
+Source: https://huggingface.co/docs/transformers/main_classes/processors
+"""
+
 PICKLED_SETTINGS = frozenset(
     {
         "addict.Dict",

@@ -18,6 +18,9 @@ NOISE = frozenset(
 )  # fmt: skip
 """Of these, those that draw a tensor, as noise or times of diffusion, by torch's generators."""
 
+MADE_EMPTY = frozenset({"torch.empty", "torch.empty_like"})
+"""What makes a tensor that is filled afterwards: ``torch.empty_like(mean).normal_()`` is noise, too."""
+
 AUGMENTS = (
     "torchvision.transforms.Random",
     "torchvision.transforms.ColorJitter",

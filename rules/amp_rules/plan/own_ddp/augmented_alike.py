@@ -166,6 +166,7 @@ def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
         info.node
         for info in own.program.flow.functions.values()
         if info.cls is not None and info.name in _OF_SAMPLES and info.node not in own.uncalled
+        if not _is_in_process_itself(own, info)
     ]
     bodies = {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}
     for call, body, scope in own.program.calls():
@@ -175,3 +176,12 @@ def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
         if any(name.startswith(starts) and name not in SEEDS for name in names):
             return Site(scope.module, scope, body, call)
     return None
+
+
+def _is_in_process_itself(own: OwnDdp, info: FunctionFacts) -> bool:
+    """Whether a method runs in no worker, and changes no sample there: of a sampler, or one that models alone call."""
+    owner = own.program.flow.class_of(info)
+    if owner is not None and any(name.endswith("Sampler") for name in owner.external_bases()):
+        return True
+    callers = own.program.flow.callers(info)
+    return bool(callers) and all(own.program.is_model_code(item.scope.node) for item in callers)

@@ -17,7 +17,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.replication import LIBRARY_SEEDS, NOISE, SEEDS
+from amp_rules.torch.replication import DRAWING_METHODS, LIBRARY_SEEDS, MADE_EMPTY, NOISE, SEEDS
 
 _SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
 _MAX_NAMES = 5
@@ -32,7 +32,7 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     first = alike_seed(own)
     if first is None:
         return
-    draws = own.program.calls_to(NOISE)
+    draws = [*own.program.calls_to(NOISE), *_filled(own)]
     loops = _loops(own) if draws else []
     bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
     for site in draws:
@@ -49,6 +49,14 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return
+
+
+def _filled(own: OwnDdp) -> Iterator[Site]:
+    """Yield the draws into memory that was made for them: ``torch.empty_like(mean).normal_()``."""
+    for call, body, scope in own.program.calls():
+        made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS else None
+        if isinstance(made, ast.Call) and own.program.callee_names(made, scope) & MADE_EMPTY:
+            yield Site(scope.module, scope, body, call)
 
 
 def _is_single(site: Site) -> bool:

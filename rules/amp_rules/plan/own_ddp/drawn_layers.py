@@ -18,22 +18,29 @@ from amp_rules.torch.varying import DRAWN
 def skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
     """What in a model may be another on each rank, and lets batch norm run or not; None where nothing does.
 
-    Ranks that leave it out would leave the others waiting for their statistics.
+    Ranks that leave it out would leave the others waiting for their statistics. Of several, the one that says most:
+    a draw around what has batch norm for certain, then any test around that, then one around what is not known.
     """
+    found = sorted(_skips(program, norms), key=lambda item: item[0])
+    return found[0][1] if found else None
+
+
+def _skips(program: Program, norms: BatchNorms) -> Iterator[tuple[int, str]]:
+    """Yield what lets layers run or not, with how little it says."""
     changing = Changing(program, by_rank=True)
     for call, body, scope in program.calls():
         module = scope.module
         if not program.is_model_code(body):
             continue
-        if not any(map(norms.are_in, program.roles.modules(call.func, scope))) and not _is_of_loop(module, call):
+        has_norm = any(map(norms.are_in, program.roles.modules(call.func, scope)))
+        if not has_norm and not _is_of_loop(module, call):
             continue
         for test in _tests(module, call, body):
             if changing.changes(test, Site(module, scope, body, test)):
-                return module.text(test)
+                yield 2 - has_norm - (has_norm and _is_drawn(program, test)), module.text(test)
         for loop in blocks.enclosing(module, call):
             if isinstance(loop, (ast.For, ast.AsyncFor)) and _is_drawn(program, loop.iter):
-                return module.text(loop.iter)
-    return None
+                yield 2 - 2 * has_norm, module.text(loop.iter)
 
 
 def _is_of_loop(module: Module, call: ast.Call) -> bool:

@@ -58,7 +58,7 @@ from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.sites import Site, Step
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import BROADCASTS
@@ -131,7 +131,7 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
         told: set[str] = set()
         for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module), by_name=True):
             name = module.text(held)
-            if name not in told:
+            if name not in told and not _is_frozen(module, call, held):
                 told.add(name)
                 text = f"this bypasses `{name}`, so that no gradient of this loss is averaged over the processes"
                 if _has_several_backwards(module, call):
@@ -139,6 +139,28 @@ def _around(own: OwnDdp) -> Iterator[Fault]:
                     yield module, call.func, f"{text}; wrap each network that a backward pass trains by itself"
                 else:
                     yield module, call.func, f"{text}; call `{name}` itself{_within_forward(call.func)}"
+
+
+def _is_frozen(module: Module, call: ast.Call, held: ast.expr) -> bool:
+    """Whether the function around a pass takes the gradients off all that a wrapper holds, and never puts them on.
+
+    ``for p in model.parameters(): p.requires_grad = False``, ``model.requires_grad_(False)``.
+    """
+    model = blocks.path_of(held)
+    said = []
+    for node in blocks.walk_body(blocks.body_of(module, call)) if model is not None else ():
+        if any(isinstance(item, ast.If) for item in blocks.enclosing(module, node)):
+            continue
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Attribute):
+            of, asked = node.iter.func.value, node.iter.func.attr
+            if asked == "parameters" and blocks.path_of(of) == model and len(node.body) == 1:
+                set_to = node.body[0]
+                if isinstance(set_to, ast.Assign) and last_name(set_to.targets[0]) == "requires_grad":
+                    said.append(literal(set_to.value))
+        elif isinstance(node, ast.Call) and last_name(node.func) == "requires_grad_" and node.args:
+            if isinstance(node.func, ast.Attribute) and blocks.path_of(node.func.value) == model:
+                said.append(literal(node.args[0]))
+    return bool(said) and all(item is False for item in said)
 
 
 def _has_several_backwards(module: Module, call: ast.Call) -> bool:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.plain_files import PlainFiles
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.commands import only_makes_folder, writes_files
 from amp_rules.roles.file_effects import opens_to_write
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
@@ -22,7 +24,7 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DOWNLOADED, FETCHES_FILES
 from amp_rules.torch.devices import SET_DEVICE
 from amp_rules.torch.distributed import BARRIERS
-from amp_rules.torch.file_access import COMMANDS, WEIGHT_LOADERS
+from amp_rules.torch.file_access import COMMANDS, TEMPORARY, WEIGHT_LOADERS
 
 _MAX_CALLERS = 4
 """Functions around what makes a data set: ``get_loaders``, ``setup``, ``main``."""
@@ -143,10 +145,32 @@ def _commands(own: OwnDdp) -> Iterator[_Found]:
         and not own.is_own_file(site.module, site.node)
         and writes_files(own.program, site.node, site.scope)
         and not only_makes_folder(site.node)
+        and not is_made_by_first(own, site.module, site.node)
+        and not _is_for_own_path(own, site)
     ]
     for site in found[:1]:
         text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
         yield site.module, site.node, text + more_places(len(found))
+
+
+def _is_for_own_path(own: OwnDdp, site: Site) -> bool:
+    """Whether the last word of a command is a path that ``tempfile`` has just made: no other process has it."""
+    assert isinstance(site.node, ast.Call)
+    words = site.node.args[0] if site.node.args else None
+    if not isinstance(words, (ast.List, ast.Tuple)) or not words.elts:
+        return False
+    given = [
+        value
+        for value in assigned(own.program, words.elts[-1], site.scope)
+        if not blocks.exclude_each_other(site.module, site.statement, blocks.statement_of(site.module, value))
+    ]
+    return bool(given) and all(_is_temporary(own, value, site.scope) for value in given)
+
+
+def _is_temporary(own: OwnDdp, value: ast.expr, scope: Scope) -> bool:
+    """``tempfile.mkstemp()[1]``."""
+    made = value.value if isinstance(value, (ast.Subscript, ast.Attribute)) else value
+    return isinstance(made, ast.Call) and bool(own.program.callee_names(made, scope) & TEMPORARY)
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.plan.own_ddp.written_ranks import number, written
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.torch.distributed import WORLD_SIZE_OF_JOIN
+from amp_rules.torch.distributed import RANK_OF_JOIN, WORLD_SIZE_OF_JOIN
 from amp_rules.torch.functions import DEVICE_COUNTS
 
 _Found = tuple[Module, ast.AST, str]
@@ -27,16 +28,20 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
     definitions = Definitions(own.program)
     for site in own.joins:
         assert isinstance(site.node, ast.Call)
-        if site.module not in own.modules or not starts.is_direct(site) or not meets_by_environment(site.node):
+        if site.module not in own.modules or not starts.is_direct(site):
+            continue
+        is_met = meets_by_environment(site.node)
+        # Who gives an address may start the processes by hand, unless their ranks are a launcher's.
+        if not is_met and (starts.by_script or not _has_rank_of_launcher(own, site)):
             continue
         given = argument_at(site.node, "world_size", WORLD_SIZE_OF_JOIN)
         rank, size = written(own, definitions, site)
         if given is None or rank is not None:
             continue  # a rank that is written out is told by itself
         name = f"`{site.module.text(given)}`"
-        if size is not None:
+        if size is not None and is_met:
             said = f"the group is of {size} processes"
-        elif (default := _default_of(own, definitions, _meant(own, given, site))) is not None:
+        elif is_met and (default := _default_of(own, definitions, _meant(own, given, site))) is not None:
             said = f"the group is of {name} processes, {default} where the command line says nothing else"
         elif _counts_gpus(own, given, site):
             said = f"the group is of {name} processes, as many as the machine has GPUs"
@@ -44,6 +49,14 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
             continue
         text = f"{said}, whatever number a launcher starts: with another one they fail, or wait for ever"
         yield site.module, site.node, f"{text}; without `world_size` it is the launcher's"
+
+
+def _has_rank_of_launcher(own: OwnDdp, site: Site) -> bool:
+    """Whether a process joins under the rank on its machine, which a launcher alone gives: ``LOCAL_RANK``."""
+    assert isinstance(site.node, ast.Call)
+    given = argument_at(site.node, "rank", RANK_OF_JOIN)
+    rank = RankValues(own.program, joins_tell=False).of(given, site.scope) if given is not None else None
+    return rank is not None and rank.is_local
 
 
 def one_gpu(own: OwnDdp) -> Iterator[_Found]:
@@ -76,7 +89,12 @@ def _counts_gpus(own: OwnDdp, given: ast.expr, site: Site) -> bool:
             return False
         values = [parent.value for parent, _ in parents if isinstance(parent, ast.Assign)]
     located = [(value, own.program.locate(value)) for value in values]
-    return bool(values) and all(
+    # A variable of the file between the two: ``gpus = torch.cuda.device_count()``.
+    named = [place for value, place in located if isinstance(value, ast.Name) and place is not None]
+    if named and len(named) == len(values) == 1 and not isinstance(given, ast.Name):
+        inner = assigned(own.program, values[0], named[0][1])
+        located = [(value, own.program.locate(value)) for value in inner]
+    return bool(located) and all(
         isinstance(value, ast.Call)
         and place is not None
         and bool(own.program.callee_names(value, place[1]) & DEVICE_COUNTS)

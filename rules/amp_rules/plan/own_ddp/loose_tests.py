@@ -10,6 +10,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -17,6 +18,7 @@ _Found = tuple[Module, ast.AST, str]
 def loose_tests(own: OwnDdp) -> Iterator[_Found]:
     """Yield what writes such a file, and why it does on every process."""
     yield from _behind_or(own)
+    yield from _called_behind_or(own)
     yield from _in_other_modes(own)
 
 
@@ -33,6 +35,34 @@ def _behind_or(own: OwnDdp) -> Iterator[_Found]:
                 )
                 yield module, call, f"{text} only behind `or`"
                 break
+
+
+def _called_behind_or(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first call under such a test of a function of the project that writes a file in every process."""
+    tests = [
+        (node, part, scope.module)
+        for node, _, scope in own.program.nodes()
+        if isinstance(node, ast.If) and scope.module in own.modules and (part := _open_part(node.test)) is not None
+    ]
+    saving = {
+        call
+        for call, _, scope in (own.program.calls() if tests else ())
+        if own.saves(scope.module, call)
+        and not own.is_own_file(scope.module, call)
+        and not _asks_for_rank(own, scope.module, call)
+    }
+    saves = own.program.closure(lambda node: node in saving)
+    for node, part, module in tests:
+        for call in (item for statement in node.body for item in walk(statement) if isinstance(item, ast.Call)):
+            if call not in saving and saves(call) and not _asks_for_rank(own, module, call, node.test):
+                text = f"every process runs `{module.text(call)}`, which writes a file, where `{module.text(part)}`"
+                yield module, call, f"{text}: the test asks for the rank only behind `or`"
+                return
+
+
+def _asks_for_rank(own: OwnDdp, module: Module, call: ast.Call, beside: ast.expr | None = None) -> bool:
+    """Whether a test within the function, beside one that is known, may keep processes from a place."""
+    return any(test is not beside and names_rank(test) for test, _ in own.branches(module, call))
 
 
 def _in_other_modes(own: OwnDdp) -> Iterator[_Found]:
@@ -97,7 +127,7 @@ def _mode_without_rank(test: ast.expr) -> str | None:
 
 
 def _open_part(test: ast.expr) -> ast.expr | None:
-    """The part of a test beside ``or`` that asks for no rank, where the other part asks more of the same variable."""
+    """The part of a test beside ``or`` that asks for no rank: for a round, or the other asks more of its variable."""
     if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2):
         return None
     loose, strict = test.values
@@ -108,4 +138,6 @@ def _open_part(test: ast.expr) -> ast.expr | None:
     others = [item for item in strict.values if not names_rank(item)]
     if any(ast.unparse(loose) == f"not {ast.unparse(item)}" for item in others):
         return None  # ``not distributed or (distributed and rank == 0)``
+    if any(isinstance(item, ast.BinOp) and isinstance(item.op, ast.Mod) for item in walk(loose)):
+        return loose  # each n-th round, which says nothing of processes
     return loose if any(blocks.reads(item) & blocks.reads(loose) for item in others) else None

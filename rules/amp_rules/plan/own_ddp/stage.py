@@ -95,8 +95,9 @@ def extended(program: Program, selection: Selection) -> Extended:
         modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
         own = OwnDdp(found.program, selection.options, frozenset(modules))
         if is_of_one(own):
-            # Tests of the rank would be about no other process.
-            found.told = _told(own, selection, written_ranks(own))
+            # Tests of the rank would be about no other process; where distribution declines for it, that says all.
+            if not own_processes.lacks_a_part(own.program):
+                found.told = _told(own, selection, written_ranks(own))
             break
         changes = _round(own, modules, selection, found.drafts)
         if not changes:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.definitions import Definitions
-from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.group import OwnGroup
 from amp_rules.roles.sites import Site
 from amp_rules.roles.workers import workers
 from amp_rules.source.index import argument_at, literal
@@ -18,14 +18,14 @@ _MAX_DEPTH = 5
 """Variables and callers between a number and the group; scripts have one or two."""
 
 
-def is_of_one(own: OwnDdp) -> bool:
+def is_of_one(own: OwnGroup) -> bool:
     """Whether the script joins groups of a single process alone, whatever starts it."""
     definitions = Definitions(own.program)
     numbers = [written(own, definitions, site) for site in own.joins]
     return bool(numbers) and all(size == 1 and rank == 0 for rank, size in numbers)
 
 
-def written_ranks(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+def written_ranks(own: OwnGroup) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield each call that joins a group as the same rank in all processes, and what to do."""
     definitions = Definitions(own.program)
     for site in own.joins:
@@ -42,7 +42,7 @@ def written_ranks(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         yield site.module, site.node, f"{text}: {joined}; {remedy}"
 
 
-def written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | None, int | None]:
+def written(own: OwnGroup, definitions: Definitions, site: Site) -> tuple[int | None, int | None]:
     """The rank and the world size that a call is given as numbers."""
     call = site.node
     assert isinstance(call, ast.Call)
@@ -53,7 +53,7 @@ def written(own: OwnDdp, definitions: Definitions, site: Site) -> tuple[int | No
     return found[0], found[1]
 
 
-def number(own: OwnDdp, definitions: Definitions, node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
+def number(own: OwnGroup, definitions: Definitions, node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
     """The number that an expression is on every way to it; None where that is not known."""
     value = literal(node)
     if isinstance(value, int) and not isinstance(value, bool):

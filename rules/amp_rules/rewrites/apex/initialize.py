@@ -179,7 +179,11 @@ def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> Non
         if never_both(file.module, node, statement):
             continue
         if names.targets(node.value.func) & (api.WRAPPERS | DISTRIBUTED_DATA_PARALLEL):
-            raise file.not_understood(node, "the model is wrapped before `initialize`, which Apex refuses")
+            raise file.not_understood(
+                node,
+                "the model is wrapped before `initialize`, which Apex refuses, and the runtime too (`RuntimeError`): "
+                "wrap it below `initialize`",
+            )
 
 
 def _is_true(node: ast.expr | None) -> bool:

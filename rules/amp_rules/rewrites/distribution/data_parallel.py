@@ -45,9 +45,13 @@ from enum import Enum
 import libcst as cst
 
 from amp_rules.plan import declining, written_buffers
+from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.inner_steps import mixes_tasks
+from amp_rules.plan.notes import BATCH_SIZE, note
 from amp_rules.plan.pinned_devices import PinnedDevices
+from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.stripped_names import stripped_of
 from amp_rules.plan.words import Words
@@ -59,13 +63,18 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
-from amp_rules.torch.wrappers import DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
+from amp_rules.torch.wrappers import CONVERTS_BATCH_NORM, DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
 
 _ASKING = frozenset({"builtins.isinstance", "builtins.len", "torch.cuda.is_available", "torch.cuda.device_count"})
 _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkpoints have it"
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
+
+_STATISTICS = (
+    "batch norm took the share of each GPU here, and now computes its mean and variance over the batches of all "
+    "processes; --no-sync-bn turns this off"
+)
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -100,6 +109,25 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
     yield from _calls_by_hand(program)
+
+
+def notes(context: Context) -> Iterator[Note]:
+    """Yield the first model whose batch norm took the share of one GPU, and now takes the batches of all processes."""
+    program = context.program
+    sites = program.calls_to(DATA_PARALLEL) if context.options.sync_bn else []
+    if not sites or program.calls_to(CONVERTS_BATCH_NORM) or mixes_tasks(program):
+        return
+    norms, pinned = BatchNorms(program), PinnedDevices(program)
+    gone = {change.node for change in context.made if change.rule is RULE}
+    for site in sites:
+        assert isinstance(site.node, ast.Call)
+        model = _model_of(site.node)
+        if model is None or site.node not in gone or pinned.never_several(site):
+            continue
+        values = program.roles.modules(model, site.scope)
+        if any(norms.are_in(value) and not is_chosen(value) for value in values):
+            yield note(BATCH_SIZE, site.module, site.node, _STATISTICS)
+            return
 
 
 def _calls_by_hand(program: Program) -> Iterator[Change]:

@@ -6,7 +6,8 @@
 program saves a model, or an object of a class of its own, under that path, or in a file that it opens there. So it does
 where the program saves its settings in its checkpoints, `"args": args`, or a number of NumPy,
 `"best": np.mean(scores)`, and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list
-under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`.
+under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`, and where a function
+keeps what transformers gives it (`squad_convert_examples_to_features`) in a file of its own.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
@@ -48,6 +49,7 @@ from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword
 from amp_rules.torch.gradients import FACTS_OF_TENSORS
+from amp_rules.torch.old_torch import GIVES_FEATURES
 
 RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "modern", optional=True)
 
@@ -81,6 +83,8 @@ def changes(old: OldProgram) -> Iterator[Change]:
             why = f"{saved[file]} is saved there"
         elif file in written and _is_list_of_objects(old, use, call):
             why = "objects of a class are saved there"
+        elif name := _kept_of_library(old, use, call):
+            why = f"what `{name}` gives is saved there"
         elif read := _keys_read(old, use, call):
             why = next((_HELD[kind] for keys, kind in checkpoints if read <= keys), "")
         if why:
@@ -93,6 +97,35 @@ def _all_saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call]]:
         call = use.call
         if use.target == "torch.save" and call is not None and len(call.args) >= 2:
             yield use, call
+
+
+def _kept_of_library(old: OldProgram, use: Use, call: ast.Call) -> str:
+    """The function of transformers whose samples the body that loads a file saves under the same path.
+
+    ``torch.save({"features": features, "dataset": dataset}, path)``; it gives objects of its classes, and data sets.
+    """
+    body, file = blocks.body_of(use.module, call), ast.dump(_file(use, call.args[0]))
+    saved = [
+        save.args[0]
+        for other, save in _all_saves(old)
+        if blocks.body_of(other.module, save) is body and ast.dump(_file(other, save.args[1])) == file
+    ]
+    names = {part.id for item in saved for part in _parts(item) if isinstance(part, ast.Name)}
+    for node in blocks.walk_body(body) if names else ():
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        target = old.tensors.names[use.module].target(node.value.func) or ""
+        given = {part.id for item in node.targets for part in _parts(item) if isinstance(part, ast.Name)}
+        if given & names and target.startswith("transformers.") and target.endswith(GIVES_FEATURES):
+            return blocks.path_of(node.value.func) or target
+    return ""
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """What a dictionary, a list or a tuple that is written out holds; the expression itself where it is none."""
+    if isinstance(node, ast.Dict):
+        return node.values
+    return node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
 
 
 def _saves(old: OldProgram) -> Iterator[tuple[Use, ast.Call, str]]:

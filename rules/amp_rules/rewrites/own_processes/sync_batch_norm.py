@@ -44,6 +44,7 @@ from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
+from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batch_norm import names_batch_norm
@@ -244,7 +245,7 @@ def _is_frozen(own: OwnDdp, values: set[Value]) -> bool:
         if own.program.roles.modules(call.func.value, scope) & values
         if body not in own.uncalled and not _is_for_no_training(own, Site(scope.module, scope, body, call))
     }
-    return modes == {"eval"}
+    return modes == {"eval"} or (not modes and all(is_kept_in_evaluation(own, value) for value in values))
 
 
 def _is_for_no_training(own: OwnDdp, switch: Site) -> bool:
