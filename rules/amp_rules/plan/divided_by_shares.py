@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.counts_of_loaders import is_length
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import added_to, variable
@@ -70,5 +71,4 @@ def _length_in(processes: Distribution, node: ast.AST, use: LoaderUse) -> ast.ex
     if not (isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.Div, ast.FloorDiv))):
         return None
     by = node.right if isinstance(node, ast.BinOp) else node.value
-    is_length = isinstance(by, ast.Call) and blocks.path_of(by.func) == "len" and len(by.args) == 1
-    return by if is_length and processes.whole_lengths.holds(by.args[0], use.scope) else None  # type: ignore[attr-defined]
+    return by if is_length(processes.whole_lengths, by, use.scope) else None

@@ -8,6 +8,7 @@ import re
 from amp_rules.roles.file_paths import Paths, taken_as_it_is
 from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import is_none
 
 _DEPTH = 12
 """Variables behind variables; a path that takes more begins with something unknown."""
@@ -52,7 +53,7 @@ class PathHeads:
             if variable in variables:
                 continue
             variables.add(variable)
-            given = [item for item in self._paths.assigned(node, where) if not _is_none(item[0])]
+            given = [item for item in self._paths.assigned(node, where) if not is_none(item[0])]
             if not given or not depth:
                 ends.add(node)
             pending.extend((value, at, depth - 1) for value, at in given)
@@ -90,7 +91,3 @@ def _is_by_name(node: ast.Subscript) -> bool:
 def _says_nothing(piece: ast.expr) -> bool:
     """Whether a piece is a literal such as ``"./"``, behind which the name of the folder follows."""
     return isinstance(piece, ast.Constant) and not re.search(r"\w", str(piece.value))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

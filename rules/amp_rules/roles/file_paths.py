@@ -13,7 +13,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.file_access import OF_THIS_MOMENT, OPENERS, TEMPORARY
 
 OWN = "\0own"
@@ -199,7 +199,7 @@ class Paths:
             if value.kind == "constant" and isinstance(value.ref, str)
         }
         assigned = self.assigned(node, scope)
-        named = [item for item in assigned if not _is_none(item[0])]  # None names no file: it waits for a path
+        named = [item for item in assigned if not is_none(item[0])]  # None names no file: it waits for a path
         for value, where in named or assigned:
             if value is not node:
                 found |= self._texts(value, where, depth - 1)
@@ -252,10 +252,6 @@ class Paths:
             if given is not None:
                 found.append((given, caller.scope))
         return found
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _any_of(texts: set[str]) -> set[str]:

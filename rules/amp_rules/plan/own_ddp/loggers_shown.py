@@ -9,9 +9,9 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
 from amp_rules.plan.ways_to_show import is_shown
-from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.syntax import last_name, walk
 
@@ -32,7 +32,7 @@ def _told(own: OwnDdp, shares: Shares, loop: TrainingLoop, node: ast.AST) -> Ite
     values = own.program.flow.values(node.func.value, loop.scope) if path is not None and given else set()
     if path is None or not values or not all(value.kind == "instance" and _keeps(value.ref) for value in values):
         return
-    if any(origin.kind is Kind.BATCH for item in given for origin in shares.ranks.origins(item)):
+    if any(is_of_batch(item, shares.ranks) for item in given):
         yield path
 
 

@@ -11,9 +11,9 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
 from amp_rules.plan.ways_to_show import is_shown
-from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
@@ -157,7 +157,7 @@ def _averages(info: ClassInfo) -> bool:
 def _is_of_batch(own: OwnDdp, shares: Shares, loop: TrainingLoop, given: ast.expr) -> bool:
     if is_time(own.program, loop, given):
         return False
-    return any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(given))
+    return is_of_batch(given, shares.ranks)
 
 
 def _displays(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:

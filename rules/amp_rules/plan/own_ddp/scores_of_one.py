@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import values_given, walk
@@ -74,7 +74,7 @@ def _kept(shares: Shares, loop: TrainingLoop) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
             path = blocks.path_of(node.func.value)
             if path is not None and path.isidentifier() and len(node.args) == 1:
-                if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(node.args[0])):
+                if is_of_batch(node.args[0], shares.ranks):
                     yield path
 
 

@@ -14,9 +14,9 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_within import shown_within
 from amp_rules.plan.rest_shown import root_of
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
-from amp_rules.ranks.origins import Kind
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_text, last_name, walk
@@ -99,7 +99,7 @@ def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bo
 
     A loader that gives it a share there has a note of its own.
     """
-    inner = next((item for item in blocks.enclosing(loop.module, node) if isinstance(item, (ast.For, ast.While))), None)
+    inner = blocks.loop_around(loop.module, node)
     return inner is not None and inner is not loop.loop and own.is_of_first_alone(loop.module, inner)
 
 
@@ -137,7 +137,7 @@ def _lists(shares: Shares, node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
         path = variable(node.func.value)
         if path is not None and len(node.args) == 1:
-            if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(node.args[0])):
+            if is_of_batch(node.args[0], shares.ranks):
                 yield path
 
 
@@ -180,7 +180,7 @@ _MEANS = frozenset({"mean", "fmean", "average", "nanmean"})
 
 def _is_of_batch(shares: Shares, node: ast.AST) -> bool:
     value = node.value if isinstance(node, (ast.AugAssign, ast.Assign)) else None
-    return value is not None and any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(value))
+    return value is not None and is_of_batch(value, shares.ranks)
 
 
 def _held(node: ast.Name | ast.Attribute | ast.Subscript) -> str | None:

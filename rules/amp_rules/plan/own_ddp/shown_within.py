@@ -12,9 +12,9 @@ from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
-from amp_rules.ranks.origins import Kind
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -95,7 +95,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
                 showing[info.node] = _shown_parameters(own, info.node)
             for name, value in info.bound(node) if showing[info.node] else ():
                 if name in showing[info.node] and isinstance(value, (ast.Name, ast.Dict)):
-                    if any(origin.kind is Kind.BATCH for origin in shares.ranks.origins(value)):
+                    if is_of_batch(value, shares.ranks):
                         for path in sorted(_numbers_in(value)):
                             yield Site(loop.module, loop.scope, loop.body, node), path
 
