@@ -36,7 +36,7 @@ from amp_rules.torch.distributed import (
     OWN_DISTRIBUTION,
     PROCESSES,
 )
-from amp_rules.torch.frameworks import JOINS_PROCESSES
+from amp_rules.torch.frameworks import JOINS_PROCESSES, OWN_FRAMEWORK, looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
@@ -158,6 +158,8 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     A logger that only asks for its rank does with several processes what its author meant for them: which values
     differ between ranks by that is followed like all that differs.
     """
+    if first_use(program, OWN_FRAMEWORK, lambda name, _node, _module: not looks_after_processes(name)) is not None:
+        return None  # a framework creates the group
     off = ConstantTests(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []

@@ -215,6 +215,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         refusals.extend(declined.refusals)
     try:
         decline_at_first(own_processes.reasons(program))
+        decline_at_first(mixed_already.frameworks(program))
         if selection.options.shard:
             raise not_to_be_sharded(program, "the script keeps its own scaler, which does not support shards")
         if has_large(program, selection.options):
