@@ -200,7 +200,7 @@ class Libraries:
             return self._declare(given)
         deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
         origins = deep | self._sources.of_method(function, given.node, frame)
-        in_place = name.endswith("_") and not name.endswith("__")
+        in_place = name.endswith("_") and not name.startswith("_")
         if in_place:
             self._change(function.value, given, origins, frame)
         elif name not in _READING and isinstance(self._world_parent(given.node, frame), ast.Expr):
