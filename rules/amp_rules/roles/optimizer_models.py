@@ -51,7 +51,8 @@ class OptimizerModels(Bodies):
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
-                    found |= self._called_in_list(value.ref) or self._libraries_with(value.ref) or {self._whole(value.ref)}
+                    wholes = self._called_in_list(value.ref) or self._libraries_with(value.ref)
+                    found |= wholes or {self._whole(value.ref)}
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found

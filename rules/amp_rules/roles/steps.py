@@ -72,7 +72,7 @@ class Steps(OptimizerModels):
         return [*found, *self.whole_steps] if self.calls_to(JOINS) else found
 
     def _is_of_extension(self, call: ast.Call, scope: Scope) -> bool:
-        """Whether the function of an extension is called, by its arguments or by what loads it: ``kernels.backward``."""
+        """Whether it is the function of an extension, by its arguments or by what loads it: ``kernels.backward``."""
         assert isinstance(call.func, ast.Attribute)
         made = self.flow.values(call.func.value, scope)
         is_loaded = bool(made) and all(value.kind == "object" and value.ref in LOAD_EXTENSIONS for value in made)
