@@ -130,6 +130,7 @@ def notes(context: Context) -> Iterator[Note]:
         values = program.roles.modules(model, site.scope)
         if any(norms.are_in(value) and not is_chosen(value) for value in values):
             names = {info.facts.name for info in program.flow.classes.values()}
+            names |= {name.rpartition(".")[2] for name in program.flow.imported}
             of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
             yield note(BATCH_SIZE, site.module, site.node, f"batch norm{of_some} {_STATISTICS}")
             return
