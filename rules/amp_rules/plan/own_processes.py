@@ -18,6 +18,7 @@ from amp_rules.plan.own_ddp.group import OwnGroup, is_own, joins_run, looked_aft
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.written_ranks import is_of_one
 from amp_rules.plan.taken_gradients import not_averaged
+from amp_rules.plan.training_loops import SHOWING
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
@@ -25,11 +26,13 @@ from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import called_name
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import (
     ASKS_GROUP,
     ASKS_RANK,
     EXCHANGES,
+    GETS_WORLD_SIZE,
     JOINING_WORDS,
     JOINS,
     LIBRARY_LAUNCHERS,
@@ -163,7 +166,14 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     off = ConstantTests(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
+    left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
     return None if {name for _, _, name in left} <= ASKS_RANK else left[0]
+
+
+def _is_shown(module: Module, node: ast.AST) -> bool:
+    """Whether a number of processes is part of what a statement only shows: ``logger.info("%d", size * world)``."""
+    statement = blocks.statement_of(module, node)
+    return isinstance(statement, ast.Expr) and called_name(statement.value) in SHOWING
 
 
 def _started(program: Program) -> Iterator[Declined]:

@@ -87,7 +87,7 @@ OTHER_FRAMEWORKS = (
                 for part in ("", "compat.v1.")
                 for name in ("", "Adagrad", "Adam", "GradientDescent", "Momentum", "RMSProp")
             ),
-        ),  # fmt: skip
+        ),
         "use `keras.mixed_precision`, and `tf.distribute.MirroredStrategy`",
     ),
     OtherFramework(
