@@ -195,12 +195,14 @@ class _Body:
 
     def _given(self, test: ast.expr) -> str:
         """What marks the names that are bound under a condition; empty where it may not hold a second time."""
-        is_main = isinstance(test, ast.Call) and spelling(test.func) == f"{self._alias}.is_main_process"
-        if not is_main and not all(isinstance(node, _STEADY) for node in walk(test)):
+        if not all(isinstance(node, _STEADY) or self._asks_for_main(node) for node in walk(test)):
             return ""
         mark = ast.unparse(test) + _UNDER
         self._tests[mark] = {node.id for node in walk(test) if isinstance(node, ast.Name)}
         return mark
+
+    def _asks_for_main(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and spelling(node.func) == f"{self._alias}.is_main_process"
 
     def _for(self, node: ast.For | ast.AsyncFor, state: frozenset[str]) -> State:
         state = self._evaluated(node, [node.iter], state)
