@@ -15,6 +15,7 @@ from amp_rules.text.rows import (
     below_suites,
     blank_lines_above,
     block,
+    is_import,
     left_of_suite,
     lines_apart,
     one_line_each,
@@ -227,6 +228,10 @@ class Suites:
             if self._wants_gap(place):
                 self._apart.append((before[0], before[-1]))
         after = self._below(statement, self._after(place), self._inserts.get(place, []) if place is not None else [])
+        if after and not kept and not before and self._carried and is_import(statement):
+            # A new import stands in the place of the old one.
+            after[0] = after[0].with_changes(leading_lines=[*self._carried, *getattr(after[0], "leading_lines", ())])
+            self._carried = []
         is_function = bool(after) and isinstance(after[-1], cst.FunctionDef)
         self._below_function = is_function and place is not None and place[1] == 0
         return [*before, *kept, *after]
