@@ -17,7 +17,7 @@ from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
-from amp_rules.plan.own_regions import has_weights
+from amp_rules.plan.model_parts import has_weights
 from amp_rules.plan.unprepared import is_loaded
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
 from amp_rules.roles.kinds import is_without_parameters
