@@ -10,7 +10,7 @@ from amp_rules.lattice.operation_names import FACTORIES, LIKES
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Kind, Origin, Origins
+from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -73,8 +73,10 @@ class Draws:
         for call, _, scope in self._program.calls():
             if not self._program.called_models(call, scope):
                 continue
-            found: Origins = ranks.own_origins(call.func) | ranks.control_origins(call)
-            yield from (origin for origin in found if origin.kind in _DRAWN)
+            found = [ranks.own_origins(call.func), *(item.origins for item in ranks.decisions(call))]
+            # What asks the batch, noise in it too, has another answer on each rank in any case.
+            drawn = [origins for origins in found if all(origin.kind in _DRAWN for origin in origins)]
+            yield from frozenset[Origin]().union(*drawn)
 
     def _orders(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that make the data of a loader: what is shared out must be the same, and validation left out."""

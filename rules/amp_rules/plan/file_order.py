@@ -291,9 +291,10 @@ class FileOrder:
                 continue
             if not isinstance(change, FileEffect) and self._ends_where_missing(site):
                 continue
-            if any(self._asked.may_be_same(site, path, change, other) for other in paths) and self._meets_not(
-                site, change
-            ):
+            same = [item for item in paths if self._asked.may_be_same(site, path, change, item)]
+            if all(self._asked.is_only_added_to(site, path, change, item) for item in same):
+                continue
+            if self._meets_not(site, change):
                 yield change
 
     def _asks_what_failed(self, site: Site, path: ast.expr, change: Site) -> bool:

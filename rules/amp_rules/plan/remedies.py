@@ -10,6 +10,7 @@ from amp_rules.plan.between_epochs import BetweenEpochs
 from amp_rules.plan.definitions import Definition, Definitions
 from amp_rules.plan.machine_names import joined_with_machine
 from amp_rules.plan.sinks import Need, Sink
+from amp_rules.plan.whole_numbers import counts_elements
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.program import Program
@@ -257,6 +258,8 @@ class Remedies:
         if isinstance(node, ast.Call) and "builtins.len" in self._program.callee_names(node, scope):
             # How long a list is follows from what decides whether something is put into it.
             return []
+        if counts_elements(self._program, scope, node):
+            return None
         before = set(self._seen)
         found = self._at_definition(node, scope, depth)
         if found is not None:

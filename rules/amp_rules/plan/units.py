@@ -11,6 +11,7 @@ from amp_rules.plan import (
     declining,
     draft_check,
     exchanges_alone,
+    idle_imports,
     local_directions,
     looking_passes,
     loose_parameters,
@@ -148,6 +149,11 @@ def _made(
     changes = rewrites.all_changes(context, lambda made: selection.settled(made, unit))
     with phase("writing texts"):
         drafts = _carry_out(changes)
+        texts = {module: new.text for module, new in drafts.items()}
+        idle = list(idle_imports.changes(context, changes, texts))
+        if idle:
+            changes = [*changes, *idle]
+            drafts = _carry_out(changes)
     reasons = Reasons()
     with phase("checking drafts"):
         reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))

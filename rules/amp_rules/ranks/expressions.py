@@ -14,7 +14,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.source.syntax import children, is_text
-from amp_rules.torch.replication import SIZES
+from amp_rules.torch.replication import KINDS, SIZES
 
 _MAX_DEPTH = 60
 """Expressions within expressions, calls of functions included. What lies deeper counts as replicated, which keeps
@@ -282,6 +282,8 @@ class Expressions:
             elif held is None and ref.context != SHARED:
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
+        if name in KINDS and not found:
+            return REPLICATED
         if name in SIZES and not found:
             return RankValue(self._memory.length(owner), owner.size)
         if not found:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from amp_rules.flow.flow import Flow
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.sites import Site
@@ -131,15 +131,7 @@ class Bodies:
 
     @cached_property
     def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
-        found: dict[ast.AST, list[ast.AST]] = {}
-        for body, scope in self.bodies:
-            if isinstance(body, ast.Module) and not scope.module.is_entry:
-                # Only the entry's guard runs.
-                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
-                found[body] = [node for item in parts for node in blocks.walk_own(item)]
-            else:
-                found[body] = list(blocks.walk_body(body))
-        return found
+        return {body: list(nodes_run(body, scope)) for body, scope in self.bodies}
 
     def nodes_of(self, body: ast.AST) -> list[ast.AST]:
         """The nodes that run with a body."""
