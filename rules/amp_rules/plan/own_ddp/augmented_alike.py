@@ -63,10 +63,13 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 yield found.module, found.node, text
                 return
         elif seed is not None:
-            draw = _by_library(own) or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
+            library = _by_library(own)
+            draw = library or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
             if draw is not None:
+                beside = _seed_beside(own, seed, draw)
+                is_by_hand = draw is not library
                 text = (
-                    f"{seeded_alike(own, seed, draw.module)}, so that "
+                    f"{seeded_alike(own, seed, draw.module, beside=beside, workers=is_by_hand)}, so that "
                     f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
                     "the seed once the model is wrapped"
                 )
@@ -145,6 +148,15 @@ def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:
     assert isinstance(seed.node, ast.Call)
     names = own.program.callee_names(seed.node, seed.scope)
     return tuple(start for start in _DRAWS if f"{start}seed" in names)
+
+
+def _seed_beside(own: OwnDdp, seed: Site, draw: Site) -> Site | None:
+    """What seeds the generator of a draw where torch's is seeded, alike in all processes as well."""
+    assert isinstance(draw.node, ast.Call)
+    drawn = own.program.callee_names(draw.node, draw.scope)
+    names = frozenset(f"{start}seed" for start in _DRAWS if any(name.startswith(start) for name in drawn))
+    found = [site for site in own.program.calls_to(names) if site.body is seed.body] if names else []
+    return next((site for site in found if not differs(own, site, site.node)), None)
 
 
 def _by_library(own: OwnDdp) -> Site | None:

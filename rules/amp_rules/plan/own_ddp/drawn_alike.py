@@ -97,12 +97,22 @@ def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
     return reached[0]
 
 
-def seeded_alike(own: OwnDdp, seed: Site, module: Module) -> str:
-    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for."""
-    where = f"line {seed.line}{'' if seed.module is module else f' of `{name_of(own.program, seed.module)}`'}"
+def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None = None, workers: bool = False) -> str:
+    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for.
+
+    Args:
+        own: the program.
+        seed: what seeds torch's generators.
+        module: the file of the draw.
+        beside: what seeds the generator of the draw, in the same function.
+        workers: whether workers draw, whose generators torch's seeds.
+    """
+    lines = sorted({seed.line, *([beside.line] if beside is not None else [])})
+    where = f"line{'s' * (len(lines) > 1)} {' and '.join(map(str, lines))}"
+    where += "" if seed.module is module else f" of `{name_of(own.program, seed.module)}`"
     if own.is_always(seed):
-        return f"every process is seeded alike at {where}"
-    return f"every process that seeds at {where} is seeded alike"
+        return f"every process is seeded alike at {where}" + ", its workers by that, too" * workers
+    return f"every process that seeds at {where} is seeded alike" + ", its workers by that, too" * workers
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:
