@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 OWN_SHARDING = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
@@ -185,3 +187,6 @@ SYNC_BATCH_NORM = frozenset(
     {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 )
 """Names that a program with synchronised batch norm has somewhere."""
+
+REDUCING_NAME = re.compile(r"all_?reduce|all_?gather|(reduce|gather)_(tensor|dict|metric|across)")
+"""The own name of a function of a library that puts numbers of all processes together: timm's ``reduce_tensor``."""
