@@ -188,5 +188,8 @@ SYNC_BATCH_NORM = frozenset(
 )
 """Names that a program with synchronised batch norm has somewhere."""
 
+SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2d|3d)?sync")
+"""What else is called so, in small letters and without underscores: ``InPlaceABNSync``."""
+
 REDUCING_NAME = re.compile(r"all_?reduce|all_?gather|(reduce|gather)_(tensor|dict|metric|across)")
 """The own name of a function of a library that puts numbers of all processes together: timm's ``reduce_tensor``."""
