@@ -97,6 +97,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
             recipe = by_hand + (anew if is_understood else "")
         yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
+    elif not is_understood and first_use(program, JOINS_PROCESSES):
+        return  # a framework that runs the step creates the group
     elif (asked := _asked(program)) is not None:
         module, node, name = asked
         yield declining.decline(
@@ -167,7 +169,7 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
     left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
-    return None if {name for _, _, name in left} <= ASKS_RANK else left[0]
+    return next((use for use in left if use[2] not in ASKS_RANK), None)
 
 
 def _is_shown(module: Module, node: ast.AST) -> bool:

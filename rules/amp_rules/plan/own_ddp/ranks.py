@@ -55,6 +55,8 @@ class ReachOfRanks(OwnGroup):
             return Reach.ONE
         most = Reach.UNKNOWN
         for item in self._running_callers(info):
+            if self._parents.run_alone(calling(item).body):
+                continue  # of none that trains
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.

@@ -150,7 +150,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
     inner = loop.inner
     values = _given(loop, name)
-    if not values or all(is_time(own.program, loop, value) for value in values):
+    if not values or all(is_time(own.program, loop, value) or _is_rate(loop, value) for value in values):
         return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
@@ -162,6 +162,13 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     if any(may_be_reduced(own, Filling(name, value, loop.scope, tuple(inner)), exchanges) for value in values):
         return False
     return not _is_given_reduced(own, exchanges, loop, values)
+
+
+def _is_rate(loop: TrainingLoop, value: ast.expr) -> bool:
+    """Whether a number is read out of an optimizer: ``rates = [group["lr"] for group in optimizer.param_groups]``."""
+    names = {node.id for node in walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    parts = [value, *(given for name in sorted(names) for given in _given(loop, name))]
+    return any(isinstance(node, ast.Attribute) and node.attr == "param_groups" for part in parts for node in walk(part))
 
 
 def _is_given_reduced(own: OwnDdp, exchanges: Exchanges, loop: TrainingLoop, values: list[ast.expr]) -> bool:
