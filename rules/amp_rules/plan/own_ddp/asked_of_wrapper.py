@@ -170,4 +170,3 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
             if asks_kind(item.test) or any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
                 return True
     return False
-

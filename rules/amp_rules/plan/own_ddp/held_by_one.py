@@ -14,8 +14,7 @@ from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
-from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import leaves, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
 
@@ -110,7 +109,7 @@ class HeldByOne:
         found = []
         for info in callees:
             given = [item for item in info.returns if not is_none(item)]
-            if len(given) == len(info.returns) and blocks.leaves(info.node.body):
+            if len(given) == len(info.returns) and _ends_itself(info.node):
                 return []
             scope = self._program.flow.scopes[info.node]
             found += [Site(info.module.module, scope, info.node, item) for item in given]
@@ -131,6 +130,12 @@ class HeldByOne:
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 found[_name(node)].append(Site(scope.module, scope, body, node))
         return found
+
+
+def _ends_itself(function: ast.AST) -> bool:
+    """Whether the last statement of a function returns or raises; else its end gives None."""
+    body = getattr(function, "body", [])
+    return not isinstance(body, list) or leaves(body)
 
 
 def _is_test_of_first(place: Site) -> bool:

@@ -177,9 +177,8 @@ def _is_of_data(loop: TrainingLoop, values: list[ast.expr]) -> bool:
     more = {path for value in values for path in blocks.reads(value)}
     while more - made:
         made = behind(loop.inner, made | more)
-        more = {
-            path for node in loops if blocks.touches(blocks.writes_target(node), made) for path in blocks.reads(node.iter)
-        }
+        through = [node.iter for node in loops if blocks.touches(blocks.writes_target(node), made)]
+        more = {path for value in through for path in blocks.reads(value)}
     pending = [*values, *(node.iter for node in loops if blocks.touches(blocks.writes_target(node), made))]
     for node in loop.inner:
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and blocks.touches(blocks.writes(node), made):
