@@ -14,6 +14,7 @@ from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.called_bare import called_bare
@@ -78,6 +79,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from written_ranks(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
+    yield from averages_by_gpus(own)
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
