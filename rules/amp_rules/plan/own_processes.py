@@ -161,7 +161,7 @@ def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
 
 
 def _joining_elsewhere(program: Program, idle: Collection[ast.AST] = ()) -> tuple[Module, ast.expr] | None:
-    """A function of a file that is not there, by whose name it joins processes: ``misc.init_distributed_mode(args)``."""
+    """What joins processes by its name, and is not there: ``misc.init_distributed_mode(args)``."""
     for call, body, scope in program.calls():
         if body in idle or not any(word in last_name(call.func) for word in JOINING_WORDS):
             continue

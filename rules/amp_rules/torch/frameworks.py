@@ -181,7 +181,8 @@ WITHOUT_STEP = (
     ),
 )  # fmt: skip
 """Parts of frameworks that neither step nor look after processes: they load models, compute activations again, are
-layers, read data, count metrics, call a step that the script has written, or print on the first process, which the environment names.
+layers, read data, count metrics, call a step that the script has written, or print on the first process, which the
+environment names.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html;

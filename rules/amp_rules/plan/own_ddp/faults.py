@@ -13,8 +13,8 @@ from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
-from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
+from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.called_bare import called_bare

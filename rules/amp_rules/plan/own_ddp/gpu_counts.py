@@ -40,7 +40,7 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
                 yield None if given is None else (given, caller.scope)
         yield from ((value, owner) for value in assigned(own.program, node, scope))
     elif isinstance(node, ast.Attribute):
-        # What is not known may be the namespace of the arguments: all that is put into an attribute of this name counts.
+        # What is not known may be the namespace of the arguments: all that an attribute of this name gets counts.
         holders = flow.values(node.value, scope)
         for other, _, where in own.program.nodes():
             if isinstance(other, ast.Attribute) and other.attr == node.attr and isinstance(other.ctx, ast.Store):
@@ -48,5 +48,7 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
                 if holders and others and holders.isdisjoint(others):
                     continue
                 statement = where.module.parents[other]
-                is_plain = isinstance(statement, ast.Assign) and statement.targets == [other]
-                yield (statement.value, where) if is_plain else None
+                if isinstance(statement, ast.Assign) and statement.targets == [other]:
+                    yield statement.value, where
+                else:
+                    yield None
