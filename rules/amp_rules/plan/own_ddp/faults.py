@@ -38,6 +38,7 @@ from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
@@ -112,6 +113,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
+    yield from rounds_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)
