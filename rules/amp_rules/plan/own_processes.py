@@ -26,7 +26,7 @@ from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name
+from amp_rules.source.syntax import called_name, last_name
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import (
     ASKS_GROUP,
@@ -56,6 +56,11 @@ _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model
 def _not_looked_at(program: Program) -> str:
     """What is said of processes that were not looked at, with what stands in the way."""
     use = looked_after(program)
+    unknown = _joining_elsewhere(program) if use is None and next(joins_run(program), None) is None else None
+    if unknown is not None:
+        module, called = unknown
+        where = f"line {called.lineno} of {name_of(program, module)}"
+        return f"{_NOT_LOOKED_AT}: `{module.text(called)}` ({where}) was not found"
     if use is None:
         return _NOT_LOOKED_AT
     module, node, name = use
@@ -154,7 +159,20 @@ def guarded_uses(program: Program) -> list[Use]:
 def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
     """Whether something that was not followed may create a group; a helper that nothing calls does not."""
     mentions = mentioned(program, idle)
-    return any(word in mention for word in JOINING_WORDS for mention in mentions)
+    if any(word in mention for word in JOINING_WORDS for mention in mentions):
+        return True
+    return _joining_elsewhere(program, idle) is not None
+
+
+def _joining_elsewhere(program: Program, idle: Collection[ast.AST] = ()) -> tuple[Module, ast.expr] | None:
+    """What joins processes by its name, and is not there: ``misc.init_distributed_mode(args)``."""
+    for call, body, scope in program.calls():
+        if body in idle or not any(word in last_name(call.func) for word in JOINING_WORDS):
+            continue
+        names = program.callee_names(call, scope)
+        if not program.flow.callees(call) and not any(name.startswith("torch.") for name in names):
+            return scope.module, call.func
+    return None
 
 
 def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:

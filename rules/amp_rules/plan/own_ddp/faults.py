@@ -13,6 +13,7 @@ from amp_rules.checks.common.around_wrappers import passes_around
 from amp_rules.plan.own_ddp.asked_early import asked_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
+from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
@@ -37,6 +38,7 @@ from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
@@ -78,6 +80,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from written_ranks(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
+    yield from averages_by_gpus(own)
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
@@ -110,6 +113,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
+    yield from rounds_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)

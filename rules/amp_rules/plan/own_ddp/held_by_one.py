@@ -14,7 +14,7 @@ from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
-from amp_rules.source.index import literal
+from amp_rules.source.index import leaves, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
 
@@ -95,8 +95,25 @@ class HeldByOne:
         # Where one process alone comes by, it does not matter what it has.
         if isinstance(value, ast.Name) and not self._is_alone(place.module, place.node):
             yield from self._made(value, place, depth - 1, seen)
+        elif isinstance(value, ast.Call) and (given := self._returned(value)) and depth:
+            yield from [place] if self._is_alone(place.module, place.node) else given
         else:
             yield place
+
+    def _returned(self, call: ast.Call) -> list[Site]:
+        """Where the functions of a call give anything but None; none where that is not known, or never None.
+
+        ``return metrics`` under ``if rank == 0:`` gives the others None.
+        """
+        callees = self._program.flow.callees(call)
+        found = []
+        for info in callees:
+            given = [item for item in info.returns if not is_none(item)]
+            if len(given) == len(info.returns) and _ends_itself(info.node):
+                return []
+            scope = self._program.flow.scopes[info.node]
+            found += [Site(info.module.module, scope, info.node, item) for item in given]
+        return found
 
     def _stores_of(self, node: ast.expr, key: object) -> Iterator[Site]:
         """Yield the places that write a variable; an attribute of what is not known may be any of that name."""
@@ -113,6 +130,12 @@ class HeldByOne:
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 found[_name(node)].append(Site(scope.module, scope, body, node))
         return found
+
+
+def _ends_itself(function: ast.AST) -> bool:
+    """Whether the last statement of a function returns or raises; else its end gives None."""
+    body = getattr(function, "body", [])
+    return not isinstance(body, list) or leaves(body)
 
 
 def _is_test_of_first(place: Site) -> bool:

@@ -13,6 +13,7 @@ from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_within import shown_within
+from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
@@ -49,7 +50,9 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         }
         told = [*shown_meters(own, shares, loop), *shown_loggers(own, shares, loop)]
         added |= {path: loop.loop for path in told if path not in added}
-        names = [path for path in added if path in told or _is_told(loop, path)]
+        names = [
+            path for path in added if path in told or _is_told(loop, path) or is_told_by_callers(own, loop, [path])
+        ]
         names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
         kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
