@@ -16,7 +16,7 @@ from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
-from amp_rules.plan.own_ddp.called_bare import called_bare
+from amp_rules.plan.own_ddp.called_bare import called_bare, taken_off
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
@@ -127,8 +127,9 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
 
 def _around(own: OwnDdp) -> Iterator[Fault]:
     """Yield a pass through the model inside its wrapper whose loss is trained on: the first for each wrapper's name."""
+    gone = taken_off(own)
     for module in own.modules if own.wraps else ():
-        told: set[str] = set()
+        told = {name for where, name in gone if where is module}
         for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module), by_name=True):
             name = module.text(held)
             if name not in told and not _is_frozen(module, call, held):

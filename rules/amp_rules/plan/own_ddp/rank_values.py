@@ -75,6 +75,8 @@ class RankValues:
             found.is_other = True
         elif isinstance(node, ast.Constant) or _is_minus_one(node):
             found.numbers.add(-1 if not isinstance(node, ast.Constant) else node.value)
+        elif isinstance(node, ast.JoinedStr):
+            found.numbers.add(ast.unparse(node))  # the name of a device, in a run of one process
         elif isinstance(node, ast.IfExp):
             self._add(node.body, scope, found, seen, depth + 1)
             self._add(node.orelse, scope, found, seen, depth + 1)
