@@ -30,7 +30,7 @@ from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
-from amp_rules.plan.own_ddp.local_ranks import local_ranks
+from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
@@ -81,6 +81,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
+    yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
     yield from configured_ranks(own)
     yield from asked_early(own)

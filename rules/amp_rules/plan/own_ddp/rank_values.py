@@ -36,10 +36,12 @@ class Rank:
 
     Attributes:
         is_local: whether it is the rank on the machine, for all that is known.
+        is_global: whether it is the rank among all processes, for all that is known.
         alone: the numbers that it may be in a run of one process.
     """
 
     is_local: bool
+    is_global: bool
     alone: frozenset[object] = frozenset()
 
 
@@ -68,7 +70,7 @@ class RankValues:
         self._add(node, scope, found, frozenset(), 0)
         if found.is_other or not found.ranks:
             return None
-        return Rank(all(found.ranks), frozenset(found.numbers))
+        return Rank(all(found.ranks), not any(found.ranks), frozenset(found.numbers))
 
     def _add(self, node: ast.expr, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         if depth > _MAX_DEPTH:
