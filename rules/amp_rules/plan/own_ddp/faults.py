@@ -50,6 +50,7 @@ from amp_rules.plan.own_ddp.told_nothing import told_nothing
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
@@ -83,6 +84,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from local_ranks(own)
     yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
+    yield from unshuffled(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
     yield from seeds_above(own)
