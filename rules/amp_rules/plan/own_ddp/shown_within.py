@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
@@ -88,7 +89,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
     """Yield what a loop gives to functions of the project that show a parameter: ``board.update(losses, step)``."""
     showing: dict[ast.AST, set[str]] = {}
     for node, loop in within.items():
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or may_run_anything(own.program, node):
             continue
         for info in own.program.flow.callees(node):
             if info.node not in showing:
