@@ -19,6 +19,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
+from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
 """What says nothing of the numbers themselves."""
@@ -140,6 +141,12 @@ def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
     )
 
 
+def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
+    """Whether a value is the norm of gradients, which were averaged by then, or the name of a file."""
+    names = own.program.callee_names(value, loop.scope) if isinstance(value, ast.Call) else set()
+    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names
+
+
 def _given(loop: TrainingLoop, name: str) -> list[ast.expr]:
     """What a round of a loop assigns to a variable."""
     written = [node for node in loop.inner if isinstance(node, ast.stmt) and name in blocks.writes(node)]
@@ -150,7 +157,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
     inner = loop.inner
     values = _given(loop, name)
-    if not values or all(is_time(own.program, loop, value) for value in values):
+    if not values or all(is_time(own.program, loop, value) or _is_alike(own, loop, value) for value in values):
         return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
