@@ -11,6 +11,7 @@ from pathlib import Path
 from amp_rules.flow.flow import Flow
 from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.found_by_name import FoundByName
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.sites import Site
 from amp_rules.roles.value_roles import Roles
@@ -42,6 +43,7 @@ class Bodies:
         project: the files.
         flow: what each name may hold.
         roles: what each value is for.
+        found_by_name: what functions run that find it by a name in a module.
         told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
         told_optimizers: what it said to be optimizers there, by the keys of :func:`told_owner`.
     """
@@ -61,6 +63,7 @@ class Bodies:
         with phase("following values"):
             self.flow = Flow(project) if flow is None else flow
         self.roles = Roles(self.flow)
+        self.found_by_name = FoundByName(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
         self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
 
@@ -214,7 +217,7 @@ class Bodies:
         found: set[ast.AST] = set()
         pending = [node for node in nodes if isinstance(node, ast.Call)]
         while pending:
-            for info in self.flow.callees(pending.pop()):
+            for info in self.found_by_name.callees(pending.pop()):
                 if info.node not in found and info.node not in apart:
                     found.add(info.node)
                     pending.extend(self._calls_in(info.node))
@@ -374,7 +377,7 @@ class _Closure:
                     continue
                 if self._direct(current):
                     return None
-                for info in self._bodies.flow.callees(current) if isinstance(current, ast.Call) else ():
+                for info in self._bodies.found_by_name.callees(current) if isinstance(current, ast.Call) else ():
                     if self._decided.get(info.node):
                         return None
                     called[info.node] = None

@@ -27,7 +27,9 @@ same dtype". Kernels and NumPy see the mixture at once.
         return x @ weight.t()
 
 ## When it declines
-Never. What is decorated with `custom_fwd` already stays, and so does what is called in functions that are
+Never. A script for Apex that may train at O2 or O3 keeps Apex's interface where such a function writes into what it is
+given, as a memory of features (AMP480): there a buffer is half, and the function would write into a copy of it. What is
+decorated with `custom_fwd` already stays, and so does what is called in functions that are
 `@amp.float_function` already, as those around custom kernels in scripts for Apex.
 
 ## Leaving it out
