@@ -389,13 +389,13 @@ def _last_given(site: Site, name: str) -> ast.expr | None:
 
 def _bounded(node: ast.expr | None) -> ast.expr | None:
     """``total / world_size`` of ``torch.clamp(total / world_size, min=1).item()``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr == "item" and not node.args:
-            node = node.func.value
-        elif node.func.attr == "clamp" and node.args and isinstance(node.args[0], ast.BinOp):
+    while isinstance(node, ast.Call) and isinstance(function := node.func, ast.Attribute):
+        if function.attr == "item" and not node.args:
+            node = function.value
+        elif function.attr == "clamp" and node.args and isinstance(node.args[0], ast.BinOp):
             node = node.args[0]
-        elif node.func.attr in ("clamp", "clamp_min") and isinstance(node.func.value, ast.BinOp):
-            node = node.func.value
+        elif function.attr in ("clamp", "clamp_min") and isinstance(function.value, ast.BinOp):
+            node = function.value
         else:
             return node
     return node
