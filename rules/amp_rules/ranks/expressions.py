@@ -204,7 +204,8 @@ class Expressions:
                 return RankValue(constant=known)
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             # Which object it is differs only where different objects were assigned.
-            return RankValue(frozenset().union(*(value.size for value in values)))
+            sizes = frozenset().union(*(value.size for value in values))
+            return RankValue(frozenset(origin for origin in sizes if not origin.of_shape))
         if all(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
             found = frozenset().union(self._memory.deep(values[0]), *map(self._memory.members, values[1:]))
             found = frozenset(origin for origin in found if origin.kind is not Kind.ORDER)

@@ -14,9 +14,11 @@ from amp_rules.ranks.sources import GIVE_CONTENTS, Sources, names_temporary
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.distributed import REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
-from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT
+from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import WRITERS
 
@@ -86,6 +88,8 @@ class Libraries:
             found = self._by_name(name, given, frame)
             if found is not None:
                 return found
+        if REDUCING_NAME.search(last_name(given.node.func)) and not any(name.startswith(_OF_TENSORS) for name in names):
+            return REPLICATED
         if names & GIVE_CONTENTS and any(map(names_temporary, self._world.deep(given.all))):
             return self._of_file(given, frame)
         if isinstance(given.node.func, ast.Attribute) and not names:
@@ -124,9 +128,10 @@ class Libraries:
             values.append(RankValue(given.receiver.content, given.receiver.size, given.receiver.refs))
         content: Origins = frozenset().union(*(value.content for value in values))
         sizes: Origins = frozenset().union(*(value.size for value in values))
-        sized = any(name.rpartition(".")[2] in SIZED_BY_CONTENT for name in names)
-        if sized or not all(name.startswith(_OF_TENSORS) for name in names):
+        if not all(name.startswith(_OF_TENSORS) for name in names):
             sizes = sizes | content
+        for last in {name.rpartition(".")[2] for name in names} & SIZED_BY_CONTENT:
+            sizes = sizes.union(*(value.content for value in _sizing(last, given, values)))
         deep = self._world.deep(values)
         ref = self._world.new(given.node, frame)
         if deep - content:
@@ -205,7 +210,7 @@ class Libraries:
             return self._declare(given)
         deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
         origins = deep | self._sources.of_method(function, given.node, frame)
-        in_place = name.endswith("_") and not name.endswith("__")
+        in_place = name.endswith("_") and not name.startswith("_")
         if in_place:
             self._change(function.value, given, origins, frame)
         elif name not in _READING and isinstance(self._world_parent(given.node, frame), ast.Expr):
@@ -437,6 +442,15 @@ class Libraries:
                 slot = attribute(str(given.values[1].constant)) if given.values[1].constant is not UNKNOWN else STATE
                 self._memory.write(ref, slot, given.values[2].with_origins(frame.control_origins))
         return REPLICATED
+
+
+def _sizing(function: str, given: Arguments, values: list[RankValue]) -> list[RankValue]:
+    """The values whose content says how large the result of a function is: of ``np.split(data, 5)`` not the data."""
+    if function in SIZED_BY_REST:
+        return [*given.values[1:], *given.keywords.values()]
+    if function == "where" and len(given.all) > 1:
+        return []  # it chooses for each element
+    return values
 
 
 def _in_order(origins: Origins) -> Origins:

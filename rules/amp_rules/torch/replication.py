@@ -184,3 +184,6 @@ SIZED_BY_CONTENT = frozenset(
     }
 )  # fmt: skip
 """Functions and methods whose result is as large as the numbers say that they are given."""
+
+SIZED_BY_REST = frozenset({"split", "repeat_interleave"})
+"""Those of the functions that are told by what follows the first argument; a method ``split`` may be that of a text."""

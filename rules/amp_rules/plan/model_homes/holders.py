@@ -24,6 +24,7 @@ class Holders:
         self.flow = program.flow
         self._above: dict[Value, set[Value]] = {}
         self._holders_of: dict[Value, set[Value]] = {}
+        self._run_by: dict[ast.Call, set[ast.AST]] = {}
 
     def outermost(self, value: Value) -> set[Value]:
         """Instances of project models that keep ``value``, directly or through others, and are parts of nothing else.
@@ -154,7 +155,9 @@ class Holders:
         module = self.program.module_of(other.site) if other.site is not None else None
         if module is None or other.site is None:
             return False
-        return blocks.body_of(module, other.site) in self.program.called_from({one.site})
+        if one.site not in self._run_by:
+            self._run_by[one.site] = self.program.called_from({one.site})
+        return blocks.body_of(module, other.site) in self._run_by[one.site]
 
     @cached_property
     def instances(self) -> set[Value]:
