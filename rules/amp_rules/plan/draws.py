@@ -77,11 +77,11 @@ class Draws:
                 if origin.kind in _DRAWN and _repeats(scope.module, call, origin):
                     again |= {(item, origin.node) for item in (call, *self._program.called_from([call]))}
         for call, body, _ in calls:
-            found: Origins = ranks.own_origins(call.func)
-            control = (
-                item for item in ranks.control_origins(call) if again.isdisjoint({(call, item.node), (body, item.node)})
-            )
-            yield from (origin for origin in (*found, *control) if origin.kind in _DRAWN)
+            yield from _only_drawn(ranks.own_origins(call.func))
+            for decision in ranks.decisions(call):
+                for origin in _only_drawn(decision.origins):
+                    if again.isdisjoint({(call, origin.node), (body, origin.node)}):
+                        yield origin
 
     def _orders(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that make the data of a loader: what is shared out must be the same, and validation left out."""
@@ -182,6 +182,11 @@ class Draws:
             # The last argument is the size: `torch.randint(0, 3, (1,))`.
             return bool(call.args) and not sizes and not _is_one(call.args[-1])
         return any(isinstance(item, (ast.Tuple, ast.Starred)) and not _is_one(item) for item in call.args)
+
+
+def _only_drawn(origins: Origins) -> Origins:
+    """Draws; nothing where the batch is asked, noise in it too: that has another answer on each rank in any case."""
+    return origins if all(origin.kind in _DRAWN for origin in origins) else frozenset()
 
 
 def _repeats(module: Module, call: ast.Call, origin: Origin) -> bool:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from amp_rules.flow.flow import Flow
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.found_by_name import FoundByName
 from amp_rules.roles.kinds import is_module, is_optimizer
@@ -22,7 +22,8 @@ from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import is_super, walk
+from amp_rules.source.syntax import is_super, last_name, values_given, walk
+from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
 ToldOwners = Mapping[tuple[object, ...], str]
@@ -133,15 +134,7 @@ class Bodies:
 
     @cached_property
     def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
-        found: dict[ast.AST, list[ast.AST]] = {}
-        for body, scope in self.bodies:
-            if isinstance(body, ast.Module) and not scope.module.is_entry:
-                # Only the entry's guard runs.
-                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
-                found[body] = [node for item in parts for node in blocks.walk_own(item)]
-            else:
-                found[body] = list(blocks.walk_body(body))
-        return found
+        return {body: list(nodes_run(body, scope)) for body, scope in self.bodies}
 
     def nodes_of(self, body: ast.AST) -> list[ast.AST]:
         """The nodes that run with a body."""
@@ -332,8 +325,7 @@ class Bodies:
         """Whether a node runs under ``no_grad`` or ``inference_mode``."""
         for parent in blocks.enclosing(module, node):
             if isinstance(parent, ast.With):
-                heads = [ast.unparse(item.context_expr) for item in parent.items]
-                if any("no_grad" in head or "inference_mode" in head for head in heads):
+                if any(_records_nothing(item.context_expr) for item in parent.items):
                     return True
         info = self.function_of(body)
         return info is not None and info.has_decorator("no_grad", "inference_mode")
@@ -341,6 +333,17 @@ class Bodies:
     def closure(self, direct: Callable[[ast.AST], bool], *, with_gradients: bool = False) -> Callable[[ast.AST], bool]:
         """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
         return _Closure(self, direct, with_gradients).has
+
+
+def _records_nothing(head: ast.expr) -> bool:
+    """Whether no gradient is recorded under a context, whichever one a condition in it chooses."""
+    if isinstance(head, ast.IfExp):
+        return _records_nothing(head.body) and _records_nothing(head.orelse)
+    if isinstance(head, ast.BoolOp):
+        return all(map(_records_nothing, head.values))
+    if isinstance(head, ast.Call) and last_name(head.func) == "inference_mode" and values_given(head):
+        return all(isinstance(item, ast.Constant) and item.value is True for item in values_given(head))
+    return any(name in ast.unparse(head) for name in RECORDS_NOTHING)
 
 
 class _Closure:

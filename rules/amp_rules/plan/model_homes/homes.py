@@ -375,7 +375,7 @@ class Homes:
             candidates = [item for item in candidates if self._variables.is_read(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
-            candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+            candidates = [item for item in candidates if not is_alias(self.program, item, candidates)] or candidates
             candidates = [item for item in candidates if not is_beside_parameter(item)] or candidates
             candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
