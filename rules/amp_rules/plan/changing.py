@@ -101,7 +101,7 @@ class Changing:
         if isinstance(node, ast.Attribute):
             return key is not None and any(self._is_changed(value, where, depth) for value, where in self._given[key])
         if not self._is_model_code(site.body):
-            return self._changes_in_loop(node, site)
+            return self._changes_in_loop(node, site, depth)
         if self._was_looked_at((key, node.id, site.body), depth):
             return False
         found = self._given.get(key, []) if key is not None else []
@@ -137,16 +137,17 @@ class Changing:
         """Whether an argument may differ from step to step."""
         return self.changes(value, where, depth + 1)
 
-    def _changes_in_loop(self, node: ast.Name, site: Site) -> bool:
+    def _changes_in_loop(self, node: ast.Name, site: Site, depth: int) -> bool:
         """Whether a variable of the code that trains is assigned in a loop around the place."""
         for loop in blocks.enclosing(site.module, site.node):
             if isinstance(loop, blocks.LOOPS) and node.id in blocks.writes(loop):
-                return True
+                if not self._by_rank or self._is_made_anew(node.id, loop, site, depth):
+                    return True
         key = self._program.flow.key(node, site.scope)
         info = self._program.function_of(site.body)
         if info is not None and node.id in info.parameters:
             return any(
-                isinstance(given, ast.Name) and self._changes_in_loop(given, where)
+                isinstance(given, ast.Name) and self._changes_in_loop(given, where, depth + 1)
                 for given, where in self._arguments(node, site)
             )
         if info is not None and site.scope.owner(node.id).node is not info.node and key is not None:
@@ -156,6 +157,30 @@ class Changing:
                 for loop in blocks.enclosing(where.module, where.node)
             )
         return False
+
+    def _is_made_anew(self, name: str, loop: ast.stmt, site: Site, depth: int) -> bool:
+        """Whether a round of a loop may give a variable another value than on another rank: not what is looked up."""
+        if isinstance(loop, (ast.For, ast.AsyncFor)) and name in blocks.writes_target(loop):
+            return True
+        for item in blocks.walk_own(loop):
+            if not isinstance(item, ast.stmt) or hasattr(item, "body") or name not in blocks.writes(item):
+                continue
+            if not isinstance(item, ast.Assign) or not all(isinstance(target, ast.Name) for target in item.targets):
+                return True
+            where = Site(site.module, site.scope, site.body, item)
+            if item in self._asked or depth > _MAX_DEPTH:
+                continue
+            self._asked.add(item)
+            try:
+                if self.changes(item.value, where, depth + 1):
+                    return True
+            finally:
+                self._asked.remove(item)
+        return any(
+            name in blocks.writes_target(item)
+            for item in blocks.walk_own(loop)
+            if isinstance(item, (ast.For, ast.AsyncFor))
+        )
 
     def _may_be_absent(self, node: ast.expr, site: Site, depth: int) -> bool:
         """Whether a value that is asked for None may be None in one step and not in another."""

@@ -10,7 +10,7 @@ from amp_rules.lattice.operation_names import FACTORIES, LIKES
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Kind, Origin
+from amp_rules.ranks.origins import Kind, Origin, Origins
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks

@@ -86,12 +86,18 @@ class FileOrder:
         self.places: defaultdict[ast.AST, list[tuple[Site, Site, ast.stmt]]] = defaultdict(list)
         self.covered: dict[ast.stmt, ast.stmt] = {}
         self.unwaited: set[ast.AST] = set()
+        self._early: set[tuple[ast.AST, ast.AST]] = set()
         self._declined: set[ast.Call] = set()
         self._known_ways: dict[tuple[ast.AST, ast.AST], dict[ast.AST, list[Site]]] = {}
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         """Statements before which all processes wait, each with the reason."""
         return self._barriers
+
+    def comes_first(self, change: ast.AST, read: ast.AST) -> bool:
+        """Whether a read of a file comes before a change of it alone: who changes it would wait for those who read."""
+        is_later = any(site.node is read for site, _, _ in self.places.get(change, ()))
+        return (change, read) in self._early and not is_later
 
     def own_reads(self) -> frozenset[ast.AST]:
         """Reads of a cache that has a file for each sample of a batch: each process has other samples."""
@@ -142,6 +148,7 @@ class FileOrder:
             for change in self._changed_next(site, path):
                 self.readers[change.node].append(site)
                 self.unwaited.add(change.node)
+                self._early.add((change.node, site.node))
             for place, module in self._waits_for_look(site, path):
                 found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
                 waited[place].append(self._ways(site))

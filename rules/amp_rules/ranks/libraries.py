@@ -14,6 +14,8 @@ from amp_rules.ranks.sources import GIVE_CONTENTS, Sources, names_temporary
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.distributed import REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
@@ -86,6 +88,8 @@ class Libraries:
             found = self._by_name(name, given, frame)
             if found is not None:
                 return found
+        if REDUCING_NAME.search(last_name(given.node.func)) and not any(name.startswith(_OF_TENSORS) for name in names):
+            return REPLICATED
         if names & GIVE_CONTENTS and any(map(names_temporary, self._world.deep(given.all))):
             return self._of_file(given, frame)
         if isinstance(given.node.func, ast.Attribute) and not names:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.bound import is_bound_at
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
@@ -132,6 +133,8 @@ def never_told(own: OwnDdp) -> Iterator[Site]:
     followed = [value for use in [*own.data.uses, *own.data.evaluated] for value in use.values]
     for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
         if site.module not in own.modules or not isinstance(site.node, ast.Call) or not _shuffles(site.node):
+            continue
+        if site.body in own.uncalled or is_within_idle(own.program, site.node, site.module):
             continue
         names = {last_name(node) for node in walk(site.statement)}
         if not any(map(NAMED_EVALUATION.search, names)) and not any(_holds(own, item, site) for item in followed):

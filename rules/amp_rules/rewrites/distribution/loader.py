@@ -198,7 +198,7 @@ def _calls_back(program: Program, site: Site) -> str | None:
 
 def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
     """Yield tables with a row for each sample, of which a process would write only those of its share."""
-    queues = [*sample_queues(program, data)]
+    queues = [*sample_queues(program, data), *function_memories(program, data)]
     for site in sample_tables(program, data):
         if any(site.node is queue.node for queue in queues):
             continue
@@ -210,7 +210,7 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             "rows would stay old",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
-    for site in (*queues, *function_memories(program, data)):
+    for site in queues:
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,
