@@ -130,7 +130,7 @@ class Remedies:
 
     def _main_may_decide(self, sink: Sink) -> bool:
         """Whether a test between epochs rests on what was measured of batches, and on no count of what a rank has."""
-        if Kind.BATCH not in (kinds := {origin.kind for origin in sink.origins}) or not kinds <= _AVERAGED:
+        if not {origin.kind for origin in sink.origins} <= _AVERAGED:
             return False
         between = BetweenEpochs(self._program, self._ranks, self._definitions)
         site = Site(sink.module, sink.scope, blocks.body_of(sink.module, sink.node), sink.node)

@@ -74,7 +74,8 @@ def decided_on(
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
         # A script of another framework is told from one of PyTorch in one sentence.
-        if options.ddp and declined.already and mixed_already.is_half_by_hand(program):
+        is_run_by_framework = declined.refusal.code == declining.FRAMEWORK.code
+        if options.ddp and declined.already and not is_run_by_framework and mixed_already.is_half_by_hand(program):
             beside = _distribute_only(program, selection)
             return replace(beside, precision="already", refusals=(*refusals, *beside.refusals))
         if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
@@ -221,6 +222,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         refusals.extend(declined.refusals)
     try:
         decline_at_first(own_processes.reasons(program))
+        decline_at_first(mixed_already.frameworks(program))
         if selection.options.shard:
             raise not_to_be_sharded(program, "the script keeps its own scaler, which does not support shards")
         if has_large(program, selection.options):

@@ -39,6 +39,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -79,9 +80,11 @@ _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkp
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
 
 _STATISTICS = (
-    "batch norm took the share of each GPU here, and now computes its mean and variance over the batches of all "
+    "took the share of each GPU here, and now computes its mean and variance over the batches of all "
     "processes; --no-sync-bn turns this off"
 )
+_OWN_SYNCHRONISED = re.compile(r"_*sync.*norm", re.IGNORECASE)
+"""How classes are called that synchronise batch norm over the GPUs of one process."""
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -133,7 +136,10 @@ def notes(context: Context) -> Iterator[Note]:
             continue
         values = program.roles.modules(model, site.scope)
         if any(norms.are_in(value) and not is_chosen(value) for value in values):
-            yield note(BATCH_SIZE, site.module, site.node, _STATISTICS)
+            names = {info.facts.name for info in program.flow.classes.values()}
+            names |= {name.rpartition(".")[2] for name in program.flow.imported}
+            of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
+            yield note(BATCH_SIZE, site.module, site.node, f"batch norm{of_some} {_STATISTICS}")
             return
 
 
