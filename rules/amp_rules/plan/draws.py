@@ -18,6 +18,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.evaluating import SINGLE
 from amp_rules.torch.replication import ARRAY_DRAWS, DRAWING_METHODS, DROPOUT, GENERATORS, RESETTING, SEEDS, SIZED_DRAWS
 
 _DRAWN = frozenset({Kind.DRAW, Kind.GENERATOR})
@@ -165,6 +166,8 @@ class Draws:
             return bool(names & GENERATORS)
         if any(name.startswith(DROPOUT) for name in names):
             return False
+        if names & SINGLE:
+            return False  # it goes through something that draws, and draws nothing where it is called
         return is_noise or (bool(names) and not self._draws_array(call, names))
 
     def _is_of_batch(self, origin: Origin) -> bool:

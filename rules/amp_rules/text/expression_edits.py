@@ -18,12 +18,25 @@ def call_with(function: str, *more: str) -> ExpressionEdit:
     return edit
 
 
-def either(test: str, other: str) -> ExpressionEdit:
-    """``x`` becomes ``x if test else other``."""
+def either(test: str, other: str, margins: tuple[str, str] | None = None) -> ExpressionEdit:
+    """``x`` becomes ``x if test else other``.
+
+    With ``margins`` it becomes three lines in parentheses: where these lines begin, and the last parenthesis.
+    """
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
-        choice = cst.parse_expression(f"x if {test} else {other}")
-        return cst.ensure_type(choice, cst.IfExp).with_changes(body=node)
+        choice = cst.ensure_type(cst.parse_expression(f"x if {test} else {other}"), cst.IfExp).with_changes(body=node)
+        if margins is None:
+            return choice
+        row, last = (
+            cst.ParenthesizedWhitespace(indent=False, last_line=cst.SimpleWhitespace(margin)) for margin in margins
+        )
+        return choice.with_changes(
+            lpar=[cst.LeftParen(whitespace_after=row)],
+            rpar=[cst.RightParen(whitespace_before=last)],
+            whitespace_before_if=row,
+            whitespace_before_else=row,
+        )
 
     return edit
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import ExpressionEdit
-from amp_rules.text.expression_edits import add_entry, add_keyword
+from amp_rules.text.expression_edits import add_entry, add_keyword, either
 
 _WIDTHS = (79, 88, 100, 120)
 """Widths that projects agree on. Any file has room for the first; beyond, no line of a file says more than its own."""
@@ -52,3 +52,14 @@ def entry_within(module: Module, made: ast.Dict, code: str) -> ExpressionEdit:
     if first is None or len(row.rstrip()) + len(f", {code}") <= width_of(module) or row.startswith("\t"):
         return add_entry(code)
     return add_entry(code, below=module.start(first)[1])
+
+
+def either_within(module: Module, node: ast.expr, test: str, other: str) -> ExpressionEdit:
+    """``x = y`` becomes ``x = y if test else other``; where the line has no room, three lines in parentheses."""
+    row = module.lines[module.start(node)[0] - 1]
+    added = len(f" if {test} else {other}")
+    is_value = isinstance(module.parents[node], ast.Assign) and module.start(node)[0] == module.end(node)[0]
+    if not is_value or len(row.rstrip()) + added <= width_of(module):
+        return either(test, other)
+    margin = row[: len(row) - len(row.lstrip())]
+    return either(test, other, (margin + ("\t" if margin.startswith("\t") else "    "), margin))

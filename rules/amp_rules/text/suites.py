@@ -257,6 +257,9 @@ class Suites:
             return kept
         lines = list(kept.leading_lines)
         blank = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
+        last = max((index for index, line in enumerate(lines) if line.comment is None), default=0)
+        if last > blank and not self._wants_gap(place):
+            blank = last + 1  # a comment that stands apart, such as code that was taken out, is of what is above it
         above, rest = lines[:blank], lines[blank:]
         if place is not None and any(item.commented and not item.after for item in self._inserts.get(place, ())):
             above, rest = lines, []

@@ -45,8 +45,7 @@ from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace, Wrap
-from amp_rules.text.expression_edits import either
-from amp_rules.text.line_width import keyword_within
+from amp_rules.text.line_width import either_within, keyword_within
 from amp_rules.torch.writers import RUN_LOGS, RUNS
 
 RULE = Rule(
@@ -122,7 +121,8 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
         return
     assert isinstance(made.node, ast.expr)
     message = f"`{client.path}` logs on the first process alone"
-    yield Change(RULE, made.module, made.node, message, [Replace(made.node, either(test.text, "None"))])
+    edit = either_within(made.module, made.node, test.text, "None")
+    yield Change(RULE, made.module, made.node, message, [Replace(made.node, edit)])
     by_path = sorted({path for _, path in client.logs})
     for path in by_path:
         rows = [

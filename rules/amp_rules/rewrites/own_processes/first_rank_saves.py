@@ -67,7 +67,7 @@ from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Insert, Replace, Wrap
-from amp_rules.text.expression_edits import either
+from amp_rules.text.line_width import either_within
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.file_access import KEEPERS, LOOKING_METHODS, LOOKS, MOVES, REMOVERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
@@ -385,7 +385,8 @@ def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
         other = own.word(site.module, _NO_HANDLER)
         if test is not None and other is not None:
             message = f"`{site.module.text(call)}` opens a log on the first process alone"
-            yield Change(RULE, site.module, call, message, [Replace(call, either(test.text, f"{other}()"))])
+            edit = either_within(site.module, call, test.text, f"{other}()")
+            yield Change(RULE, site.module, call, message, [Replace(call, edit)])
         elif not is_noted:
             is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")

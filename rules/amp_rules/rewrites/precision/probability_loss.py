@@ -53,6 +53,7 @@ from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name
 from amp_rules.torch.models import PUTS_AT_END
 
 RULE = Rule("AMP106", "probability-loss", "Binary cross entropy on probabilities runs in FP32.", "precision")
@@ -279,12 +280,31 @@ class _Endings:
             self._expressions.extend((element, scope, body) for element in node.elts)
         elif isinstance(node, ast.Subscript):
             self._expressions.append((node.value, scope, body))
-        elif isinstance(node, ast.Name) and self._is_new((body, node.id)):
-            for other in self.program.nodes_of(body):
-                if isinstance(other, ast.Assign) and any(blocks.path_of(item) == node.id for item in other.targets):
-                    self._expressions.append((other.value, scope, body))
+        elif isinstance(node, ast.Name) and self._is_new((blocks.statement_of(scope.module, node), node.id)):
+            self._expressions.extend((value, scope, body) for value in self._held(node, scope.module, body)[0])
         elif isinstance(node, ast.Call):
             self._call(node, scope, body)
+
+    @staticmethod
+    def _held(node: ast.Name, module: Module, body: ast.AST) -> tuple[list[ast.expr], bool]:
+        """What a variable may hold where it is read, and whether it holds one of these for certain.
+
+        It is what the variable is given last whatever happens, or below that under a condition.
+        """
+        found: dict[ast.Assign, None] = {}
+        current: ast.stmt = blocks.statement_of(module, node)
+        while current is not body:
+            where = blocks.place(module, current)
+            for above in reversed(where.suite[: where.index]):
+                found |= dict.fromkeys(_giving(above, node.id))
+                if above in found:
+                    return [item.value for item in found], True
+            if where.parent is body or not isinstance(where.parent, (ast.stmt, ast.ExceptHandler)):
+                break
+            current = blocks.statement_of(module, where.parent)
+            if isinstance(current, blocks.LOOPS):  # the round before may have given it
+                found |= dict.fromkeys(_giving(current, node.id))
+        return [item.value for item in found], False
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
         names = {function_named(name) for name in self.program.callee_names(node, scope)}
@@ -306,6 +326,25 @@ class _Endings:
             self.sigmoids[node] = Site(located[1].module, located[1], located[0], node)
 
 
+def _giving(statement: ast.stmt, name: str) -> Iterator[ast.Assign]:
+    """The assignments within a statement that give a variable a value."""
+    for node in blocks.walk_own(statement):
+        if isinstance(node, ast.Assign) and any(blocks.path_of(item) == name for item in node.targets):
+            yield node
+
+
+def _is_activation(node: ast.expr) -> bool:
+    """``x * torch.sigmoid(x)``, which is no probability."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return False
+    for gate, other in ((node.left, node.right), (node.right, node.left)):
+        if isinstance(gate, ast.Call) and last_name(gate.func) == "sigmoid":
+            given = gate.args or ([gate.func.value] if isinstance(gate.func, ast.Attribute) else [])
+            if len(given) == 1 and ast.dump(given[0]) == ast.dump(other):
+                return True
+    return False
+
+
 _SAME_PROBABILITY = frozenset({"clamp", "clip", "clamp_min", "clamp_max", "where", "cat", "stack", "gather", "select"})
 """Operations, besides those on shapes, that give probabilities of what they are given."""
 
@@ -321,6 +360,8 @@ class _Logged(_Endings):
         self.follow(())
 
     def _expression(self, node: ast.expr, scope: Scope, body: ast.AST) -> None:
+        if _is_activation(node):
+            return
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
             self._expressions += [(node.left, scope, body), (node.right, scope, body)]
         elif isinstance(node, ast.UnaryOp):
@@ -330,9 +371,12 @@ class _Logged(_Endings):
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
             self._expressions.append((node.elt, scope, body))
         else:
-            if isinstance(node, ast.Name) and (body, node.id) not in self._seen:
-                self._parameter(node, body)
-                self._unpacked(node, scope, body)
+            if isinstance(node, ast.Name):
+                is_own = self._held(node, scope.module, body)[1]
+                if not is_own and self._is_new((body, node.id, "parameter")):
+                    self._parameter(node, body)
+                if self._is_new((body, node.id)):
+                    self._unpacked(node, scope, body)
             super()._expression(node, scope, body)
 
     def _parameter(self, node: ast.Name, body: ast.AST) -> None:
