@@ -44,11 +44,14 @@ class Changing:
         self._program = program
         self._by_rank = by_rank
         self._asked: set[ast.AST] = set()  # assignments in question: ``self.p = self.p * 0.9``
+        self._looked_at: dict[object, int] = {}
 
     def changes(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
         """Whether the expression, in the body of ``site``, may differ between two steps."""
         if depth > _MAX_DEPTH:
             return False
+        if depth == 0:
+            self._looked_at.clear()
         pending: list[ast.AST] = [node]
         while pending:
             part = pending.pop()
@@ -99,10 +102,19 @@ class Changing:
             return key is not None and any(self._is_changed(value, where, depth) for value, where in self._given[key])
         if not self._is_model_code(site.body):
             return self._changes_in_loop(node, site, depth)
+        if self._was_looked_at((key, node.id, site.body), depth):
+            return False
         found = self._given.get(key, []) if key is not None else []
         if any(value is not None and self.changes(value, where, depth + 1) for value, where in found):
             return True
         return any(self._given_changing(value, where, depth) for value, where in self._arguments(node, site))
+
+    def _was_looked_at(self, variable: object, depth: int) -> bool:
+        """Whether a question came by a variable before, as near to where it began: what changes it is found by then."""
+        if self._looked_at.get(variable, _MAX_DEPTH + 1) <= depth:
+            return True
+        self._looked_at[variable] = depth
+        return False
 
     def _is_changed(self, value: ast.expr | None, where: Site, depth: int) -> bool:
         """Whether an attribute is given another value once its object was made."""
@@ -178,6 +190,8 @@ class Changing:
         if not isinstance(node, ast.Name) or depth > _MAX_DEPTH:
             return False
         key = self._program.flow.key(node, site.scope)
+        if self._was_looked_at(("absent", key, node.id, site.body), depth):
+            return False
         for value, where in self._given.get(key, []) if key is not None else []:
             if is_none(value):
                 # ``if random() < 0.1: labels = None``

@@ -18,6 +18,7 @@ from amp_rules.plan.own_ddp.group import OwnGroup, is_own, joins_run, looked_aft
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.written_ranks import is_of_one
 from amp_rules.plan.taken_gradients import not_averaged
+from amp_rules.plan.training_loops import SHOWING
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
@@ -25,18 +26,20 @@ from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import called_name, last_name
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import (
     ASKS_GROUP,
     ASKS_RANK,
     EXCHANGES,
+    GETS_WORLD_SIZE,
     JOINING_WORDS,
     JOINS,
     LIBRARY_LAUNCHERS,
     OWN_DISTRIBUTION,
     PROCESSES,
 )
-from amp_rules.torch.frameworks import JOINS_PROCESSES
+from amp_rules.torch.frameworks import JOINS_PROCESSES, OWN_FRAMEWORK, looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
@@ -53,6 +56,11 @@ _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model
 def _not_looked_at(program: Program) -> str:
     """What is said of processes that were not looked at, with what stands in the way."""
     use = looked_after(program)
+    unknown = _joining_elsewhere(program) if use is None and next(joins_run(program), None) is None else None
+    if unknown is not None:
+        module, called = unknown
+        where = f"line {called.lineno} of {name_of(program, module)}"
+        return f"{_NOT_LOOKED_AT}: `{module.text(called)}` ({where}) was not found"
     if use is None:
         return _NOT_LOOKED_AT
     module, node, name = use
@@ -151,7 +159,20 @@ def guarded_uses(program: Program) -> list[Use]:
 def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
     """Whether something that was not followed may create a group; a helper that nothing calls does not."""
     mentions = mentioned(program, idle)
-    return any(word in mention for word in JOINING_WORDS for mention in mentions)
+    if any(word in mention for word in JOINING_WORDS for mention in mentions):
+        return True
+    return _joining_elsewhere(program, idle) is not None
+
+
+def _joining_elsewhere(program: Program, idle: Collection[ast.AST] = ()) -> tuple[Module, ast.expr] | None:
+    """What joins processes by its name, and is not there: ``misc.init_distributed_mode(args)``."""
+    for call, body, scope in program.calls():
+        if body in idle or not any(word in last_name(call.func) for word in JOINING_WORDS):
+            continue
+        names = program.callee_names(call, scope)
+        if not program.flow.callees(call) and not any(name.startswith("torch.") for name in names):
+            return scope.module, call.func
+    return None
 
 
 def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
@@ -160,10 +181,19 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     A logger that only asks for its rank does with several processes what its author meant for them: which values
     differ between ranks by that is followed like all that differs.
     """
+    if first_use(program, OWN_FRAMEWORK, lambda name, _node, _module: not looks_after_processes(name)) is not None:
+        return None  # a framework creates the group
     off = ConstantTests(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
+    left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
     return next((use for use in left if use[2] not in ASKS_RANK), None)
+
+
+def _is_shown(module: Module, node: ast.AST) -> bool:
+    """Whether a number of processes is part of what a statement only shows: ``logger.info("%d", size * world)``."""
+    statement = blocks.statement_of(module, node)
+    return isinstance(statement, ast.Expr) and called_name(statement.value) in SHOWING
 
 
 def _started(program: Program) -> Iterator[Declined]:

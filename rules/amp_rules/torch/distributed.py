@@ -167,6 +167,9 @@ EXCHANGES = frozenset(
 )  # fmt: skip
 """What gives numbers of one process to others."""
 
+REDUCTIONS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+"""Those of them that put the numbers of all into the place of one's own: their sum, if nothing else is asked for."""
+
 BARRIERS = frozenset({"torch.distributed.barrier", "torch.distributed.monitored_barrier"})
 """In which processes wait for each other, and give nothing."""
 

@@ -77,7 +77,17 @@ OTHER_FRAMEWORKS = (
     OtherFramework(
         "TensorFlow",
         ("tensorflow", "tf_keras", "keras"),
-        ("tensorflow.GradientTape", "tensorflow.keras.optimizers", "keras.optimizers", "tf_keras.optimizers"),
+        (
+            "tensorflow.GradientTape",
+            "tensorflow.keras.optimizers",
+            "keras.optimizers",
+            "tf_keras.optimizers",
+            *(
+                f"tensorflow.{part}train.{name}Optimizer"
+                for part in ("", "compat.v1.")
+                for name in ("", "Adagrad", "Adam", "GradientDescent", "Momentum", "RMSProp")
+            ),
+        ),
         "use `keras.mixed_precision`, and `tf.distribute.MirroredStrategy`",
     ),
     OtherFramework(
@@ -129,6 +139,19 @@ WITHOUT_STEP = (
     "accelerate.init_empty_weights",
     "accelerate.init_on_device",
     "accelerate.load_checkpoint_in_model",
+    "allennlp.common.checks",
+    "allennlp.common.params",
+    "allennlp.common.util",
+    "allennlp.data.Vocabulary",
+    "allennlp.data.dataset_readers.dataset_utils",
+    "allennlp.data.fields",
+    "allennlp.data.token_indexers",
+    "allennlp.data.tokenizers",
+    "allennlp.data.vocabulary",
+    "allennlp.modules",
+    "allennlp.nn",
+    "allennlp.predictors",
+    "allennlp.training.metrics",
     "fairscale.nn.checkpoint",
     "fairscale.nn.misc.checkpoint_activations",
     "ignite.contrib",
@@ -168,7 +191,8 @@ WITHOUT_STEP = (
     ),
 )  # fmt: skip
 """Parts of frameworks that neither step nor look after processes: they load models, compute activations again, are
-layers, call a step that the script has written, or print on the first process, which the environment names.
+layers, read data, count metrics, call a step that the script has written, or print on the first process, which the
+environment names.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html;

@@ -20,7 +20,7 @@ from amp_rules.torch.file_access import (
     TEMPORARY,
 )
 from amp_rules.torch.idioms import EXACT_RANK, NAMED_OWN_HOLE, NAMED_OWN_PART, NAMED_RANK, NAMED_SEVERAL
-from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL, PROGRESS_BARS
 from amp_rules.torch.writers import FILE_WRITERS, LOG_KEEPERS, PATH_WRITERS, WRITERS
 
 Kind = Literal["write", "remove", "folder", "log"]
@@ -246,6 +246,7 @@ def _names_process(name: str) -> bool:
 
 
 _COUNTS = ("range", "count", "trange")
+_BARS = frozenset(name.rpartition(".")[2] for name in PROGRESS_BARS)
 
 
 def _of_batches(module: ModuleFacts, node: ast.AST) -> set[str]:
@@ -264,4 +265,7 @@ def _counts_epochs(loop: ast.For | ast.AsyncFor) -> bool:
     """``for epoch in range(...)``, ``for step, batch in enumerate(loader)``: numbers that all processes count alike."""
     if any("epoch" in text for text in (ast.unparse(loop.target).lower(), ast.unparse(loop.iter).lower())):
         return True
-    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in _COUNTS
+    counted = loop.iter
+    while isinstance(counted, ast.Call) and last_name(counted.func) in _BARS and counted.args:
+        counted = counted.args[0]  # ``tqdm(range(10))``
+    return isinstance(counted, ast.Call) and last_name(counted.func) in _COUNTS

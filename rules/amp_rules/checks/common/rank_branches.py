@@ -146,7 +146,7 @@ def depends_on_process(index: FileIndex, test: ast.AST, depth: int = _MAX_DEPTH)
     if names_rank(test):
         return True
     for item in ast.walk(test):
-        if isinstance(item, ast.Compare) and _is_first_device(item):
+        if isinstance(item, ast.Compare) and is_first_device(item):
             return True
         if depth and isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load):
             known = [value for value in index.values_of(item) if not _comes_later(index, value, item)]
@@ -165,8 +165,8 @@ def _comes_later(index: FileIndex, value: ast.expr, item: ast.expr) -> bool:
     return set(index.loops_around(item)).isdisjoint(index.loops_around(value))
 
 
-def _is_first_device(test: ast.Compare) -> bool:
-    """``gpu == 0``, ``args.device in (-1, 0)``."""
+def is_first_device(test: ast.Compare) -> bool:
+    """Whether a test asks for a GPU by its number: ``gpu == 0``, ``args.device in (-1, 0)``."""
     name = last_name(test.left)
     return bool(NAMED_DEVICE.search(name)) and isinstance(
         test.ops[0], (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Gt, ast.Lt)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
-from amp_rules.plan.own_ddp.wrappers import wrapped_by
+from amp_rules.plan.own_ddp.wrappers import asks_kind, wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
@@ -123,7 +123,7 @@ def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
 
 def _gives_wrapper(own: OwnDdp, site: Site, value: ast.expr, wraps: list[Site]) -> bool:
     # ``if hasattr(model, "module"): inner = model.module`` and ``else: inner = model``.
-    if any(_asks_kind(test) for test, _ in own.branches(site.module, value)):
+    if any(asks_kind(test) for test, _ in own.branches(site.module, value)):
         return False
     return wrapped_by(own, value, Site(site.module, site.scope, site.body, value), wraps)
 
@@ -159,7 +159,7 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
-    if any(_asks_kind(test) for test, _ in own.branches(site.module, site.node)):
+    if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
         if isinstance(item, blocks.BODIES):
@@ -167,10 +167,18 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
         if isinstance(item, ast.Try):
             return True
         if isinstance(item, (ast.If, ast.IfExp)):
-            if _asks_kind(item.test) or any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+            if asks_kind(item.test):
                 return True
+            if any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+                return not _is_for_others(own, site, item)
     return False
 
 
-def _asks_kind(test: ast.AST) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in ("isinstance", "hasattr", "type") for part in walk(test))
+def _is_for_others(own: OwnDdp, site: Site, branch: ast.If | ast.IfExp) -> bool:
+    """Whether a place is where all but one process go: ``if distributed and rank == 0: ... else: ...``."""
+    test = branch.test
+    if not isinstance(branch, ast.If) or not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)):
+        return False
+    if not any(own.tells_apart(site.module, part) for part in test.values):
+        return False
+    return any(site.node is node for item in branch.orelse for node in walk(item))

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.definitions import Definitions
+from amp_rules.plan.own_ddp.gpu_counts import counts_gpus
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
@@ -15,7 +16,6 @@ from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import RANK_OF_JOIN, WORLD_SIZE_OF_JOIN
-from amp_rules.torch.functions import DEVICE_COUNTS
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -43,7 +43,7 @@ def fixed_sizes(own: OwnDdp) -> Iterator[_Found]:
             said = f"the group is of {size} processes"
         elif is_met and (default := _default_of(own, definitions, _meant(own, given, site))) is not None:
             said = f"the group is of {name} processes, {default} where the command line says nothing else"
-        elif _counts_gpus(own, given, site):
+        elif counts_gpus(own, given, site.scope):
             said = f"the group is of {name} processes, as many as the machine has GPUs"
         else:
             continue
@@ -67,7 +67,7 @@ def one_gpu(own: OwnDdp) -> Iterator[_Found]:
         if not isinstance(given, ast.List) or len(given.elts) != 1:
             continue
         number = literal(given.elts[0])
-        if isinstance(number, int) and not isinstance(number, bool) and not _hides_gpus(own):
+        if isinstance(number, int) and not isinstance(number, bool) and not hides_gpus(own):
             text = f"every process puts its model on GPU {number}: NCCL takes no two processes of one GPU"
             yield site.module, given, f"{text}; `device_ids` takes the local rank"
 
@@ -76,34 +76,6 @@ def _meant(own: OwnDdp, given: ast.expr, site: Site) -> ast.expr:
     """``args.gpus`` of ``world_size = args.gpus``."""
     values = assigned(own.program, given, site.scope) if isinstance(given, ast.Name) else []
     return values[0] if len(values) == 1 else given
-
-
-def _counts_gpus(own: OwnDdp, given: ast.expr, site: Site) -> bool:
-    """Whether a number is that of the GPUs, itself or by all that its variable is given."""
-    values = [given]
-    if isinstance(given, (ast.Name, ast.Attribute)):
-        values = assigned(own.program, given, site.scope)
-    if isinstance(given, ast.Attribute):
-        parents = [(scope.module.parents[node], node) for node, _, scope in own.program.nodes() if _stores(node, given)]
-        if any(not isinstance(parent, ast.Assign) or parent.targets != [node] for parent, node in parents):
-            return False
-        values = [parent.value for parent, _ in parents if isinstance(parent, ast.Assign)]
-    located = [(value, own.program.locate(value)) for value in values]
-    # A variable of the file between the two: ``gpus = torch.cuda.device_count()``.
-    named = [place for value, place in located if isinstance(value, ast.Name) and place is not None]
-    if named and len(named) == len(values) == 1 and not isinstance(given, ast.Name):
-        inner = assigned(own.program, values[0], named[0][1])
-        located = [(value, own.program.locate(value)) for value in inner]
-    return bool(located) and all(
-        isinstance(value, ast.Call)
-        and place is not None
-        and bool(own.program.callee_names(value, place[1]) & DEVICE_COUNTS)
-        for value, place in located
-    )
-
-
-def _stores(node: ast.AST, given: ast.Attribute) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == given.attr and not isinstance(node.ctx, ast.Load)
 
 
 def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int | None:
@@ -123,6 +95,6 @@ def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int |
     return default if isinstance(default, int) and default > 0 else None
 
 
-def _hides_gpus(own: OwnDdp) -> bool:
+def hides_gpus(own: OwnDdp) -> bool:
     """Whether something chooses the GPUs that a process sees."""
     return any("CUDA_VISIBLE_DEVICES" in module.source.text for module in own.program.flow.modules)

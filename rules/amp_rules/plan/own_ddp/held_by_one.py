@@ -1,6 +1,7 @@
 """Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0.
 
 A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``.
+A client's run is held by who begins it: ``if wandb.run is not None:``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
-from amp_rules.source.index import literal
+from amp_rules.source.index import leaves, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
+from amp_rules.torch.writers import RUN_BEGUN
 
 _MAX_DEPTH = 4
 """Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
@@ -42,12 +44,21 @@ class HeldByOne:
         if isinstance(test, ast.BoolOp):
             return isinstance(test.op, ast.And) is holds and any(self.asks(module, it, holds) for it in test.values)
         held = _held(test, holds)
+        if held is not None and self._is_run_of_one(held):
+            return True
         if held is None or (isinstance(held, ast.Attribute) and not isinstance(held.value, ast.Name)):
             return False
         if held not in self._known:
             self._known[held] = False  # what is bound under a test of itself says nothing
             self._known[held] = self._is_of_one(module, held, held is test)
         return self._known[held]
+
+    def _is_run_of_one(self, held: ast.expr) -> bool:
+        """Whether a variable is the run of a client that one process alone begins, wherever the program begins one."""
+        located = self._program.locate(held) if isinstance(held, ast.Attribute) else None
+        names = self._program.names(held, located[1]) if located is not None else set()
+        begun = self._program.calls_to(frozenset(RUN_BEGUN[name] for name in names if name in RUN_BEGUN))
+        return bool(begun) and all(self._is_alone(site.module, site.node) for site in begun)
 
     def _is_of_one(self, module: Module, held: ast.expr, is_truth: bool) -> bool:
         located = self._program.locate(held)
@@ -95,8 +106,25 @@ class HeldByOne:
         # Where one process alone comes by, it does not matter what it has.
         if isinstance(value, ast.Name) and not self._is_alone(place.module, place.node):
             yield from self._made(value, place, depth - 1, seen)
+        elif isinstance(value, ast.Call) and (given := self._returned(value)) and depth:
+            yield from [place] if self._is_alone(place.module, place.node) else given
         else:
             yield place
+
+    def _returned(self, call: ast.Call) -> list[Site]:
+        """Where the functions of a call give anything but None; none where that is not known, or never None.
+
+        ``return metrics`` under ``if rank == 0:`` gives the others None.
+        """
+        callees = self._program.flow.callees(call)
+        found = []
+        for info in callees:
+            given = [item for item in info.returns if not is_none(item)]
+            if len(given) == len(info.returns) and _ends_itself(info.node):
+                return []
+            scope = self._program.flow.scopes[info.node]
+            found += [Site(info.module.module, scope, info.node, item) for item in given]
+        return found
 
     def _stores_of(self, node: ast.expr, key: object) -> Iterator[Site]:
         """Yield the places that write a variable; an attribute of what is not known may be any of that name."""
@@ -113,6 +141,12 @@ class HeldByOne:
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 found[_name(node)].append(Site(scope.module, scope, body, node))
         return found
+
+
+def _ends_itself(function: ast.AST) -> bool:
+    """Whether the last statement of a function returns or raises; else its end gives None."""
+    body = getattr(function, "body", [])
+    return not isinstance(body, list) or leaves(body)
 
 
 def _is_test_of_first(place: Site) -> bool:

@@ -344,6 +344,8 @@ def _ends_training(own: OwnDdp, site: Site, branch: ast.If) -> ast.AST | None:
                 around = (other for other in blocks.enclosing(site.module, node) if isinstance(other, blocks.LOOPS))
                 if next(around, None) is loop:
                     return node
+            elif isinstance(node, ast.Return):
+                return node
     return None
 
 

@@ -18,7 +18,7 @@ from amp_rules.torch.distributed import (
     LOCAL_RANK_VARIABLES,
     OPTION_OF_LAUNCHERS,
     PROCESSES,
-    WORLD_SIZE_OF_JOIN,
+    RANK_OF_JOIN,
 )
 
 
@@ -99,11 +99,9 @@ class Starts:
 
 
 def takes_rank_of_launcher(join: ast.AST) -> bool:
-    """``init_process_group("nccl")``, which reads ``RANK`` itself."""
+    """``init_process_group("nccl")``, which reads ``RANK`` itself, and whatever of the group it is not told."""
     assert isinstance(join, ast.Call)
-    return len(join.args) <= WORLD_SIZE_OF_JOIN and not {"rank", "world_size", "store", None} & {
-        item.arg for item in join.keywords
-    }
+    return len(join.args) <= RANK_OF_JOIN and not {"rank", "store", None} & {item.arg for item in join.keywords}
 
 
 def meets_by_environment(join: ast.AST) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_branches import in_several, is_first_device, names_rank
 from amp_rules.source.index import literal
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 
 
 def conjuncts(test: ast.expr) -> list[ast.expr]:
@@ -19,7 +19,7 @@ def is_of_first(test: ast.expr, holds: bool) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_of_first(test.operand, not holds)
     if isinstance(test, ast.BoolOp):
-        asking = [item for item in test.values if names_rank(item) and in_several(item) is None]
+        asking = [item for item in test.values if asks_which(item) and in_several(item) is None]
         asking = [item for item in asking if not _asks_for_launcher(item)]
         found = [is_of_first(item, holds) for item in asking]
         return any(found) if isinstance(test.op, ast.And) is holds else bool(found) and all(found)
@@ -39,6 +39,11 @@ def is_of_first(test: ast.expr, holds: bool) -> bool:
 
 _NUMBERS = frozenset({"rank", "local_rank", "global_rank", "node_rank", "world_size", "proc_id", "process_index"})
 """What the number of a process, or how many there are, is called."""
+
+
+def asks_which(test: ast.expr) -> bool:
+    """Whether a test is about which process this is: its rank, or the number of its GPU."""
+    return names_rank(test) or any(isinstance(part, ast.Compare) and is_first_device(part) for part in walk(test))
 
 
 def _asks_for_launcher(test: ast.expr) -> bool:

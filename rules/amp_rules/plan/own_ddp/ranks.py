@@ -6,14 +6,15 @@ import ast
 from functools import cached_property, partial
 
 from amp_rules.checks.common.file_writes import access_of
-from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.decorators import Decorators
 from amp_rules.plan.own_ddp.group import MAX_CALLERS, OwnGroup, is_guard
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
+from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.parents import Parents
-from amp_rules.plan.own_ddp.rank_tests import conjuncts, is_of_first
+from amp_rules.plan.own_ddp.rank_tests import asks_which, conjuncts, is_of_first
 from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.sites import calling
 from amp_rules.roles.workers import training_workers
@@ -91,13 +92,19 @@ class ReachOfRanks(OwnGroup):
         return any(last_name(item.call.func) != info.name for item in callers)
 
     def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
-        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
-        return [
+        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported.
+
+        A function that is called by its name is not one that a text may name as well.
+        """
+        callers = [
             item
             for item in self.program.flow.callers(info)
             if item.scope.module is self.program.entry
             or not any(is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
         ]
+        if info.receiver is None and any(last_name(item.call.func) == info.name for item in callers):
+            return [item for item in callers if not may_run_anything(self.program, item.call)]
+        return callers
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
@@ -210,7 +217,7 @@ class ReachOfRanks(OwnGroup):
 
     def _parts_processes(self, module: Module, test: ast.expr) -> bool:
         """Whether a test comes out differently on other ranks; ``if distributed:`` is alike on all."""
-        if not names_rank(test) or in_several(test) is not None:
+        if not asks_which(test) or in_several(test) is not None:
             return False
         return self._rank_paths(module).says(test, True) is not Reach.EVERY
 

@@ -20,6 +20,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.idioms import NAMED_EVALUATION
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _SHUFFLE = 3  # dataset, num_replicas, rank, shuffle
 
@@ -216,7 +217,7 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None
             origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
             yield _Read(path, False, bool(others), all(is_none(item) for item in others))
-        elif values & sampler.loaders:
+        elif values & sampler.loaders and _behind_bar(own, node, scope) is node:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
 
@@ -234,7 +235,7 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
     A function that makes a loader, ``create_loader(dataset)``, is called for the evaluation too.
     """
     given = {_path(sampler_of(item)) for item in _made_in(own, sampler, loop.body)}
-    held = _path(loader)
+    held = _path(_behind_bar(own, loader, loop.scope))
     found = []
     for item in reads:
         same = {other.path for other in reads if other.is_loader is item.is_loader}
@@ -243,6 +244,16 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
         if known or (len(same) == 1 and not any(_is_shared(own, n) for n in made)):
             found.append(item)
     return found
+
+
+def _behind_bar(own: OwnDdp, node: ast.expr | None, scope: Scope) -> ast.expr | None:
+    """What a progress bar that a variable holds goes through, which has no ``sampler``; else the node itself."""
+    for item in _origins(own, node, scope, _MAX_DEPTH) if node is not None else ():
+        located = own.program.locate(item) if isinstance(item, ast.Call) and item.args else None
+        if located is not None and isinstance(item, ast.Call):
+            if own.program.callee_names(item, located[1]) & PROGRESS_BARS:
+                return item.args[0]
+    return node
 
 
 def _path(node: ast.AST | None) -> str | None:

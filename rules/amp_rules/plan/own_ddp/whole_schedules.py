@@ -41,16 +41,34 @@ def whole_schedules(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.A
     if any(isinstance(node, (ast.BinOp, ast.Call)) for node in sizes):
         return
     lengths = WholeLengths(own.program, TrainingData(uses=uses))
+    told: set[ast.AST] = set()
     for call, scope in schedules:
         for given in [*call.args[1:], *(item.value for item in call.keywords if item.arg in _LENGTHS)]:
             if lengths.count(given, scope) != "steps" or _knows_processes(lengths, given, scope, 0):
                 continue
-            if _is_stepped_by_batch(own, lengths, call):
-                text = (
-                    f"`{scope.module.text(given)}` counts the batches of the whole data, and each of N processes runs "
-                    "one N-th of them: the schedule does not get to its end; `len(loader)` is a process's own"
-                )
-                yield scope.module, given, text
+            if "warm" in ast.unparse(given).lower() or not _is_stepped_by_batch(own, lengths, call):
+                continue
+            for node, where in _counted_at(own, given, scope):
+                if node not in told and lengths.count(node, where) == "steps":
+                    told.add(node)
+                    text = (
+                        f"`{where.module.text(node)}` counts the batches of the whole data, and each of N processes "
+                        "runs one N-th of them: the schedule does not get to its end; `len(loader)` is a process's own"
+                    )
+                    yield where.module, node, text
+
+
+def _counted_at(own: OwnDdp, node: ast.expr, scope: Scope, depth: int = 0) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield where a length comes from: what callers give, where a function that makes the schedule is given it."""
+    owner = scope.owner(node.id).node if isinstance(node, ast.Name) else None
+    info = own.program.flow.functions.get(owner) if owner is not None else None
+    if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters or depth > _MAX_DEPTH:
+        yield node, scope
+        return
+    for caller in own.program.flow.callers(info):
+        given = info.argument_or_default(caller.call, node.id)
+        if given is not None and caller.scope.module in own.modules:
+            yield from _counted_at(own, given, caller.scope, depth + 1)
 
 
 def _divides_batch(node: ast.AST) -> bool:
@@ -78,14 +96,16 @@ def _knows_processes(lengths: WholeLengths, node: ast.expr, scope: Scope, depth:
 
 
 def _is_stepped_by_batch(own: OwnDdp, lengths: WholeLengths, made: ast.Call) -> bool:
+    training = {site.node for site in own.data.loops}  # over a bar of a loader, too
     for call, _, scope in own.program.calls():
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
             continue
         if not any(value.site is made for value in own.program.flow.values(call.func.value, scope)):
             continue
         loop = blocks.loop_around(scope.module, call)
-        if isinstance(loop, ast.For) and any(
-            isinstance(item, (ast.Name, ast.Attribute)) and lengths.holds(item, scope) for item in walk(loop.iter)
+        if isinstance(loop, ast.For) and (
+            loop in training
+            or any(isinstance(it, (ast.Name, ast.Attribute)) and lengths.holds(it, scope) for it in walk(loop.iter))
         ):
             return True
     return False

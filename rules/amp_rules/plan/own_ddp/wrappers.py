@@ -9,6 +9,8 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
+from amp_rules.torch.models import RETURNS_RECEIVER
 
 _MAX_DEPTH = 8
 """Names and parameters between a wrapper and where it is called: a trainer, its method, a function that evaluates."""
@@ -56,6 +58,8 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
         for called in own.program.flow.callees(node):
             scope = own.program.flow.scopes[called.node]
             yield from ((given, Site(called.module.module, scope, called.node, given)) for given in called.returns)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
+            yield node.func.value, site
         return
     owner = site.scope.owner(node.id) if isinstance(node, ast.Name) else site.scope
     for value in assigned(own.program, node, site.scope):
@@ -64,15 +68,30 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
             continue  # ``inner = model`` above ``model = DDP(model)``
         if body is site.body and blocks.exclude_each_other(site.module, value, site.node):
             continue  # ``inner = model`` where no wrapper is made, beside ``inner = model.module``
+        if any(asks_kind(test) for test, _ in own.branches(site.module, value)):
+            continue  # ``if hasattr(model, "module"): model = model.module`` and ``else: model = model.to(device)``
         yield value, Site(site.module, own.program.flow.scopes[body], body, value)
     info = own.program.flow.functions.get(owner.node)
     if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters:
+        return
+    if owner.node is site.body and _is_given_anew(site, node.id):
         return
     for caller in own.program.flow.callers(info):
         given = info.argument_or_default(caller.call, node.id)
         # ``if local_rank == -1: evaluate(model)``: without several processes there is no wrapper, either.
         if given is not None and own.several_alone(caller.scope.module, caller.call) is not False:
             yield given, calling(caller)
+
+
+def _is_given_anew(site: Site, name: str) -> bool:
+    """Whether a variable has another value for certain when a place is reached than its callers gave."""
+    above = blocks.statements_above(site.module, site.statement, site.body)
+    return any(name in blocks.certainly_bound(item) for item in above)
+
+
+def asks_kind(test: ast.AST) -> bool:
+    """Whether a test asks what an object is: a wrapper, or the model inside."""
+    return any(isinstance(part, ast.Name) and part.id in ("isinstance", "hasattr", "type") for part in walk(test))
 
 
 def _is_kept_as(own: OwnDdp, node: ast.Attribute, site: Site, wrap: Site) -> bool:

@@ -18,11 +18,11 @@ instead.
     parser.add_argument("--local_rank", "--local-rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 
 ## When it declines
-When the default is no number, or the script gives the parser options that it writes out itself. Where the option is the
-number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the script starts), it stays as it is. So
-it does where the script sets it before it starts each process, and where the script joins a process group in which
-nothing averages the gradients: torchrun would turn on a path that trains each model on its own, beside a schedule for
-all of them.
+When the default is something else than a number or None, or the script gives the parser options that it writes out
+itself. Where the option is the number of the machine (`rank = args.local_rank * gpus + gpu` in processes that the
+script starts), it stays as it is. So it does where the script sets it before it starts each process, and where the
+script joins a process group in which nothing averages the gradients: torchrun would turn on a path that trains each
+model on its own, beside a schedule for all of them.
 
 ## Leaving it out
 Yes: the option is then what it was, and launchers that pass it go on to do so. torchrun passes none.
@@ -42,7 +42,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
-from amp_rules.source.index import keyword
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.resolver import imported_names
 from amp_rules.source.syntax import last_name
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
@@ -143,7 +143,13 @@ def _is_option(call: ast.Call, aliases: frozenset[str]) -> bool:
     default = _default(call)
     if default is not None and "environ" in ast.unparse(default):
         return False
-    return default is None or (_is_number(default))
+    return default is None or _is_number(default) or _is_text_or_none(default)
+
+
+def _is_text_or_none(node: ast.expr) -> bool:
+    """``None``, and a number that argparse reads itself: ``"0"``."""
+    value = node.value if isinstance(node, ast.Constant) else ""
+    return value is None or (isinstance(value, str) and value.lstrip("-").isdigit())
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -165,7 +171,9 @@ def _actions(file: ApexFile, call: ast.Call, *, is_read: bool) -> Iterator[Actio
     quote = file.source(call.args[0])[-1]
     # Without a default it is None outside of a launcher, which scripts ask for; argparse reads a string as it should.
     code = f"os.environ.get({quote}LOCAL_RANK{quote})"
-    if default is not None:
+    if default is not None and isinstance(literal(default), str):
+        code = f"os.environ.get({quote}LOCAL_RANK{quote}, {file.source(default)})"
+    elif default is not None and _is_number(default):
         code = f"int(os.environ.get({quote}LOCAL_RANK{quote}, {file.source(default)}))"
     required = keyword(call, "required")
     if required is not None and _is_required(call):

@@ -47,6 +47,7 @@ from amp_rules.plan.file_names import name_of
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
+from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.probes import probes_taken_away
@@ -117,7 +118,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     order = FileOrder(own.program, paths, guards, of_writer=lambda *place: _is_of_first(own, *place))
     waits = order.barriers()
     saves = _lifted(guards.statements)
-    saves = [row for row in saves if not is_left(*row)]
+    saves = [row for row in saves if not is_left(*row) and not is_only_looked_up(own.program, *row)]
     told = _with_neighbours(saves, [row for row in saves if own.told_by_rank(*row)])
     saves = [row for row in saves if row not in told]
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}

@@ -48,6 +48,7 @@ from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.plain_numbers import is_plain_number, is_plain_variable
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.visible_gpus import sees_its_own_gpu
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -220,7 +221,9 @@ def _is_array(own: OwnDdp, metric: Metric) -> bool:
 
 def _is_gpu_known(own: OwnDdp) -> bool:
     """Whether a plain number can be moved to the GPU of its process: to the current one, unless NCCL takes no part."""
-    return bool(own.program.calls_to(frozenset({SET_DEVICE}))) or not any(map(_may_use_nccl, own.joins))
+    if own.program.calls_to(frozenset({SET_DEVICE})) or not any(map(_may_use_nccl, own.joins)):
+        return True
+    return sees_its_own_gpu(own)
 
 
 def _may_use_nccl(join: Site) -> bool:
