@@ -24,12 +24,7 @@ _AVERAGES = frozenset({"avg", "average", "global_avg"})
 def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[str]:
     """Yield the variables of such meters, in the order in which the loop fills them."""
     nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
-    filled = list(_fillings(own, loop))
-    counted = {item.path for item in filled if not is_time(own.program, loop, item.given)}
-    clocks = {item.path for item in filled} - counted
-    # What is divided by a time is a speed.
-    filled = [item for item in filled if not blocks.touches(clocks, blocks.reads(item.given))]
-    fillings = [item for item in filled if _is_of_batch(own, shares, loop, item.given)]
+    fillings = [item for item in _fillings(own, loop) if _is_of_batch(own, shares, loop, item.given)]
     if not fillings:
         return
     exchanges = shares.metrics.exchanges
