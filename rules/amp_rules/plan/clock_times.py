@@ -13,6 +13,8 @@ from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.replication import CLOCKS, ELAPSED
 
+_OF_METER = frozenset({"val", "avg", "sum", "average", "global_avg", "value"})
+
 
 def is_time(program: Program, site: Site, value: ast.AST) -> bool:
     """Whether a number is made of what the clock says, in the function of the place: ``time.time() - start``."""
@@ -42,9 +44,14 @@ def _grown(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _clock_variables(program: Program, site: Site) -> set[str]:
-    """Variables of a function that hold nothing but what the clock says, or what is made of it."""
+    """Variables of a function that hold nothing but what the clock says, or what is made of it, meters among them."""
     assigned: dict[str, list[ast.expr]] = {}
+    told: dict[str, list[ast.expr]] = {}
     for node in program.nodes_of(site.body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
+            path = blocks.path_of(node.func.value)
+            if path is not None and node.args and not isinstance(node.args[0], ast.Dict):
+                told.setdefault(path, []).append(node.args[0])
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             path = blocks.path_of(node.targets[0])
             if path is not None and not isinstance(node.value, ast.Constant):
@@ -53,7 +60,7 @@ def _clock_variables(program: Program, site: Site) -> set[str]:
     while True:
         more = {
             path
-            for path, values in assigned.items()
+            for path, values in [*assigned.items(), *told.items()]
             if path not in found and all(_reads_clock(program, site, value, found) for value in values)
         }
         if not more:
@@ -68,6 +75,8 @@ def _reads_clock(program: Program, site: Site, value: ast.AST, clocks: set[str])
                 return True
             if isinstance(part.func, ast.Attribute) and part.func.attr in ELAPSED:
                 return True
-        elif isinstance(part, (ast.Name, ast.Attribute)) and blocks.path_of(part) in clocks:
-            return True
+        elif isinstance(part, (ast.Name, ast.Attribute)):
+            path = blocks.path_of(part) or ""
+            if path in clocks or (path.rpartition(".")[2] in _OF_METER and path.rpartition(".")[0] in clocks):
+                return True
     return False

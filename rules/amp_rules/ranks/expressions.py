@@ -166,6 +166,9 @@ class Expressions:
 
     def _choice(self, node: ast.IfExp, frame: Frame) -> RankValue:
         test = self.evaluate(node.test, frame)
+        setting = self._world.setting
+        if node.test in setting.holding or node.test in setting.excluded:
+            return self.evaluate(node.body if node.test in setting.holding else node.orelse, frame)
         if test.constant is not UNKNOWN:
             return self.evaluate(node.body if test.constant else node.orelse, frame)
         origins = self._elements.truth(node.test, test, frame)

@@ -155,11 +155,18 @@ class Libraries:
         expressions = [*given.node.args, *(item.value for item in given.node.keywords)]
         handed = RankValue(self._world.deep(given.all))
         for item in expressions:
-            for value in self._world.flow.values(item, frame.scope):
+            for value in self._world.flow.values(self._chosen(item), frame.scope):
                 if value.kind == "function":
                     bound = {name: handed for name in value.ref.positional}
                     found.append(self._world.run(Given(value.ref, bound, frame)))
         return found
+
+    def _chosen(self, node: ast.expr) -> ast.expr:
+        """``reduced`` of ``reduced if world_size > 1 else plain``, where it is known that there are several."""
+        setting = self._world.setting
+        while isinstance(node, ast.IfExp) and (node.test in setting.holding or node.test in setting.excluded):
+            node = node.body if node.test in setting.holding else node.orelse
+        return node
 
     def _world_parent(self, node: ast.AST, frame: Frame) -> ast.AST | None:
         return frame.scope.module.parents.get(node)
@@ -383,7 +390,10 @@ class Libraries:
         ]
         ref = self._world.new(given.node, frame)
         held = RankValue(self._world.deep(parts), frozenset().union(*(part.size for part in parts)))
-        self._memory.write(ref, ELEMENTS, join_all([held, *self._called_back(given, frame)]).unknown())
+        functions = self._world.flow.values(self._chosen(given.node.args[0]), frame.scope) if given.node.args else set()
+        is_own = bool(functions) and all(value.kind == "function" for value in functions)
+        made = [*([] if is_own else [held]), *self._called_back(given, frame)]
+        self._memory.write(ref, ELEMENTS, join_all(made).unknown())
         return RankValue(NOWHERE, frozenset().union(*map(self._memory.length, given.values[1:])), frozenset((ref,)))
 
     def _taken_while(self, given: Arguments, frame: Frame) -> RankValue:

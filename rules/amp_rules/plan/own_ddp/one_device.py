@@ -37,7 +37,7 @@ def one_device(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     ]
     # Before batches, the model that they go through.
     for call, module, is_model in sorted(found, key=lambda item: not item[2]):
-        if not is_model and not _is_trained_on(own, module, call):
+        if not (_may_be_trained(own, module, call) if is_model else _is_trained_on(own, module, call)):
             continue
         if own.reach(module, call) is not Reach.EVERY or own.is_of_first_alone(module, call):
             continue
@@ -95,6 +95,31 @@ def _is_trained_on(own: OwnDdp, module: Module, call: ast.Call) -> bool:
     """Whether what is moved is of a loop that trains a wrapped model."""
     loop = next((item for item in blocks.enclosing(module, call) if isinstance(item, ast.For)), None)
     return bool(own.wraps) and loop is not None and own.program.runs_backward(loop)
+
+
+def _may_be_trained(own: OwnDdp, module: Module, call: ast.Call) -> bool:
+    """Whether a model that is moved may be one that trains: not a variable of a function that only runs it."""
+    body = blocks.body_of(module, call)
+    assert isinstance(call.func, ast.Attribute)
+    held = call.func.value
+    if not isinstance(held, ast.Name) or isinstance(body, ast.Module):
+        return True
+    parts = blocks.own_parts(body)
+    if any(map(own.program.runs_backward, parts)) or any(map(own.program.runs_step, parts)):
+        return True
+    info = own.program.function_of(body)
+    given = info is not None and held.id in info.parameters
+    kept = any(
+        isinstance(node, (ast.Return, ast.Yield)) or (isinstance(node, ast.Assign) and _is_kept(node, held.id))
+        for node in blocks.walk_body(body)
+        if held.id in blocks.reads(node)
+    )
+    return given or kept
+
+
+def _is_kept(node: ast.Assign, name: str) -> bool:
+    """``self.model = model``"""
+    return name in blocks.reads(node.value) and any(isinstance(item, ast.Attribute) for item in node.targets)
 
 
 def _goes_to_first(devices: Devices, call: ast.Call, scope: Scope) -> bool:

@@ -43,7 +43,9 @@ class Shares:
     def ranks(self) -> Ranks:
         """What differs between the processes, as the script stands."""
         tests = {
-            node.test: in_several(node.test) for node, _, _ in self._own.program.nodes() if isinstance(node, ast.If)
+            node.test: in_several(node.test)
+            for node, _, _ in self._own.program.nodes()
+            if isinstance(node, (ast.If, ast.IfExp))
         }
         holding, excluded = (
             frozenset(test for test, holds in tests.items() if holds is side) for side in (True, False)

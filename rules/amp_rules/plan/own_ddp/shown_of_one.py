@@ -21,6 +21,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, is_shown
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
 
 
@@ -110,12 +111,29 @@ def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bo
 
 def _begins_anew(loop: TrainingLoop, path: str, node: ast.AST) -> bool:
     """Whether each round sets a sum above what it adds: ``loss = 0``, then ``loss += part``, which is of one batch."""
-    return any(
+    return not _is_set_before(loop, path) or any(
         isinstance(item, ast.Assign)
         and item.lineno < getattr(node, "lineno", 0)
         and path in blocks.writes(item)
         and path not in blocks.reads(item.value)
         for item in loop.loop.body
+    )
+
+
+def _is_set_before(loop: TrainingLoop, path: str) -> bool:
+    """Whether a sum may have a value when the first round begins: its variable is written outside the loop, too."""
+    if not path.isidentifier():
+        return True
+    inner = set(loop.inner)
+    arguments = {item.arg for item in arguments_of(loop.body)} if isinstance(loop.body, FunctionNode) else set()
+    shared = any(isinstance(node, (ast.Global, ast.Nonlocal)) and path in node.names for node in walk(loop.body))
+    return (
+        shared
+        or path in arguments
+        or any(
+            isinstance(node, ast.Name) and node.id == path and not isinstance(node.ctx, ast.Load) and node not in inner
+            for node in blocks.walk_body(loop.body)
+        )
     )
 
 

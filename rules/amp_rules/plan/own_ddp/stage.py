@@ -32,7 +32,7 @@ _MAX_ROUNDS = 6
 
 _SYNC_BATCH_NORM = "AMP230"
 _STATISTICS = (
-    "batch norm now computes its mean and variance over the batches of all processes, so the results of "
+    "now computes its mean and variance over the batches of all processes, so the results of "
     "training change; --no-sync-bn turns this off"
 )
 
@@ -70,7 +70,9 @@ class Extended:
         edits = [edit for edit in edits_of(self.drafts.values()) if edit.code == _SYNC_BATCH_NORM]
         for edit in edits[:1]:
             rule = notes.BATCH_SIZE
-            yield Note(edit.path, edit.span, rule.code, rule.name, _STATISTICS, edit.cell)
+            is_certain = any("if there is any" not in item.message for item in edits)
+            norm = "batch norm" if is_certain else "batch norm, if the model has any,"
+            yield Note(edit.path, edit.span, rule.code, rule.name, f"{norm} {_STATISTICS}", edit.cell)
 
 
 def _with_what_is_left(refusal: Refusal) -> Refusal:

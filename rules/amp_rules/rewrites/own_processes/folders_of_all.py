@@ -60,8 +60,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         allowed = "True" if site.looked else _several(own, site)
         if allowed is None:
-            text = f"every process runs `{site.module.text(call)}`, which fails in all but the first: `exist_ok=True`"
-            own.leave(RULE, site.module, call, f"{text} accepts a folder that is there")
+            text = f"every process runs `{site.module.text(call)}`, which fails where another has made the folder"
+            own.leave(RULE, site.module, call, f"{text}: `exist_ok=True` accepts one that is there")
             continue
         message = f"`{site.module.text(call)}` does not fail if another process made the folder first"
         yield Change(RULE, site.module, call, message, [Replace(call, allowing(allowed, is_mkdir=site.is_mkdir))])
