@@ -168,6 +168,34 @@ def test_a_copy_of_apex_in_the_project_needs_no_extension_any_more(tmp_path):
     assert note.path.name == "own.py"
 
 
+def test_packages_of_apex_in_the_project_are_apex_without_its_own_init(tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text(STEP)
+    (tmp_path / "apex" / "amp").mkdir(parents=True)
+    copied = tmp_path / "apex" / "amp" / "__init__.py"
+    copied.write_text("def initialize(model, optimizer, opt_level):\n    for m in [model]:\n        m.half()\n")
+    report = migrate(entry, Options())
+    assert report.precision == "migrated" and [change.path for change in report.changes] == [entry]
+    assert "AMP404" in {edit.code for edit in report.edits}
+
+
+STEP = """
+import torch
+from apex import amp
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(8, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+for x, y in DataLoader(TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,))), batch_size=8, shuffle=True):
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    optimizer.zero_grad()
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+"""
+
 OWN = """
 import fused_adam_cuda
 

@@ -136,6 +136,9 @@ def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
         # A condition or a loop goes with the ``DataParallel`` that was alone in it, and so does a comment above that.
         if isinstance(node, ast.If | ast.For) and any(row in removed for row in heads(node)):
             found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        # What is left to one process alone below a condition has it joined.
+        if isinstance(node, ast.If) and not node.orelse and node.body[0].lineno in found:
+            found |= set(range(node.lineno, (node.test.end_lineno or node.lineno) + 1))
         # Of ``x = f(\n  y\n)`` the last line is the edit's too; a call's end may gain an argument.
         if isinstance(node, ast.stmt) and not hasattr(node, "body") and node.lineno in found:
             found.add(node.end_lineno or node.lineno)

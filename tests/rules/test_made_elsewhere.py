@@ -429,3 +429,47 @@ def test_a_package_that_imports_its_own_modules_is_followed(tmp_path) -> None:
     (tmp_path / "train.py").write_text(LOOP.format(make=make, imports="from net import models", loader=LOADER))
     report = migrate(tmp_path / "train.py", Options(ddp=True))
     assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+
+
+FACTORY = "def make(config, module, *args):\n    return getattr(module, config['type'])(*args, **config['args'])\n"
+SPEECH = """
+import shutil
+import torchaudio
+from pathlib import Path
+from speechbrain.utils.data_utils import download_file
+from torch.utils.data import Dataset
+from factory import make
+class Speech(Dataset):
+    def __init__(self, config):
+        self.config = config
+        self.index = self.load_index(Path(config["folder"]))
+    def load_index(self, folder):
+        path = folder / "index.txt"
+        if not path.exists():
+            download_file("https://example.org/speech.tar.gz", folder / "speech.tar.gz")
+            shutil.unpack_archive(folder / "speech.tar.gz", folder)
+            path.write_text("\\n".join(map(str, sorted((folder / "clips").iterdir()))))
+        return path.read_text().splitlines()
+    def __len__(self):
+        return len(self.index)
+    def __getitem__(self, place):
+        wave, _ = torchaudio.load(self.index[place])
+        spectrogram = make(self.config["spectrogram"], torchaudio.transforms)
+        return spectrogram(wave)[0, 0, :4], wave.mean()
+"""
+
+
+def test_a_class_is_found_by_its_name_in_the_module_that_the_call_gives(tmp_path) -> None:
+    (tmp_path / "factory.py").write_text(FACTORY)
+    (tmp_path / "speech.py").write_text(SPEECH)
+    (tmp_path / "nets.py").write_text(NETS)
+    make = "model = make(config['net'], nets)" + SGD
+    loader = "config = json.load(open(args.arch))\n    data = make(config['data'], speech, config)"
+    loader += "\n    loader = DataLoader(data, batch_size=8)"
+    imports = "import json\nimport nets\nimport speech\nfrom factory import make"
+    (tmp_path / "train.py").write_text(LOOP.format(make=make, imports=imports, loader=loader))
+    report = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    text = "".join(change.after for change in report.changes)
+    assert text.count("main_process_first") == 1
+    assert "make(self.config" in SPEECH and "barrier" not in text

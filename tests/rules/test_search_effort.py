@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from amp_rules.checks.common.rank_paths import RankPaths
+from amp_rules.plan.changing import Changing
 from amp_rules.plan.options import Options
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.functions import Functions
@@ -150,3 +151,39 @@ def test_the_search_for_callers_follows_no_product_of_methods_that_share_a_name(
     few, many = (asked(size, monkeypatch) for size in (4, 16))
     assert few > 4
     assert many < 8 * few
+
+
+def changing(size: int) -> str:
+    """A model whose forward pass makes a variable anew from itself twice over in each line, and takes a part by it."""
+    lines = "\n".join(f"        index = index * {n} + index % {n + 2}" for n in range(size))
+    net = f"""class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)])
+
+    def forward(self, x, index=0):
+{lines}
+        return self.layers[index](x)"""
+    loop = LOOP.format(n=0)
+    call = f"train0(Net(), {DATA}, torch.optim.SGD(Net().parameters(), lr=0.1))"
+    return f"{HEAD}\n{net}\n\n{loop}\n\nmodel = Net()\n{call.replace('Net()', 'model')}\n"
+
+
+def test_whether_a_variable_changes_follows_no_product_of_assignments(tmp_path, monkeypatch):
+    counts = []
+    for size in (4, 16):
+        count = 0
+        changes = Changing.changes
+
+        def counted(*arguments, changes=changes):
+            nonlocal count
+            count += 1
+            return changes(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Changing, "changes", counted)
+            report, _ = migrated_text(tmp_path, changing(size), Options(ddp=True))
+        assert report.precision == "migrated"
+        counts.append(count)
+    few, many = counts
+    assert many < 30 * few, counts

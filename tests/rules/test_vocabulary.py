@@ -74,8 +74,8 @@ class Words(Vocabulary):
     def step(self, site, result=None):
         return Written((Replace(site.call, substitute(f"X.step({ast.unparse(site.optimizer)})")),))
 
-    def update_scale(self, module, last_step):
-        return Written((Insert(last_step, "X.update_scale()", after=True),))
+    def update_scale(self, module, statement, *, before=False):
+        return Written((Insert(statement, "X.update_scale()", after=not before),))
 
     def scale_saved(self, module, made, key):
         entry = add_entry(f"{key}: X.scale()") if isinstance(made, ast.Dict) else add_keyword("scaler=X.scale()")

@@ -148,6 +148,10 @@ class Flow:
         """What iterating over the values can give."""
         return self._containers.elements(owners)
 
+    def members(self, module: Value) -> set[Value]:
+        """What a name made at run time can find in a module."""
+        return self._containers.members(module)
+
     def held_by(self, cls: ast.ClassDef) -> Iterator[set[Value]]:
         """Yield what each attribute of a class's own objects can hold."""
         return self._store.held_by(cls)

@@ -13,7 +13,7 @@ from amp_rules.flow.imports import Imports
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.source.blocks import suites
+from amp_rules.source.blocks import own_parts, suites, walk_own
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
 
@@ -216,6 +216,15 @@ class Statements:
         for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
             if isinstance(target, ast.Name):
                 self._store.write((inner.node, target.id), values)
+
+
+def nodes_run(body: ast.AST, scope: Scope) -> Iterator[ast.AST]:
+    """Yield the nodes that run when a body runs; what stands below the main guard of an imported file does not."""
+    is_imported = isinstance(body, ast.Module) and not scope.module.is_entry
+    for part in own_parts(body):
+        is_left_out = is_imported and isinstance(part, ast.If) and is_main_guard(part)
+        for item in getattr(part, "orelse", ()) if is_left_out else (part,):
+            yield from walk_own(item)
 
 
 def is_main_guard(node: ast.If) -> bool:

@@ -16,10 +16,10 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.expressions import ExpressionEvaluator
 from amp_rules.flow.given_models import ASKED
 from amp_rules.flow.reached import Reached
+from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import GIVEN_MODEL, Value
 from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
-from amp_rules.source.blocks import walk_body
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.models import NO_FORWARD, RETURNS_RECEIVER
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
@@ -53,7 +53,7 @@ class UnknownModels:
         assigned: list[tuple[ast.Assign, Scope]] = []
         calls: list[tuple[ast.Call, Scope]] = []
         for body, scope in self._reached.bodies():
-            for node in walk_body(body):
+            for node in nodes_run(body, scope):
                 if isinstance(node, ast.Call):
                     calls.append((node, scope))
                 elif isinstance(node, ast.Dict):

@@ -242,12 +242,18 @@ def _is_guarded(module: Module, node: ast.AST) -> bool:
     """Whether only the first process comes to a node."""
     return any(
         isinstance(parent, ast.If)
-        and isinstance(parent.test, ast.Call)
-        and isinstance(parent.test.func, ast.Attribute)
-        and parent.test.func.attr == "is_main_process"
+        and any(_asks_for_main(test) for test in _operands(parent.test))
         and any(node in walk(item) for item in parent.body)
         for parent in blocks.enclosing(module, node)
     )
+
+
+def _operands(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "is_main_process"
 
 
 def _decline(translation: Translation, module: Module, node: ast.AST, message: str) -> None:

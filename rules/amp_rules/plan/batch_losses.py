@@ -27,7 +27,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name, is_none, own_name, walk
+from amp_rules.source.syntax import called_name, is_none, own_name, values_given, walk
 from amp_rules.torch.losses import COSINES, OF_ALL_PAIRS, OF_OWN_PAIRS, PRODUCTS, SPREADS, SUMMED_BY
 
 _EQUATION_AND_TWO = 3
@@ -85,7 +85,9 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
             yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {consequence}")
             return
     for call, scope in terms.of_samples():
-        if not _is_divided(program, call, scope) and not trains_no_model(program, call, scope):
+        if _is_divided(program, call, scope) or _is_weighted(definitions, call, scope):
+            continue
+        if not trains_no_model(program, call, scope):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_SUM}")
             return
 
@@ -330,6 +332,35 @@ def _is_divided(program: Program, node: ast.expr, scope: Scope, depth: int = 0) 
         return False
     callers = program.flow.callers(info)
     return any(_is_divided(program, caller.call, caller.scope, depth + 1) for caller in callers)
+
+
+def _is_weighted(definitions: Definitions, node: ast.expr, scope: Scope) -> bool:
+    """Whether what is added up was multiplied by weights that a number of samples divides: ``(losses * w).sum()``."""
+    factors = [
+        side
+        for part in walk(node)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult)
+        for side in (part.left, part.right)
+    ]
+    for _ in range(_MAX_CALLERS):
+        if any(
+            isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div) and any(map(_is_count, walk(part.right)))
+            for factor in factors
+            for part in walk(factor)
+        ):
+            return True
+        factors = [item.value for factor in factors for item in definitions.of(_base(factor), scope)]
+    return False
+
+
+def _is_count(node: ast.AST) -> bool:
+    """``x.shape[0]``, ``x.size(0)``, ``len(x)``, ``x.numel()``, ``mask.sum()``."""
+    if isinstance(node, ast.Subscript):
+        return own_name(node.value) == "shape" and isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    if not isinstance(node, ast.Call):
+        return False
+    name, given = called_name(node), [item.value for item in node.args if isinstance(item, ast.Constant)]
+    return name == "len" or (name == "size" and given == [0]) or (name in ("numel", "sum") and not values_given(node))
 
 
 def _made_of(paths: set[str], nodes: list[ast.AST]) -> set[str]:

@@ -44,11 +44,14 @@ class Changing:
         self._program = program
         self._by_rank = by_rank
         self._asked: set[ast.AST] = set()  # assignments in question: ``self.p = self.p * 0.9``
+        self._looked_at: dict[object, int] = {}
 
     def changes(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
         """Whether the expression, in the body of ``site``, may differ between two steps."""
         if depth > _MAX_DEPTH:
             return False
+        if depth == 0:
+            self._looked_at.clear()
         pending: list[ast.AST] = [node]
         while pending:
             part = pending.pop()
@@ -98,11 +101,20 @@ class Changing:
         if isinstance(node, ast.Attribute):
             return key is not None and any(self._is_changed(value, where, depth) for value, where in self._given[key])
         if not self._is_model_code(site.body):
-            return self._changes_in_loop(node, site)
+            return self._changes_in_loop(node, site, depth)
+        if self._was_looked_at((key, node.id, site.body), depth):
+            return False
         found = self._given.get(key, []) if key is not None else []
         if any(value is not None and self.changes(value, where, depth + 1) for value, where in found):
             return True
         return any(self._given_changing(value, where, depth) for value, where in self._arguments(node, site))
+
+    def _was_looked_at(self, variable: object, depth: int) -> bool:
+        """Whether a question came by a variable before, as near to where it began: what changes it is found by then."""
+        if self._looked_at.get(variable, _MAX_DEPTH + 1) <= depth:
+            return True
+        self._looked_at[variable] = depth
+        return False
 
     def _is_changed(self, value: ast.expr | None, where: Site, depth: int) -> bool:
         """Whether an attribute is given another value once its object was made."""
@@ -125,16 +137,17 @@ class Changing:
         """Whether an argument may differ from step to step."""
         return self.changes(value, where, depth + 1)
 
-    def _changes_in_loop(self, node: ast.Name, site: Site) -> bool:
+    def _changes_in_loop(self, node: ast.Name, site: Site, depth: int) -> bool:
         """Whether a variable of the code that trains is assigned in a loop around the place."""
         for loop in blocks.enclosing(site.module, site.node):
             if isinstance(loop, blocks.LOOPS) and node.id in blocks.writes(loop):
-                return True
+                if not self._by_rank or self._is_made_anew(node.id, loop, site, depth):
+                    return True
         key = self._program.flow.key(node, site.scope)
         info = self._program.function_of(site.body)
         if info is not None and node.id in info.parameters:
             return any(
-                isinstance(given, ast.Name) and self._changes_in_loop(given, where)
+                isinstance(given, ast.Name) and self._changes_in_loop(given, where, depth + 1)
                 for given, where in self._arguments(node, site)
             )
         if info is not None and site.scope.owner(node.id).node is not info.node and key is not None:
@@ -145,6 +158,30 @@ class Changing:
             )
         return False
 
+    def _is_made_anew(self, name: str, loop: ast.stmt, site: Site, depth: int) -> bool:
+        """Whether a round of a loop may give a variable another value than on another rank: not what is looked up."""
+        if isinstance(loop, (ast.For, ast.AsyncFor)) and name in blocks.writes_target(loop):
+            return True
+        for item in blocks.walk_own(loop):
+            if not isinstance(item, ast.stmt) or hasattr(item, "body") or name not in blocks.writes(item):
+                continue
+            if not isinstance(item, ast.Assign) or not all(isinstance(target, ast.Name) for target in item.targets):
+                return True
+            where = Site(site.module, site.scope, site.body, item)
+            if item in self._asked or depth > _MAX_DEPTH:
+                continue
+            self._asked.add(item)
+            try:
+                if self.changes(item.value, where, depth + 1):
+                    return True
+            finally:
+                self._asked.remove(item)
+        return any(
+            name in blocks.writes_target(item)
+            for item in blocks.walk_own(loop)
+            if isinstance(item, (ast.For, ast.AsyncFor))
+        )
+
     def _may_be_absent(self, node: ast.expr, site: Site, depth: int) -> bool:
         """Whether a value that is asked for None may be None in one step and not in another."""
         if isinstance(node, ast.IfExp):
@@ -153,6 +190,8 @@ class Changing:
         if not isinstance(node, ast.Name) or depth > _MAX_DEPTH:
             return False
         key = self._program.flow.key(node, site.scope)
+        if self._was_looked_at(("absent", key, node.id, site.body), depth):
+            return False
         for value, where in self._given.get(key, []) if key is not None else []:
             if is_none(value):
                 # ``if random() < 0.1: labels = None``

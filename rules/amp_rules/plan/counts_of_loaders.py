@@ -9,6 +9,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import walk
 
@@ -26,7 +27,8 @@ def comes_of_loader(program: Program, processes: Distribution, node: ast.expr, s
         if value.kind == "function":
             inner = program.flow.scopes[value.ref.node]
             begins = set(_begins_at(value.ref.node))
-            parts = (part for item in value.ref.body for part in walk(item) if isinstance(part, ast.expr))
+            body = [value.ref.node.body] if isinstance(value.ref.node, ast.Lambda) else value.ref.body
+            parts = (part for item in body for part in walk(item) if isinstance(part, ast.expr))
             if any(part not in begins and of_loader(program, processes, part, inner, at=begins) for part in parts):
                 return True
     return False
@@ -60,6 +62,10 @@ def of_loader(
             continue
         if lengths.count(part, scope) is not None or is_length(lengths, part, scope):
             return True
+        if isinstance(part, ast.Subscript) and depth < MAX_VARIABLES:
+            given = lengths.entries.get(name, ()) if isinstance(name := literal(part.slice), str) else ()
+            if any(of_loader(program, processes, value, where, depth + 1) for value, where in given):
+                return True
         if isinstance(part, (ast.Name, ast.Attribute)) and depth < MAX_VARIABLES:
             key = program.flow.key(part, scope)
             for value, where in lengths.assigned.get(key, ()) if key is not None else ():

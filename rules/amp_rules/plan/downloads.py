@@ -78,6 +78,21 @@ def bodies_in_turns(program: Program, statements: Iterable[tuple[Module, ast.stm
     return found
 
 
+def bodies_only_in_turns(program: Program, statements: list[tuple[Module, ast.stmt]]) -> set[ast.AST]:
+    """The same without those that are called from elsewhere too, as a logger's method is, and what they call."""
+    found, inside = bodies_in_turns(program, statements), set(nodes_of(statements))
+    elsewhere = {body for body in found if _is_called_elsewhere(program, body, found, inside)}
+    return found - elsewhere - program.called_from(node for body in elsewhere for node in program.nodes_of(body))
+
+
+def _is_called_elsewhere(program: Program, body: ast.AST, found: set[ast.AST], inside: set[ast.AST]) -> bool:
+    info = program.function_of(body)
+    if info is None:
+        return False
+    calls = [(caller.call, blocks.body_of(caller.scope.module, caller.call)) for caller in program.flow.callers(info)]
+    return any(call not in inside and caller not in found and program.runs(caller) for call, caller in calls)
+
+
 def _gets(program: Program, node: ast.AST) -> bool:
     """Whether a node makes files that are missing, which the next process then finds."""
     located = program.locate(node) if isinstance(node, ast.Call) else None

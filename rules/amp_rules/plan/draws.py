@@ -70,11 +70,18 @@ class Draws:
 
     def _choices(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that choose which part of a model runs: others would have no gradient on one rank."""
-        for call, _, scope in self._program.calls():
-            if not self._program.called_models(call, scope):
-                continue
-            found: Origins = ranks.own_origins(call.func) | ranks.control_origins(call)
-            yield from (origin for origin in found if origin.kind in _DRAWN)
+        calls = [item for item in self._program.calls() if self._program.called_models(item[0], item[2])]
+        again: set[tuple[ast.AST, ast.AST]] = set()
+        for call, _, scope in calls:
+            for origin in ranks.control_origins(call):
+                if origin.kind in _DRAWN and _repeats(scope.module, call, origin):
+                    again |= {(item, origin.node) for item in (call, *self._program.called_from([call]))}
+        for call, body, _ in calls:
+            yield from _only_drawn(ranks.own_origins(call.func))
+            for decision in ranks.decisions(call):
+                for origin in _only_drawn(decision.origins):
+                    if again.isdisjoint({(call, origin.node), (body, origin.node)}):
+                        yield origin
 
     def _orders(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that make the data of a loader: what is shared out must be the same, and validation left out."""
@@ -175,6 +182,20 @@ class Draws:
             # The last argument is the size: `torch.randint(0, 3, (1,))`.
             return bool(call.args) and not sizes and not _is_one(call.args[-1])
         return any(isinstance(item, (ast.Tuple, ast.Starred)) and not _is_one(item) for item in call.args)
+
+
+def _only_drawn(origins: Origins) -> Origins:
+    """Draws; nothing where the batch is asked, noise in it too: that has another answer on each rank in any case."""
+    return origins if all(origin.kind in _DRAWN for origin in origins) else frozenset()
+
+
+def _repeats(module: Module, call: ast.Call, origin: Origin) -> bool:
+    """Whether a draw only decides how often a loop runs a part again that has run above it: the end of a sentence."""
+    loop = blocks.loop_around(module, call)
+    statement = blocks.statement_of(module, call)
+    if loop is None or origin.module is not module or statement not in loop.body:
+        return False
+    return any(origin.node in set(walk(later)) for later in loop.body[loop.body.index(statement) + 1 :])
 
 
 def _is_one(node: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
-from amp_rules.plan.own_regions import has_weights
+from amp_rules.plan.model_parts import has_weights
 from amp_rules.plan.unprepared import is_loaded
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
 from amp_rules.roles.kinds import is_without_parameters
@@ -125,7 +125,10 @@ class EvaluatedMethods:
         """Find the region of a call; give the functions that run in it."""
         result = self._result(site)
         run = self._regions.evaluation_run(site, inside) if result is not None else None
-        if run is None or any(node in self._covered for item in run.statements() for node in walk(item)):
+        if run is not None and self._is_covered(run) and isinstance(site.statement, ast.Assign):
+            # It goes on to a region that is there: what only gives that its input has one of its own above it.
+            run = StatementRun(site.module, site.statement, site.statement)
+        if run is None or self._is_covered(run):
             return set()
         if any(map(_multiplies, run.statements())):
             return set()  # what was made float32 would be rounded again
@@ -139,6 +142,9 @@ class EvaluatedMethods:
             if given == "half" and not self._is_dropped(item) and not self._is_used_in(item, run):
                 self.widened.append(item)
         return self._program.called_from(nodes)
+
+    def _is_covered(self, run: StatementRun) -> bool:
+        return any(node in self._covered for item in run.statements() for node in walk(item))
 
     def _sites_in(self, nodes: set[ast.AST], site: Site) -> Iterator[Site]:
         for node in nodes:

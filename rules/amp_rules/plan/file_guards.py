@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.downloads import bodies_in_turns, nodes_of
+from amp_rules.plan.downloads import bodies_only_in_turns, nodes_of
 from amp_rules.plan.other_places import run_only_there, written_elsewhere
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
@@ -93,7 +93,7 @@ class _Decision:
         self._skippable = Skippable(program, meets)
         # Under ``main_process_first`` each process in turn needs all that it does.
         in_turns = nodes_of(downloads)
-        self._in_turns = bodies_in_turns(program, downloads)
+        self._in_turns = bodies_only_in_turns(program, downloads)
         self._scopes: dict[ast.stmt, Scope] = {}
         self._guards = FileGuards(in_turns=frozenset(in_turns))
 

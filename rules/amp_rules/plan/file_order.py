@@ -25,6 +25,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
@@ -85,12 +86,18 @@ class FileOrder:
         self.places: defaultdict[ast.AST, list[tuple[Site, Site, ast.stmt]]] = defaultdict(list)
         self.covered: dict[ast.stmt, ast.stmt] = {}
         self.unwaited: set[ast.AST] = set()
+        self._early: set[tuple[ast.AST, ast.AST]] = set()
         self._declined: set[ast.Call] = set()
         self._known_ways: dict[tuple[ast.AST, ast.AST], dict[ast.AST, list[Site]]] = {}
 
     def barriers(self) -> list[tuple[Module, ast.stmt, str]]:
         """Statements before which all processes wait, each with the reason."""
         return self._barriers
+
+    def comes_first(self, change: ast.AST, read: ast.AST) -> bool:
+        """Whether a read of a file comes before a change of it alone: who changes it would wait for those who read."""
+        is_later = any(site.node is read for site, _, _ in self.places.get(change, ()))
+        return (change, read) in self._early and not is_later
 
     def own_reads(self) -> frozenset[ast.AST]:
         """Reads of a cache that has a file for each sample of a batch: each process has other samples."""
@@ -141,6 +148,7 @@ class FileOrder:
             for change in self._changed_next(site, path):
                 self.readers[change.node].append(site)
                 self.unwaited.add(change.node)
+                self._early.add((change.node, site.node))
             for place, module in self._waits_for_look(site, path):
                 found.setdefault(place, (module, "the file is changed once all processes have looked at it"))
                 waited[place].append(self._ways(site))
@@ -158,16 +166,17 @@ class FileOrder:
             del moved[item]
         return [(module, item, why) for item, (module, why) in moved.items()]
 
-    def _where_all_come(self, site: Site, depth: int) -> Iterator[Site]:
+    def _where_all_come(self, site: Site, depth: int, run: FunctionFacts | None = None) -> Iterator[Site]:
         """The site, or what calls its function where that also runs on the main process alone, or in turns."""
         if site.body not in self._not_by_all:
             yield site
             return
         info = self._program.function_of(site.body)
-        for caller in self._program.flow.callers(info) if info is not None and depth else ():
+        callers = self._program.found_by_name.callers
+        for caller in callers(info, site.node, run) if info is not None and depth else ():
             above = calling(caller)
             if not self._asked.is_left(above):
-                yield from self._where_all_come(above, depth - 1)
+                yield from self._where_all_come(above, depth - 1, info)
 
     def _makes_data(self, site: Site, effects: Collection[FileEffect]) -> Iterator[Site]:
         """The site, or what makes the data set in whose constructor it stands: a data set may be made by one alone.
@@ -291,9 +300,10 @@ class FileOrder:
                 continue
             if not isinstance(change, FileEffect) and self._ends_where_missing(site):
                 continue
-            if any(self._asked.may_be_same(site, path, change, other) for other in paths) and self._meets_not(
-                site, change
-            ):
+            same = [item for item in paths if self._asked.may_be_same(site, path, change, item)]
+            if all(self._asked.is_only_added_to(site, path, change, item) for item in same):
+                continue
+            if self._meets_not(site, change):
                 yield change
 
     def _asks_what_failed(self, site: Site, path: ast.expr, change: Site) -> bool:
@@ -413,18 +423,19 @@ class FileOrder:
 
     def _found_ways(self, site: Site) -> dict[ast.AST, list[Site]]:
         found: dict[ast.AST, list[Site]] = {site.body: [site]}
-        pending = [site]
+        pending: list[tuple[Site, FunctionFacts | None]] = [(site, None)]
+        callers = self._program.found_by_name.callers
         for _ in range(_FAR):
             if not pending:
                 break
-            current = pending.pop(0)
+            current, run = pending.pop(0)
             info = self._program.function_of(current.body)
-            for caller in self._program.flow.callers(info) if info is not None else ():
+            for caller in callers(info, current.node, run) if info is not None else ():
                 above = calling(caller)
                 known = found.setdefault(above.body, [])
                 if all(item.statement is not above.statement for item in known):
                     known.append(above)
-                    pending.append(above)
+                    pending.append((above, info))
         return found
 
     # ---- what a barrier does not mend ------------------------------------------------------------------------

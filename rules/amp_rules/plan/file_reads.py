@@ -343,6 +343,19 @@ class FileReads:
             pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
 
+    def is_only_added_to(self, site: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
+        """Whether a change adds to the end of a file whose name, as far as it is known, is not that of what is read.
+
+        Who reads a file meanwhile finds what was there. A list of samples is no log: ``*/list/*.txt``, ``*/log.txt``.
+        """
+        assert isinstance(site.node, ast.Call) and isinstance(change.node, ast.Call)
+        mode = mode_of(change.node)
+        if not (isinstance(mode, ast.Constant) and str(mode.value).startswith("a")):
+            return False
+        if last_name(site.node.func) in _LOOKS_FOR_FOLDERS | _LISTS | {"isfile", "is_file"}:
+            return False
+        return self._paths.of(path, site.scope).isdisjoint(self._paths.of(other, change.scope))
+
     def _reads_text(self, reading: Site) -> bool:
         """Whether a call opens a file to read it as text."""
         call = reading.node

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-from amp_rules.flow.values import ClassInfo
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.model_parts import with_parts
+from amp_rules.plan.model_parts import has_weights, with_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source.scopes import Scope
@@ -58,7 +58,12 @@ def beside_models(program: Program, runs: Iterable[StatementRun]) -> set[ast.AST
             operations = operations_in(program, statement)
             if _SAMPLES in operations and not operations.isdisjoint(_PRODUCTS):
                 found |= program.called_from(walk(statement))
-    return {body for body in found if _owner(program, body) not in trained}
+    return {body for body in found if (owner := _owner(program, body)) not in trained or _is_weightless(program, owner)}
+
+
+def _is_weightless(program: Program, owner: ClassInfo | None) -> bool:
+    """Whether a class has layers of no weights: a trained model may keep one that the loss uses, too."""
+    return owner is not None and not has_weights(program, Value("instance", owner))
 
 
 def _owner(program: Program, body: ast.AST) -> ClassInfo | None:

@@ -7,17 +7,20 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.left_out import calls_as_written, why_left_out
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_reads import reaches
 from amp_rules.plan.precision import Precision
+from amp_rules.plan.training_rounds import nodes_of_rounds
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_super, walk
-from amp_rules.torch.models import NO_FORWARD
+from amp_rules.torch.apex import WRAPPERS
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _MAX_CALLERS = 4
 """Functions between a model's place and the script's own level; a longer chain counts as run more than once."""
@@ -73,31 +76,34 @@ def runs_once_a_pass(program: Program) -> bool:
     if program.calls_to(_OTHER_PASSES) or not program.backwards:
         return False
     precision = Precision(backwards=program.backwards, steps=program.steps, scales_itself=True)
+    nodes = nodes_of_rounds(program)
+    calls = [site for site in calls_as_written(program) if nodes is None or site.node in nodes]
     return all(
         not _why_delayed_in(part, program, precision, None)
-        for part in _rounds(program, calls_as_written(program), precision)
+        for group in _by_wrapper(program, calls)
+        for part in _rounds(program, group, precision)
     )
 
 
-def reads_past_forward(program: Program) -> bool:
-    """Whether something besides the model's own code asks a trained model for a part, a parameter or a computation.
+def _by_wrapper(program: Program, calls: list[Site]) -> list[list[Site]]:
+    """The calls of each model that has a wrapper of its own, which counts the forward passes of that model alone.
 
-    A wrapper that searches for unused parameters has taken a parameter that a loss reads there for unused.
+    All as one group where a call may be of a model that no wrapper is given by itself, or that another call may run.
     """
-    for node, scope in program.reads:
-        if not isinstance(node, ast.Attribute) or node.attr in NO_FORWARD or node.attr in ("module", "forward"):
-            continue
-        call = scope.module.parents[node]
-        if isinstance(call, ast.Call) and call.func is node and isinstance(scope.module.parents[call], ast.Expr):
-            continue  # ``model.load_from(weights)`` gives a loss nothing
-        if not any(map(program.is_trained, program.flow.values(node.value, scope))):
-            continue
-        held = program.flow.values(node, scope)
-        if not held or not all(value.kind in ("constant", "sequence") for value in held):
-            located = program.locate(node)
-            if located is None or not program.is_model_code(located[0]):
-                return True
-    return False
+    wrapped = [
+        program.roles.modules(site.node.args[0], site.scope)
+        for site in program.calls_to(WRAPPERS | DISTRIBUTED_DATA_PARALLEL)
+        if isinstance(site.node, ast.Call) and site.node.args
+    ]
+    groups: dict[frozenset[Value], list[Site]] = {}
+    for site in calls:
+        assert isinstance(site.node, ast.Call)
+        models = frozenset(program.called_models(site.node, site.scope))
+        if not any(models and models <= held for held in wrapped):
+            return [calls]
+        groups.setdefault(models, []).append(site)
+    apart = all(one.isdisjoint(two) for one, two in itertools.combinations(groups, 2))
+    return list(groups.values()) if groups and apart else [calls]
 
 
 def _why_delayed(program: Program, precision: Precision) -> str:

@@ -13,8 +13,10 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_owners import GradientOwners
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.told_by_argument import suite_taken
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import leaves
 
 Optimizers = frozenset[Value]
 
@@ -34,7 +36,7 @@ class GradientState:
         self._owners = owners
         self._backwards = {site.node for site in program.backwards}
         self._steps = {site.node: site for site in program.steps}
-        self._running: set[FunctionFacts] = set()
+        self._running: dict[FunctionFacts, ast.Call] = {}
 
     def before(self, site: Site, optimizers: Optimizers) -> Optimizers | None:
         """Whose gradients may be scaled within the function before a site's statement.
@@ -76,10 +78,10 @@ class GradientState:
 
     def _after_one(self, statement: ast.stmt, optimizers: Optimizers) -> Optimizers | None:
         if isinstance(statement, _BRANCHES):
-            branches = list(blocks.suites(statement))
-            if isinstance(statement, ast.If) and not statement.orelse:
-                branches.append([])
-            return _any_of(self._after(branch, optimizers) for branch in branches)
+            outcomes = [(suite, self._after(suite, optimizers)) for suite in self._branches(statement)]
+            # What stands below is not run after `continue` or `raise`; a backward pass above one counts all the same.
+            reaching = [outcome for suite, outcome in outcomes if outcome is None or not _is_left(suite)]
+            return _any_of(reaching) if reaching else optimizers
         if isinstance(statement, blocks.LOOPS):
             return self._after(statement.body, optimizers)
         if isinstance(statement, (ast.With, ast.AsyncWith)):
@@ -89,6 +91,16 @@ class GradientState:
         if isinstance(statement, (*blocks.BODIES, ast.ClassDef)):
             return optimizers
         return self._after_nodes([statement], optimizers)
+
+    def _branches(self, statement: ast.stmt) -> list[list[ast.stmt]]:
+        """The suites that may run; where a call decides with ``is_train=True``, the one that it has run."""
+        if isinstance(statement, ast.If) and self._running:
+            info, call = next(reversed(self._running.items()))
+            told = suite_taken(info, statement, call)
+            if told is not None:
+                return [told]
+        found = list(blocks.suites(statement))
+        return [*found, []] if isinstance(statement, ast.If) and not statement.orelse else found
 
     def _after_nodes(self, parts: Iterable[ast.AST], optimizers: Optimizers) -> Optimizers | None:
         within = [node for part in parts for node in blocks.walk_own(part)]
@@ -109,23 +121,31 @@ class GradientState:
         for node in nodes:
             callees = self._program.flow.callees(node)
             if callees and left and not is_scaled:
-                inner = _any_of(self._after_call(info, left) for info in callees)
+                inner = _any_of(self._after_call(info, node, left) for info in callees)
                 if inner is None:
                     return None
                 left = inner
         return None if is_scaled and left else left
 
-    def _after_call(self, info: FunctionFacts, optimizers: Optimizers) -> Optimizers | None:
+    def _after_call(self, info: FunctionFacts, call: ast.Call, optimizers: Optimizers) -> Optimizers | None:
         if info in self._running:
             return optimizers
-        self._running.add(info)
+        self._running[info] = call
         try:
             parts = blocks.own_parts(info.node)
             if isinstance(info.node, ast.Lambda):
                 return self._after_nodes(parts, optimizers)
             return self._after([part for part in parts if isinstance(part, ast.stmt)], optimizers)
         finally:
-            self._running.discard(info)
+            del self._running[info]
+
+
+def _is_left(suite: list[ast.stmt]) -> bool:
+    """Whether what stands below is not run after a suite: each way through it ends with ``continue`` or ``raise``."""
+    if not suite:
+        return False
+    last = suite[-1]
+    return leaves(suite) or (isinstance(last, ast.If) and _is_left(last.body) and _is_left(last.orelse))
 
 
 def _any_of(outcomes: Iterable[Optimizers | None]) -> Optimizers | None:

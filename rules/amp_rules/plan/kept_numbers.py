@@ -72,7 +72,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
             if meets(node):
                 continue
             counts = not is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
-            if not counts and not is_made_of(getattr(node, "value", node), made - {path}):
+            if not counts and not any(is_made_of(part, made - {path}) for part in _added(node)):
                 continue
             shown = ways.of_loop(loop, loop.inner, path)
             # A count that is shown alone is told, or understood, elsewhere.
@@ -81,6 +81,13 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
                 if path in (*_averages(node), *_extremes(node)):
                     texts = _MEAN if path in _averages(node) else _EXTREME
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
+
+
+def _added(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is added, and the place in a table where it is: ``confusion[label, guess] += 1``."""
+    yield getattr(node, "value", node)
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        yield node.target.slice
 
 
 def gathered(processes: Distribution, named: frozenset[tuple[ast.AST, str]]) -> Iterator[Told]:

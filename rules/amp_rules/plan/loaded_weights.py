@@ -20,9 +20,10 @@ _MAX_NAMES = 4
 
 _NUMBERS = frozenset(
     """
-    acc accuracy arch args auc avg best bleu cer config cur current dev epoch epochs eer err error f global iou
-    iter iters iteration iterations last loss lr map max mean metric min miou name num options ppl prec precision psnr
-    score seed ssim start step steps test top total train val valid wer
+    acc accuracy arch args auc avg best bleu cer config count counter cur curr current dev dice eer ep epoch
+    epochs err error f fid global index iou it iter iteration iterations iters its iu kappa last learning loss
+    lr lrs mae map max mean metric min miou mse name num options ppl prec precision psnr rate recall rmse score
+    seed ssim start step steps test top total train val valid wer
     """.split()
 )
 """Words in keys of checkpoints under which scripts keep numbers and settings, which may be compared anywhere."""

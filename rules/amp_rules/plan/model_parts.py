@@ -127,3 +127,8 @@ def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
         found |= new
         pending += new
     return found
+
+
+def has_weights(program: Program, value: Value) -> bool:
+    """Whether a module has weights, for all that is known: a library's may, unless it is a layer without."""
+    return not is_module(value) or any(map(makes_parameters, with_parts(program, {value})))

@@ -18,6 +18,7 @@ from amp_rules.plan.own_ddp.group import OwnGroup, is_own, joins_run, looked_aft
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
 from amp_rules.plan.own_ddp.written_ranks import is_of_one
 from amp_rules.plan.taken_gradients import not_averaged
+from amp_rules.plan.training_loops import SHOWING
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
@@ -25,19 +26,20 @@ from amp_rules.roles.workers import training_workers, workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import called_name, last_name
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import (
     ASKS_GROUP,
     ASKS_RANK,
     EXCHANGES,
+    GETS_WORLD_SIZE,
     JOINING_WORDS,
     JOINS,
     LIBRARY_LAUNCHERS,
     OWN_DISTRIBUTION,
     PROCESSES,
 )
-from amp_rules.torch.frameworks import JOINS_PROCESSES
+from amp_rules.torch.frameworks import JOINS_PROCESSES, OWN_FRAMEWORK, looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
@@ -100,6 +102,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             anew = f", or remove its set-up with all that uses it{elsewhere}, and the migration writes a new set-up"
             recipe = by_hand + (anew if is_understood else "")
         yield declining.decline(declining.OWN_DISTRIBUTION, module, node, message, recipe, already=lacking is None)
+    elif not is_understood and first_use(program, JOINS_PROCESSES):
+        return  # a framework that runs the step creates the group
     elif (asked := _asked(program)) is not None:
         module, node, name = asked
         yield declining.decline(
@@ -177,10 +181,19 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     A logger that only asks for its rank does with several processes what its author meant for them: which values
     differ between ranks by that is followed like all that differs.
     """
+    if first_use(program, OWN_FRAMEWORK, lambda name, _node, _module: not looks_after_processes(name)) is not None:
+        return None  # a framework creates the group
     off = ConstantTests(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
-    return None if {name for _, _, name in left} <= ASKS_RANK else left[0]
+    left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
+    return next((use for use in left if use[2] not in ASKS_RANK), None)
+
+
+def _is_shown(module: Module, node: ast.AST) -> bool:
+    """Whether a number of processes is part of what a statement only shows: ``logger.info("%d", size * world)``."""
+    statement = blocks.statement_of(module, node)
+    return isinstance(statement, ast.Expr) and called_name(statement.value) in SHOWING
 
 
 def _started(program: Program) -> Iterator[Declined]:

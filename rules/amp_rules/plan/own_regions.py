@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.geometry import operations_in
-from amp_rules.plan.model_parts import makes_parameters, with_parts
-from amp_rules.roles.kinds import is_module
+from amp_rules.plan.model_parts import has_weights
 from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
@@ -66,11 +65,6 @@ def _modules_run(program: Program, statement: ast.stmt) -> set[Value]:
             if located is not None:
                 found |= program.called_models(call, located[1])
     return found
-
-
-def has_weights(program: Program, value: Value) -> bool:
-    """Whether a module has weights, for all that is known: a library's may, unless it is a layer without."""
-    return not is_module(value) or any(map(makes_parameters, with_parts(program, {value})))
 
 
 def around_branches(runs: Iterable[StatementRun], apart: Iterable[StatementRun]) -> list[StatementRun]:

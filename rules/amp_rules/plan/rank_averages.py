@@ -55,7 +55,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
                     f"adds up the batches of one process, and `{place.module.text(unclear[0])}` may count those of "
                     "all processes"
                 )
-                yield Told(site, path, text, text)
+                yield Told(site, path, text, text.replace("adds up", "add up", 1))
             elif not (shown or place.is_changed(path)) and by_callers == "alone":
                 rest = "the batches of one process, about 1/N of the data"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")

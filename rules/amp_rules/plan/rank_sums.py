@@ -15,12 +15,21 @@ from typing import Literal
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
-from amp_rules.plan.training_loops import SHOWING, Counted, TrainingLoop, counted, handed_back, variable
+from amp_rules.plan.training_loops import (
+    SHOWING,
+    Counted,
+    TrainingLoop,
+    adds_to_entry,
+    counted,
+    handed_back,
+    variable,
+)
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import walk
+from amp_rules.torch.evaluating import ZEROS
 
 _SAME_NUMBER = frozenset({"item", "cpu", "detach", "float", "double", "numpy", "mean", "tolist", "int", "long", "sum"})
 """Methods that give the same number, or one made of the same."""
@@ -281,8 +290,22 @@ def _counted(program: Program, loop: TrainingLoop) -> Iterator[Counted]:
     """Yield what is known after a loop, but for the times that it measures."""
     measured = times(program, loop)
     for place in counted(loop):
-        sums = tuple(path for path in place.sums if path not in measured)
+        sums = tuple(path for path in place.sums if path not in measured and _is_of_one_size(program, place, path))
         yield replace(place, sums=sums, lists=tuple(path for path in place.lists if path not in measured))
+
+
+def _is_of_one_size(program: Program, place: Counted, path: str) -> bool:
+    """Whether a sum has as many numbers on each rank: ``hits[label] += 1`` may give a dictionary other keys on each."""
+    if not any(adds_to_entry(node, path) for node in walk(place.node)):
+        return True
+    made = [node.value for node in program.nodes_of(place.body) if isinstance(node, ast.Assign) and _names(node, path)]
+    return bool(made) and all(
+        isinstance(value, ast.Call) and bool(program.callee_names(value, place.scope) & ZEROS) for value in made
+    )
+
+
+def _names(node: ast.Assign, path: str) -> bool:
+    return path in map(variable, node.targets)
 
 
 def _divides(node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ from amp_rules.plan.between_epochs import BetweenEpochs
 from amp_rules.plan.definitions import Definition, Definitions
 from amp_rules.plan.machine_names import joined_with_machine
 from amp_rules.plan.sinks import Need, Sink
+from amp_rules.plan.whole_numbers import counts_elements
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.program import Program
@@ -129,7 +130,7 @@ class Remedies:
 
     def _main_may_decide(self, sink: Sink) -> bool:
         """Whether a test between epochs rests on what was measured of batches, and on no count of what a rank has."""
-        if Kind.BATCH not in (kinds := {origin.kind for origin in sink.origins}) or not kinds <= _AVERAGED:
+        if not {origin.kind for origin in sink.origins} <= _AVERAGED:
             return False
         between = BetweenEpochs(self._program, self._ranks, self._definitions)
         site = Site(sink.module, sink.scope, blocks.body_of(sink.module, sink.node), sink.node)
@@ -257,6 +258,8 @@ class Remedies:
         if isinstance(node, ast.Call) and "builtins.len" in self._program.callee_names(node, scope):
             # How long a list is follows from what decides whether something is put into it.
             return []
+        if counts_elements(self._program, scope, node):
+            return None
         before = set(self._seen)
         found = self._at_definition(node, scope, depth)
         if found is not None:

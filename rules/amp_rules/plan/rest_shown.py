@@ -99,7 +99,8 @@ def shown_of_shares(
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and shows(program, node, scope):
-                for part in (part for value in values_given(node) for part in _reads(value)):
+                parts = (part for value in values_given(node) for part in _reads(value))
+                for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
                     # In what order a loader is gone through changes no total of it.
@@ -165,7 +166,11 @@ def _reads(value: ast.AST) -> Iterator[ast.expr]:
             if called_name(node) == "len":
                 continue  # all processes have as many batches
             open_nodes += values_given(node)
-            open_nodes += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+            if isinstance(owner, ast.Name) and owner.id == "self":
+                yield node  # what a method gives is no more than that of all that its object has
+            elif owner is not None:
+                open_nodes.append(owner)
         else:
             open_nodes += ast.iter_child_nodes(node)
 

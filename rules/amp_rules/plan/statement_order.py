@@ -28,7 +28,20 @@ def comes_after(module: Module, read: ast.stmt, write: ast.stmt, within: ast.stm
     if any(isinstance(item, blocks.LOOPS) for item in reads if item in writes):
         return True
     later, earlier = _branches(module, read, write)
-    return later is not earlier and _is_below(module, later, earlier)
+    return later is not earlier and _is_below(module, later, earlier) and not _ends(module, write, earlier)
+
+
+def _ends(module: Module, statement: ast.stmt, around: ast.stmt) -> bool:
+    """Whether what runs a statement within another always returns before that ends."""
+    inner = statement
+    for outer in blocks.enclosing(module, statement):
+        if inner is around or isinstance(outer, ast.Try):
+            return False
+        where = blocks.place(module, inner)
+        if any(isinstance(item, ast.Return) for item in where.suite[where.index :]):
+            return True
+        inner = outer
+    return False
 
 
 def _branches(module: Module, one: ast.stmt, other: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
@@ -47,6 +60,8 @@ def between(module: Module, read: ast.stmt, change: ast.stmt) -> list[ast.stmt]:
     """
     first, last = _branches(module, read, change)
     if first is not last and _is_below(module, last, first):
+        if _ends(module, read, first):
+            return []
         where, start = blocks.place(module, last), blocks.place(module, first)
         if start.suite == where.suite:
             return list(where.suite[start.index : where.index + 1])

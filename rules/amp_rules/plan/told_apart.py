@@ -85,12 +85,19 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
 
 
 def _mixed(use: LoaderUse) -> Declined:
+    text = use.module.text(use.loader)
+    loop = blocks.loop_around(use.module, use.loader)
+    is_iterated = isinstance(loop, (ast.For, ast.AsyncFor)) and use.loader in set(walk(loop.iter))
+    what = (
+        f"one loop over `{text}` trains and evaluates"
+        if is_iterated
+        else f"a flag says whether the batches of `{text}` train, and one place makes its loader and others"
+    )
     return declining.decline(
         declining.HAND_BATCHES,
         use.module,
         use.loader,
-        f"one loop over `{use.module.text(use.loader)}` trains and evaluates: evaluation would use only a share of its "
-        "data",
+        f"{what}: evaluation would use only a share of its data",
         "wrap the training loader in `amp.prepare_loader(...)` where it is made, and leave the other",
     )
 

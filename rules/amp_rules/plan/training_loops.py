@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from amp_rules.plan.training_flags import Flag, flag_in, flag_of, is_told_to_train
 from amp_rules.roles.batches import DataFlow
@@ -278,9 +279,9 @@ def variable(node: ast.AST) -> str | None:
 
 
 def counts_up(node: ast.AST) -> bool:
-    """``step += 1``, or ``step = step + 1``."""
+    """``step += 1``, or ``step = step + 1``; ``hits[label] += 1`` counts no rounds."""
     if isinstance(node, ast.AugAssign):
-        return _is_one(node.value)
+        return _is_one(node.value) and not _is_entry(node.target)
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and any(_additions(node))):
         return False
     return _is_one(node.value.left) or _is_one(node.value.right)
@@ -296,8 +297,9 @@ def added_to(node: ast.AST) -> Iterator[str]:
     Not those of which it adds what they hold, as in ``mean += (n - mean) / count``: they hold no sum.
     """
     for path in _additions(node):
-        reads = [item for item in walk(node) if isinstance(getattr(item, "ctx", None), ast.Load)]
-        count = sum(variable(item) == path for item in reads)
+        assert isinstance(node, (ast.Assign, ast.AugAssign))
+        # `hits` of ``hits[label] += 1`` is read, as Python sees it, but nothing that it holds is added.
+        count = sum(variable(item) == path for item in walk(node.value))
         if count <= (0 if isinstance(node, ast.AugAssign) else 1):
             yield path
 
@@ -305,12 +307,21 @@ def added_to(node: ast.AST) -> Iterator[str]:
 def _additions(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and not is_text(node.value):
         # ``hits[label] += 1`` adds to the whole.
-        item = isinstance(node.target, ast.Subscript) and variable(node.target) is None
-        path = variable(node.target.value if item and isinstance(node.target, ast.Subscript) else node.target)
+        path = variable(node.target.value if _is_entry(node.target) else node.target)
         if path is not None:
             yield path
     elif isinstance(node, ast.Assign) and len(node.targets) == 1:
         yield from _sums_of(node.targets[0], node.value)
+
+
+def adds_to_entry(node: ast.AST, path: str) -> bool:
+    """Whether a statement adds to a part of a variable: ``hits[label] += 1``."""
+    return isinstance(node, ast.AugAssign) and _is_entry(node.target) and path in _additions(node)
+
+
+def _is_entry(target: ast.expr) -> TypeGuard[ast.Subscript]:
+    """Whether this is a part of a variable that is not known by a name of its own: ``hits[label]``."""
+    return isinstance(target, ast.Subscript) and variable(target) is None
 
 
 def _sums_of(target: ast.expr, value: ast.expr) -> Iterator[str]:

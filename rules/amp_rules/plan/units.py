@@ -11,6 +11,7 @@ from amp_rules.plan import (
     declining,
     draft_check,
     exchanges_alone,
+    idle_imports,
     local_directions,
     looking_passes,
     loose_parameters,
@@ -73,7 +74,8 @@ def decided_on(
         precision_outcome = "already" if declined.already else "declined"
         refusals.extend(declined.refusals)
         # A script of another framework is told from one of PyTorch in one sentence.
-        if options.ddp and declined.already and mixed_already.is_half_by_hand(program):
+        is_run_by_framework = declined.refusal.code == declining.FRAMEWORK.code
+        if options.ddp and declined.already and not is_run_by_framework and mixed_already.is_half_by_hand(program):
             beside = _distribute_only(program, selection)
             return replace(beside, precision="already", refusals=(*refusals, *beside.refusals))
         if options.ddp and declined.refusal.code != declining.OTHER_FRAMEWORK.code:
@@ -147,6 +149,11 @@ def _made(
     changes = rewrites.all_changes(context, lambda made: selection.settled(made, unit))
     with phase("writing texts"):
         drafts = _carry_out(changes)
+        texts = {module: new.text for module, new in drafts.items()}
+        idle = list(idle_imports.changes(context, changes, texts))
+        if idle:
+            changes = [*changes, *idle]
+            drafts = _carry_out(changes)
     reasons = Reasons()
     with phase("checking drafts"):
         reasons.extend(draft_check.reasons(context.program, drafts, context.distribution is not None))
@@ -215,6 +222,7 @@ def _distribute_only(program: Program, selection: Selection) -> Report:
         refusals.extend(declined.refusals)
     try:
         decline_at_first(own_processes.reasons(program))
+        decline_at_first(mixed_already.frameworks(program))
         if selection.options.shard:
             raise not_to_be_sharded(program, "the script keeps its own scaler, which does not support shards")
         if has_large(program, selection.options):

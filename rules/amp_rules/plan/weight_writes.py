@@ -93,8 +93,10 @@ class WeightWrites:
         name = call.func.attr
         if name == "load_state_dict":
             return any(map(self._program.is_trained, self._program.roles.modules(call.func.value, scope)))
-        in_place = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "share_memory_")
-        return in_place and (self._is_weight(call.func.value, scope) or self._is_parameter(call.func.value, scope))
+        in_place = name.endswith("_") and not name.startswith("_") and name not in ("requires_grad_", "share_memory_")
+        if not in_place or self._program.flow.callees(call):
+            return False  # what a function of the script writes its own body says
+        return self._is_weight(call.func.value, scope) or self._is_parameter(call.func.value, scope)
 
     def _is_written(self, target: ast.expr, scope: Scope, *, in_place: bool) -> bool:
         """Whether an assignment changes what a parameter holds: ``p.data[0] = x``, ``p -= x``, ``p.grad = x``."""

@@ -19,6 +19,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import SPLITS
@@ -163,6 +164,17 @@ class WholeLengths(SharedData):
             return "all"
         owners = self.program.flow.values(node.value, scope) if isinstance(node, ast.Attribute) else set()
         return "all" if any(value.name.startswith("argparse.") for value in owners) else None
+
+    @cached_property
+    def entries(self) -> dict[str, list[tuple[ast.expr, Scope]]]:
+        """What dictionaries of settings are given under names: ``config["steps_per_epoch"] = len(loader)``."""
+        found: dict[str, list[tuple[ast.expr, Scope]]] = {}
+        for node, _, scope in self.program.nodes():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                name = literal(target.slice) if isinstance(target, ast.Subscript) else None
+                if isinstance(name, str) and isinstance(node, ast.Assign):
+                    found.setdefault(name, []).append((node.value, scope))
+        return found
 
     @cached_property
     def _counters(self) -> set[CellKey]:

@@ -88,6 +88,8 @@ def _computes(site: Site, node: ast.AST, sums: set[str]) -> ast.expr | None:
             if isinstance(parent.op, (ast.Div, ast.FloorDiv)) and child is parent.right:
                 if blocks.touches(blocks.reads(parent.left), sums):
                     return None  # a mean over the steps
+            if isinstance(parent.op, ast.Div) and _is_in_both(parent, node):
+                return None  # a running mean: `(mean * n + x) / (n + 1)`
             if found is None and isinstance(parent.op, _ARITHMETIC) and not _is_next(parent):
                 found = parent
         elif isinstance(parent, ast.Compare):
@@ -99,6 +101,11 @@ def _computes(site: Site, node: ast.AST, sums: set[str]) -> ast.expr | None:
                 return None
         child = parent
     return found
+
+
+def _is_in_both(quotient: ast.BinOp, counter: ast.AST) -> bool:
+    path = blocks.path_of(counter)
+    return path in blocks.reads(quotient.left) and path in blocks.reads(quotient.right)
 
 
 def _computing_call(program: Program, site: Site, node: ast.AST) -> ast.Call | None:

@@ -29,7 +29,7 @@ from amp_rules.ranks.expressions import Expressions
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.functions import Functions
 from amp_rules.ranks.libraries import Libraries
-from amp_rules.ranks.origins import UNDECIDED, Decisions, Origins, origins_of
+from amp_rules.ranks.origins import UNDECIDED, Decisions, Origins, of_anything, origins_of
 from amp_rules.ranks.statements import Statements
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref
@@ -90,20 +90,20 @@ class Ranks:
 
     def origins(self, node: ast.expr, scope: Scope | None = None) -> Origins:
         """What makes an expression differ between ranks; empty where it is the same on all."""
-        return self._world.memory.deep(self._value(node))
+        return of_anything(self._world.memory.deep(self._value(node)))
 
     def own_origins(self, node: ast.expr) -> Origins:
         """What makes an expression another object on each rank, whatever the object holds."""
-        return self._value(node).own
+        return of_anything(self._value(node).own)
 
     def size_origins(self, node: ast.expr) -> Origins:
         """What makes the length, the shape or the number of elements of an expression differ."""
-        return self._world.memory.length(self._value(node))
+        return of_anything(self._world.memory.length(self._value(node)))
 
     def truth_origins(self, node: ast.expr) -> Origins:
         """What makes a test true on one rank and false on another."""
         known = self._world.truths.get(node)
-        return self.origins(node) if known is None else known
+        return self.origins(node) if known is None else of_anything(known)
 
     def objects(self, node: ast.expr) -> frozenset[Ref]:
         """The objects that an expression may be, by where they are made."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, STATE, element, has_known_keys, is_mapping, nothing
-from amp_rules.ranks.origins import NOWHERE, Kind, Origins
+from amp_rules.ranks.origins import NOWHERE, Kind, Origins, of_shapes
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
@@ -204,7 +204,7 @@ class Elements:
         """A loader that is shared out: its batches differ between ranks, its length does not."""
         origin = self._world.origin(Kind.BATCH, frame.scope.module, node)
         ref = self._memory.made(Ref(node, SHARED))
-        sizes = NOWHERE if self._has_equal_batches(node, frame) else origin
+        sizes = NOWHERE if self._has_equal_batches(node, frame) else of_shapes(origin)
         calls = [value.site for value in self._world.flow.values(node, frame.scope)]
         self._memory.write(ref, ELEMENTS, self._batch(calls, origin, sizes, frame))
         return RankValue(value.content, value.size, value.refs | {ref})
@@ -261,7 +261,7 @@ class Elements:
         """Why the shapes of a loader's batches differ: because some object that it may be was told how to collate."""
         sites = [ref.site for ref in value.refs if isinstance(ref.site, ast.Call)]
         is_plain = bool(sites) and all(isinstance(site, ast.Call) and self._is_plain(site) for site in sites)
-        return NOWHERE if is_plain else origin
+        return NOWHERE if is_plain else of_shapes(origin)
 
     def _has_equal_batches(self, node: ast.expr, frame: Frame) -> bool:
         """Whether the batches of one step have one shape on all ranks: torch's own sampling and collating."""

@@ -14,7 +14,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.source.syntax import children, is_text
-from amp_rules.torch.replication import SIZES
+from amp_rules.torch.replication import KINDS, SIZES
 
 _MAX_DEPTH = 60
 """Expressions within expressions, calls of functions included. What lies deeper counts as replicated, which keeps
@@ -204,7 +204,8 @@ class Expressions:
                 return RankValue(constant=known)
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             # Which object it is differs only where different objects were assigned.
-            return RankValue(frozenset().union(*(value.size for value in values)))
+            sizes = frozenset().union(*(value.size for value in values))
+            return RankValue(frozenset(origin for origin in sizes if not origin.of_shape))
         if all(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
             found = frozenset().union(self._memory.deep(values[0]), *map(self._memory.members, values[1:]))
             found = frozenset(origin for origin in found if origin.kind is not Kind.ORDER)
@@ -281,6 +282,8 @@ class Expressions:
             elif held is None and ref.context != SHARED:
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
+        if name in KINDS and not found:
+            return REPLICATED
         if name in SIZES and not found:
             return RankValue(self._memory.length(owner), owner.size)
         if not found:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Decisions, Origins, origins_of
+from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Decisions, Origins, of_anything, origins_of
 from amp_rules.ranks.values import RankValue, join
 from amp_rules.source.scopes import Scope
 
@@ -106,6 +106,9 @@ class Frame:
     def decide(self, decision: Decision) -> Decisions:
         """Let what follows rest on a decision; gives back what it rested on before."""
         before = self.control
+        origins = of_anything(decision.origins)
+        if origins is not decision.origins:
+            decision = replace(decision, origins=origins)
         self.control = before - {decision} | {decision}
         return before
 

@@ -14,8 +14,11 @@ from amp_rules.ranks.sources import GIVE_CONTENTS, Sources, names_temporary
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.syntax import last_name
+from amp_rules.torch.distributed import REDUCING_NAME
+from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
-from amp_rules.torch.replication import REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT
+from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import WRITERS
 
@@ -26,6 +29,7 @@ _ORDERED = frozenset(f"builtins.{name}" for name in ("sum", "min", "max", "any",
 _IDENTITY = frozenset(f"builtins.{name}" for name in ("isinstance", "hasattr", "type", "id", "callable", "issubclass"))
 _COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "collections.deque"})
 _WHILE = frozenset({"itertools.takewhile", "itertools.dropwhile", "builtins.filter", "itertools.filterfalse"})
+_SHAPED_BY_ANOTHER = SHAPED_BY_ANOTHER - RETURNS_RECEIVER - {"resize_as_"}
 _OF_TENSORS = ("torch", "numpy", "builtins", "math", "einops", "tqdm", "itertools")
 
 
@@ -84,6 +88,8 @@ class Libraries:
             found = self._by_name(name, given, frame)
             if found is not None:
                 return found
+        if REDUCING_NAME.search(last_name(given.node.func)) and not any(name.startswith(_OF_TENSORS) for name in names):
+            return REPLICATED
         if names & GIVE_CONTENTS and any(map(names_temporary, self._world.deep(given.all))):
             return self._of_file(given, frame)
         if isinstance(given.node.func, ast.Attribute) and not names:
@@ -122,9 +128,10 @@ class Libraries:
             values.append(RankValue(given.receiver.content, given.receiver.size, given.receiver.refs))
         content: Origins = frozenset().union(*(value.content for value in values))
         sizes: Origins = frozenset().union(*(value.size for value in values))
-        sized = any(name.rpartition(".")[2] in SIZED_BY_CONTENT for name in names)
-        if sized or not all(name.startswith(_OF_TENSORS) for name in names):
+        if not all(name.startswith(_OF_TENSORS) for name in names):
             sizes = sizes | content
+        for last in {name.rpartition(".")[2] for name in names} & SIZED_BY_CONTENT:
+            sizes = sizes.union(*(value.content for value in _sizing(last, given, values)))
         deep = self._world.deep(values)
         ref = self._world.new(given.node, frame)
         if deep - content:
@@ -175,6 +182,10 @@ class Libraries:
 
     def _method(self, function: ast.Attribute, given: Arguments, frame: Frame) -> RankValue:
         name, receiver = function.attr, given.receiver
+        if name in KIND_METHODS or (name == "type" and not given.all):
+            return REPLICATED
+        if name in _SHAPED_BY_ANOTHER:
+            return self._shaped_by_another(given, frame)
         # What a module gave, as `criterion(output, target)`, may be a rank's own.
         values = self._world.flow.values(function.value, frame.scope)
         if any(is_module(value) and not value.is_result for value in values):
@@ -199,7 +210,7 @@ class Libraries:
             return self._declare(given)
         deep = self._world.deep([receiver, *given.all, *self._called_back(given, frame)])
         origins = deep | self._sources.of_method(function, given.node, frame)
-        in_place = name.endswith("_") and not name.endswith("__")
+        in_place = name.endswith("_") and not name.startswith("_")
         if in_place:
             self._change(function.value, given, origins, frame)
         elif name not in _READING and isinstance(self._world_parent(given.node, frame), ast.Expr):
@@ -207,6 +218,14 @@ class Libraries:
         sizes: Origins = frozenset().union(*(value.size for value in [receiver, *given.all]))
         refs = frozenset((self._world.new(given.node, frame),)) | (receiver.refs if in_place else frozenset())
         return RankValue(origins, sizes | (origins if name in SIZED_BY_CONTENT else NOWHERE), refs)
+
+    def _shaped_by_another(self, given: Arguments, frame: Frame) -> RankValue:
+        """``window.type_as(images)``: the numbers of the receiver alone."""
+        refs, receiver = frozenset((self._world.new(given.node, frame),)), given.receiver
+        held = receiver.content | self._world.deep([RankValue(refs=receiver.refs)])
+        sizes: Origins = frozenset().union(*map(self._memory.length, given.all))
+        sized = isinstance(given.node.func, ast.Attribute) and given.node.func.attr != "type_as"
+        return RankValue(held, receiver.size | sizes if sized else receiver.size, refs)
 
     def _declare(self, given: Arguments) -> RankValue:
         """``parser.add_argument("--save", default=name)``: the namespace's attribute has the default."""
@@ -423,6 +442,15 @@ class Libraries:
                 slot = attribute(str(given.values[1].constant)) if given.values[1].constant is not UNKNOWN else STATE
                 self._memory.write(ref, slot, given.values[2].with_origins(frame.control_origins))
         return REPLICATED
+
+
+def _sizing(function: str, given: Arguments, values: list[RankValue]) -> list[RankValue]:
+    """The values whose content says how large the result of a function is: of ``np.split(data, 5)`` not the data."""
+    if function in SIZED_BY_REST:
+        return [*given.values[1:], *given.keywords.values()]
+    if function == "where" and len(given.all) > 1:
+        return []  # it chooses for each element
+    return values
 
 
 def _in_order(origins: Origins) -> Origins:

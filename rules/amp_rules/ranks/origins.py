@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from amp_rules.source.modules import Module
@@ -37,12 +37,14 @@ class Origin:
         module: the file.
         node: the place.
         name: the variable that gets it there, where the place itself does not say so.
+        of_shape: whether it is a shape alone that differs, which says nothing of whether there is a batch.
     """
 
     kind: Kind
     module: Module
     node: ast.AST
     name: str = ""
+    of_shape: bool = False
 
     @property
     def text(self) -> str:
@@ -60,6 +62,18 @@ class Origin:
 
 Origins = frozenset[Origin]
 NOWHERE: Origins = frozenset()
+
+
+def of_shapes(origins: Origins) -> Origins:
+    """The origins, where a shape alone differs."""
+    return frozenset(replace(origin, of_shape=True) for origin in origins)
+
+
+def of_anything(origins: Origins) -> Origins:
+    """The origins, where what follows from a shape differs too."""
+    if not any(origin.of_shape for origin in origins):
+        return origins
+    return frozenset(replace(origin, of_shape=False) for origin in origins)
 
 
 @dataclass(frozen=True)

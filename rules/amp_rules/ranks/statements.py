@@ -10,7 +10,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame, Loop, Raised, merged
 from amp_rules.ranks.memory import LENGTH
-from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Kind
+from amp_rules.ranks.origins import NOWHERE, UNDECIDED, Decision, Kind, origins_of
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue
 from amp_rules.ranks.world import World
@@ -164,14 +164,33 @@ class Statements:
         is_pass = self._memory.is_pass(given)
         frame.state.apart = apart or is_pass
 
+        loops: list[Loop] = []
+
         def begin() -> None:
+            # What ended the loop on other ranks changes nothing in a round that this one runs.
+            loop = frame.loops[-1]
+            loops[:] = [loop]
+            ended, loop.ended = loop.ended, UNDECIDED
             self._targets.assign(node.target, self._elements.of(given, node.iter, frame), frame)
+            loop.ended = ended
 
         falls = self._rounds(node, frame, begin) if constants is None else self._unrolled(node, constants, frame)
+        for loop in loops:
+            self._stop_in_some_round(node, loop, frame)
         frame.control = before
         if is_pass:
             frame.state.apart = apart or self._world.setting.stays_apart
         return falls
+
+    def _stop_in_some_round(self, node: ast.For | ast.AsyncFor, loop: Loop, frame: Frame) -> None:
+        """Behind a loop its variable says in which round it ended."""
+        origins = origins_of(loop.ended)
+        for name in blocks.writes_target(node) if origins else ():
+            owner = frame.scope.owner(name)
+            value = frame.variables.get(name)
+            if owner is frame.scope and value is not None:
+                frame.variables[name] = value.with_origins(origins)
+                self._memory.assign(owner.node, name, frame.variables[name])
 
     def _while(self, node: ast.While, frame: Frame) -> bool:
         before = frame.control
@@ -253,6 +272,9 @@ class Statements:
         if is_main_guard(node):
             return self.run(node.body if frame.scope.module.is_entry else node.orelse, frame)
         test = self._world.evaluate(node.test, frame)
+        setting = self._world.setting
+        if node.test in setting.holding or node.test in setting.excluded:
+            return self.run(node.body if node.test in setting.holding else node.orelse, frame)
         if test.constant is not UNKNOWN:
             return self.run(node.body if test.constant else node.orelse, frame)
         origins = self._elements.truth(node.test, test, frame)

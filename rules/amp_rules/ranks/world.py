@@ -37,6 +37,8 @@ class Setting:
         failing: calls of which some ranks' may fail where others' do not.
         ending: handlers that raise what they catch once more where there are several processes.
         stays_apart: whether the ranks' random numbers differ for good once a rank has had a batch.
+        holding: tests that hold wherever there are several processes.
+        excluded: tests that do not.
     """
 
     prepared: frozenset[ast.AST] = frozenset()
@@ -51,6 +53,8 @@ class Setting:
     failing: frozenset[ast.AST] = frozenset()
     ending: frozenset[ast.AST] = frozenset()
     stays_apart: bool = False
+    holding: frozenset[ast.AST] = frozenset()
+    excluded: frozenset[ast.AST] = frozenset()
 
 
 Evaluate = Callable[[ast.expr, Frame], RankValue]

@@ -9,8 +9,9 @@ from itertools import chain
 from pathlib import Path
 
 from amp_rules.flow.flow import Flow
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.found_by_name import FoundByName
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.sites import Site
 from amp_rules.roles.value_roles import Roles
@@ -21,7 +22,8 @@ from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
 from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import is_super, walk
+from amp_rules.source.syntax import is_super, last_name, values_given, walk
+from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
 
 ToldOwners = Mapping[tuple[object, ...], str]
@@ -41,6 +43,7 @@ class Bodies:
         project: the files.
         flow: what each name may hold.
         roles: what each value is for.
+        found_by_name: what functions run that find it by a name in a module.
         told_owners: what the script said in words that are gone now, see :mod:`amp_rules.plan.apex.told_owners`.
         told_optimizers: what it said to be optimizers there, by the keys of :func:`told_owner`.
     """
@@ -60,6 +63,7 @@ class Bodies:
         with phase("following values"):
             self.flow = Flow(project) if flow is None else flow
         self.roles = Roles(self.flow)
+        self.found_by_name = FoundByName(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
         self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
 
@@ -130,15 +134,7 @@ class Bodies:
 
     @cached_property
     def _nodes(self) -> dict[ast.AST, list[ast.AST]]:
-        found: dict[ast.AST, list[ast.AST]] = {}
-        for body, scope in self.bodies:
-            if isinstance(body, ast.Module) and not scope.module.is_entry:
-                # Only the entry's guard runs.
-                parts = [item for item in body.body if not (isinstance(item, ast.If) and is_main_guard(item))]
-                found[body] = [node for item in parts for node in blocks.walk_own(item)]
-            else:
-                found[body] = list(blocks.walk_body(body))
-        return found
+        return {body: list(nodes_run(body, scope)) for body, scope in self.bodies}
 
     def nodes_of(self, body: ast.AST) -> list[ast.AST]:
         """The nodes that run with a body."""
@@ -221,7 +217,7 @@ class Bodies:
         found: set[ast.AST] = set()
         pending = [node for node in nodes if isinstance(node, ast.Call)]
         while pending:
-            for info in self.flow.callees(pending.pop()):
+            for info in self.found_by_name.callees(pending.pop()):
                 if info.node not in found and info.node not in apart:
                     found.add(info.node)
                     pending.extend(self._calls_in(info.node))
@@ -329,8 +325,7 @@ class Bodies:
         """Whether a node runs under ``no_grad`` or ``inference_mode``."""
         for parent in blocks.enclosing(module, node):
             if isinstance(parent, ast.With):
-                heads = [ast.unparse(item.context_expr) for item in parent.items]
-                if any("no_grad" in head or "inference_mode" in head for head in heads):
+                if any(_records_nothing(item.context_expr) for item in parent.items):
                     return True
         info = self.function_of(body)
         return info is not None and info.has_decorator("no_grad", "inference_mode")
@@ -338,6 +333,17 @@ class Bodies:
     def closure(self, direct: Callable[[ast.AST], bool], *, with_gradients: bool = False) -> Callable[[ast.AST], bool]:
         """Whether running a node can run something for which ``direct`` holds, calls within the project included."""
         return _Closure(self, direct, with_gradients).has
+
+
+def _records_nothing(head: ast.expr) -> bool:
+    """Whether no gradient is recorded under a context, whichever one a condition in it chooses."""
+    if isinstance(head, ast.IfExp):
+        return _records_nothing(head.body) and _records_nothing(head.orelse)
+    if isinstance(head, ast.BoolOp):
+        return all(map(_records_nothing, head.values))
+    if isinstance(head, ast.Call) and last_name(head.func) == "inference_mode" and values_given(head):
+        return all(isinstance(item, ast.Constant) and item.value is True for item in values_given(head))
+    return any(name in ast.unparse(head) for name in RECORDS_NOTHING)
 
 
 class _Closure:
@@ -371,7 +377,7 @@ class _Closure:
                     continue
                 if self._direct(current):
                     return None
-                for info in self._bodies.flow.callees(current) if isinstance(current, ast.Call) else ():
+                for info in self._bodies.found_by_name.callees(current) if isinstance(current, ast.Call) else ():
                     if self._decided.get(info.node):
                         return None
                     called[info.node] = None

@@ -12,8 +12,10 @@ from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.roles.device_origins import DeviceOrigins, DeviceUse
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, walk
@@ -50,13 +52,37 @@ class Devices(DeviceOrigins):
         if names & CHOOSING and call.args:
             yield call.args[0], "chooses"
         elif isinstance(call.func, ast.Attribute) and call.func.attr in MOVING and call.args and not names:
-            if not self.program.flow.callees(call) and not _is_flag(call.args[0]):
+            if self._may_move(call, call.func, scope) and not _is_flag(call.args[0]):
                 chooses = call.func.attr == "cuda" or self._is_of_listed(call, scope)
                 yield call.args[0], "chooses" if chooses else "maybe"
         if not self.program.flow.callees(call):
             for item in call.keywords:
                 if item.arg in KEYWORDS and not isinstance(item.value, (ast.Lambda, ast.Dict)):
                     yield item.value, "named"
+
+    def _may_move(self, call: ast.Call, function: ast.Attribute, scope: Scope) -> bool:
+        """Whether a call may be one of torch's methods: also where one of several models has a method of its own.
+
+        That one may do nothing with the device but hand it on, because it gets a device for a number.
+        """
+        callees = self.program.flow.callees(call)
+        if not callees:
+            return True
+        held = [value for value in self.program.flow.values(function.value, scope) if is_module(value)]
+        is_torchs = [value.kind != "instance" or value.ref.find_method(function.attr) is None for value in held]
+        return any(is_torchs) and all(
+            isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr in MOVING
+            for info in callees
+            for name, argument in info.bound(call)
+            if argument is call.args[0]
+            for parent in self._parents_of(info, name)
+        )
+
+    def _parents_of(self, info: FunctionFacts, name: str | None) -> list[ast.AST]:
+        """What the reads of a parameter stand in."""
+        parents = self.program.flow.scopes[info.node].module.parents
+        nodes = self.program.nodes_of(info.node)
+        return [parents[node] for node in nodes if isinstance(node, ast.Name) and node.id == name]
 
     def _is_of_listed(self, call: ast.Call, scope: Scope) -> bool:
         """Whether an item of a list of devices is given: ``net.to(ids[0])`` beside ``DataParallel(net, ids)``."""

@@ -11,6 +11,7 @@ from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.own_optimizers import models_within
 from amp_rules.roles.owned_parameters import owners
 from amp_rules.roles.sites import Step
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.functions import TENSOR_MAKERS
 
 _LISTS = frozenset({"torch.nn.ModuleList", "torch.nn.modules.ModuleList", "torch.nn.modules.container.ModuleList"})
@@ -50,7 +51,8 @@ class OptimizerModels(Bodies):
                 if value.kind != "parameters":
                     continue
                 if not is_optimizer(value.ref):
-                    found |= self._called_in_list(value.ref) or {self._whole(value.ref)}
+                    wholes = self._called_in_list(value.ref) or self._libraries_with(value.ref)
+                    found |= wholes or {self._whole(value.ref)}
                 elif isinstance(value.ref.site, ast.Call):
                     pending.append(value.ref.site)
         return found
@@ -90,6 +92,35 @@ class OptimizerModels(Bodies):
             for call, body, scope in self._calls
             if isinstance(call.func, (ast.Name, ast.Attribute)) and not self.is_model_code(body)
         )
+
+    def _libraries_with(self, value: Value) -> set[Value]:
+        """The models of a library that the script puts a model into: ``model.fc = nn.Linear(512, 2)``.
+
+        They run it, where the script does not call it itself.
+        """
+        owners = self._homes_of_parts.get(value, set()) - {value}
+        return owners if owners and not self._is_called(value, {value}) else set()
+
+    @cached_property
+    def _homes_of_parts(self) -> dict[Value, set[Value]]:
+        """The models of a library that hold what the script has put into them."""
+        found: dict[Value, set[Value]] = {}
+        for node, _, scope in self.nodes():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if not isinstance(target, (ast.Attribute, ast.Subscript)) or not isinstance(node, ast.Assign):
+                    continue
+                for part in filter(is_module, self.flow.values(node.value, scope)):
+                    found.setdefault(part, set()).update(self._of_libraries(target.value, scope))
+        return found
+
+    def _of_libraries(self, node: ast.expr, scope: Scope) -> set[Value]:
+        """The models of a library that an expression is, or is a part of: ``model`` of ``model.classifier``."""
+        while True:
+            made = {value for value in self.flow.values(node, scope) if value.kind == "object" and is_module(value)}
+            made = {value for value in made if not value.is_result and value.site is not None}
+            if made or not isinstance(node, (ast.Attribute, ast.Subscript)):
+                return made
+            node = node.value
 
     def _whole(self, value: Value) -> Value:
         """The model that a method which is not known gives a part of, ``model.add_head()``; else the value itself.

@@ -15,7 +15,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_super, last_name
 from amp_rules.torch.distributed import JOINS
-from amp_rules.torch.gradients import BACKWARD_FUNCTIONS
+from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, LOAD_EXTENSIONS, MOST_ARGUMENTS_OF_BACKWARD
 from amp_rules.torch.idioms import SCHEDULER
 from amp_rules.torch.mixed_precision import SCALERS, runs_whole_step
 
@@ -60,7 +60,7 @@ class Steps(OptimizerModels):
                 continue
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "backward":
                 continue
-            if self.flow.callees(call):
+            if self.flow.callees(call) or self._is_of_extension(call, scope):
                 continue
             scaled = self._scaled(call.func.value, scope)
             if scaled is not None:
@@ -70,6 +70,13 @@ class Steps(OptimizerModels):
                 continue
             found.append(Backward(scope.module, scope, body, call, call, call.func.value))
         return [*found, *self.whole_steps] if self.calls_to(JOINS) else found
+
+    def _is_of_extension(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether it is the function of an extension, by its arguments or by what loads it: ``kernels.backward``."""
+        assert isinstance(call.func, ast.Attribute)
+        made = self.flow.values(call.func.value, scope)
+        is_loaded = bool(made) and all(value.kind == "object" and value.ref in LOAD_EXTENSIONS for value in made)
+        return is_loaded or len(call.args) > MOST_ARGUMENTS_OF_BACKWARD
 
     @cached_property
     def whole_steps(self) -> list[Backward]:

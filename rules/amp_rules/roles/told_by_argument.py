@@ -24,7 +24,7 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
     """
     for test, holds in _tests(site):
         name = _asked(test)
-        if name not in info.parameters or _is_rebound(site, name):
+        if name not in info.parameters or _is_rebound(site.body, name):
             continue
         given = literal(info.argument_or_default(caller.call, name))
         if given is ...:
@@ -33,6 +33,16 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
         if known is not None and known is not holds:
             return False
     return True
+
+
+def suite_taken(info: FunctionFacts, branch: ast.If, call: ast.Call) -> list[ast.stmt] | None:
+    """The suite of an ``if`` of a function that one call of it runs; None where a constant does not tell."""
+    name = _asked(branch.test)
+    if name not in info.parameters or _is_rebound(info.node, name):
+        return None
+    given = literal(info.argument_or_default(call, name))
+    known = _outcome(branch.test, given) if given is not ... else None
+    return None if known is None else branch.body if known else branch.orelse
 
 
 def may_reach_within(info: FunctionFacts, site: Site, inner: ast.Call, outer: FunctionFacts, call: ast.Call) -> bool:
@@ -47,7 +57,7 @@ def may_reach_within(info: FunctionFacts, site: Site, inner: ast.Call, outer: Fu
     """
     for test, holds in _tests(site):
         name = _asked(test)
-        if name not in info.parameters or _is_rebound(site, name):
+        if name not in info.parameters or _is_rebound(site.body, name):
             continue
         handed = info.argument_or_default(inner, name)
         if isinstance(handed, ast.Name) and handed.id in outer.parameters:
@@ -110,5 +120,5 @@ def _outcome(test: ast.expr, given: object) -> bool | None:
     return given != other if isinstance(operator, (ast.NotEq, ast.IsNot)) else None
 
 
-def _is_rebound(site: Site, name: str) -> bool:
-    return any(isinstance(item, ast.stmt) and name in blocks.writes(item) for item in blocks.own_parts(site.body))
+def _is_rebound(body: ast.AST, name: str) -> bool:
+    return any(isinstance(item, ast.stmt) and name in blocks.writes(item) for item in blocks.own_parts(body))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
@@ -266,6 +267,17 @@ _MUTATORS = frozenset({"append", "extend", "insert", "add", "update", "appendlef
 
 def writes(node: ast.AST) -> set[str]:
     """Paths that running the node assigns or grows (``losses.append(x)`` grows ``losses``)."""
+    found = _WRITES.get(node)
+    if found is None:
+        found = _WRITES[node] = frozenset(_written(node))
+    return set(found)
+
+
+_WRITES: WeakKeyDictionary[ast.AST, frozenset[str]] = WeakKeyDictionary()
+"""What was found of each node: a search back through assignments asks the same statements again and again."""
+
+
+def _written(node: ast.AST) -> set[str]:
     found: set[str] = set()
     for current in walk_own(node):
         targets: list[ast.expr] = []

@@ -57,6 +57,15 @@ class Wrap:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Have a branch ask for one more condition; ``first`` has it asked before its own."""
+
+    statement: ast.If
+    test: str
+    first: bool = False
+
+
+@dataclass(frozen=True)
 class Remove:
     """Take a statement out. A suite that it leaves empty gets a ``pass``; an ``else`` goes.
 
@@ -118,7 +127,7 @@ class EditNames:
     names: Mapping[str, str | None]
 
 
-Action = Replace | Insert | Wrap | Remove | Unwrap | Decorate | AddParameter | RemoveParameter | EditNames
+Action = Replace | Insert | Wrap | Join | Remove | Unwrap | Decorate | AddParameter | RemoveParameter | EditNames
 
 
 def node_of(action: Action) -> ast.stmt | ast.expr:

@@ -22,6 +22,7 @@ from amp_rules.source.notebook import TextCell, joined
 from amp_rules.source.text import SourceError
 from amp_rules.text.abridge import abridged
 from amp_rules.text.actions import Action, Remove, Unwrap, Wrap, node_of
+from amp_rules.text.conditions import joined as joined_conditions
 from amp_rules.text.decorating import Decorating
 from amp_rules.text.import_names import ImportNames
 from amp_rules.text.indentation import Indentation
@@ -39,6 +40,7 @@ def apply(module: Module, actions: Sequence[Action]) -> str:
     Raises:
         SourceError: LibCST cannot read the text, or would change lines that no action names.
     """
+    actions = joined_conditions(module, actions)
     if not module.cells:
         short = abridged(module, *_touched(module, actions))
         if short is not None:

@@ -95,6 +95,13 @@ def blank_lines_above(statement: cst.BaseStatement) -> list[cst.EmptyLine]:
     return list(takewhile(lambda line: line.comment is None, getattr(statement, "leading_lines", ())))
 
 
+def is_import(statement: cst.BaseStatement) -> bool:
+    """Whether a statement imports something, and does nothing else."""
+    return isinstance(statement, cst.SimpleStatementLine) and all(
+        isinstance(item, (cst.Import, cst.ImportFrom)) for item in statement.body
+    )
+
+
 def left_of_suite(statement: cst.CSTNode, indent: str, column: int) -> list[cst.EmptyLine]:
     """The lines at the end of a compound statement from the first comment on that stands left of its suite.
 

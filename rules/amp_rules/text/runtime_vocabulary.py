@@ -174,9 +174,9 @@ class RuntimeVocabulary(Vocabulary):
         lines = (f"{result} = {step}({ast.unparse(site.optimizer)})", self._code(site.module, "{amp}.scaler.update()"))
         return Written((Insert(site.statement, "\n".join(lines)), Replace(site.call, substitute(result))))
 
-    def update_scale(self, module: Module, last_step: ast.stmt) -> Written:
+    def update_scale(self, module: Module, statement: ast.stmt, *, before: bool = False) -> Written:
         """``amp.scaler.update()``."""
-        return Written((Insert(last_step, self._code(module, "{amp}.scaler.update()"), after=True),))
+        return Written((Insert(statement, self._code(module, "{amp}.scaler.update()"), after=not before),))
 
     def scale_saved(self, module: Module, made: ast.Dict | ast.Call, key: str) -> Written:
         """``{..., "scaler": amp.scaler.state_dict()}``."""

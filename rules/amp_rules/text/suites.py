@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from amp_rules.text.actions import Action, Insert, Remove, Unwrap, Wrap
+from amp_rules.text.actions import Action, Insert, Join, Remove, Unwrap, Wrap
+from amp_rules.text.conditions import with_test
 from amp_rules.text.indentation import Indentation
 from amp_rules.text.places import Place, Places
 from amp_rules.text.rows import (
     below_suites,
     blank_lines_above,
     block,
+    is_import,
     left_of_suite,
     lines_apart,
     one_line_each,
@@ -42,11 +44,14 @@ class Suites:
         self._wraps: defaultdict[Place, list[Wrap]] = defaultdict(list)
         self._removals: defaultdict[Place, list[Remove]] = defaultdict(list)
         self._unwraps: dict[Place, Unwrap] = {}
+        self._joins: defaultdict[Place, list[Join]] = defaultdict(list)
         self._last: cst.BaseStatement | None = None
         self._below_function = False
         for action in actions:
             if isinstance(action, Insert):
                 self._inserts[places.of_statement(action.statement)].append(action)
+            elif isinstance(action, Join):
+                self._joins[places.of_statement(action.statement)].append(action)
             elif isinstance(action, Wrap):
                 self._wraps[places.of_statement(action.first)].append(action)
             elif isinstance(action, Remove):
@@ -89,6 +94,9 @@ class Suites:
 
     def branch(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
         """An ``elif`` stands in no suite: what happens to it happens here. An ``else`` left empty goes."""
+        for join in self._joins.get(self._places.start(original_node) or (0, 0), ()):
+            self._done.add(id(join))
+            updated_node = with_test(updated_node, join)
         last = updated_node.orelse
         if isinstance(last, cst.Else) and any(block is last.body for block in self._emptied):
             if not any(line.comment for line in (*last.leading_lines, *getattr(last.body, "footer", ()))):
@@ -220,6 +228,10 @@ class Suites:
             if self._wants_gap(place):
                 self._apart.append((before[0], before[-1]))
         after = self._below(statement, self._after(place), self._inserts.get(place, []) if place is not None else [])
+        if after and not kept and not before and self._carried and is_import(statement):
+            # A new import stands in the place of the old one.
+            after[0] = after[0].with_changes(leading_lines=[*self._carried, *getattr(after[0], "leading_lines", ())])
+            self._carried = []
         is_function = bool(after) and isinstance(after[-1], cst.FunctionDef)
         self._below_function = is_function and place is not None and place[1] == 0
         return [*before, *kept, *after]

@@ -193,8 +193,8 @@ class Vocabulary(ABC):
         """
 
     @abstractmethod
-    def update_scale(self, module: Module, last_step: ast.stmt) -> Written:
-        """Let the scale adapt after the last step of a round."""
+    def update_scale(self, module: Module, statement: ast.stmt, *, before: bool = False) -> Written:
+        """Let the scale adapt after the last step of a round, or before what leaves the round without one."""
 
     @abstractmethod
     def scale_saved(self, module: Module, made: ast.Dict | ast.Call, key: str) -> Written:

@@ -43,11 +43,21 @@ FETCHERS = frozenset(
         "torch.hub.download_url_to_file",
         "torch.utils.model_zoo.load_url",
         "torchvision.datasets.utils.download_url",
+        "torchvision.datasets.utils.download_and_extract_archive",
+        "torchtext.utils.download_from_url",
+        "speechbrain.utils.data_utils.download_file",
     }
 )
 """Calls that download."""
 
-FETCHES_FILES = frozenset({"urllib.request.urlretrieve", "wget.download", "gdown.download"})
+FETCHES_FILES = frozenset(
+    {
+        "urllib.request.urlretrieve",
+        "wget.download",
+        "gdown.download",
+        "speechbrain.utils.data_utils.download_file",
+    }
+)
 """Those of them that write the file while it comes; torch's own put it in its place when it is there."""
 
 DOWNLOADED = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")

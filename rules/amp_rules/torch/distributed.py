@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 OWN_SHARDING = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
@@ -188,3 +190,9 @@ SYNC_BATCH_NORM = frozenset(
     {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 )
 """Names that a program with synchronised batch norm has somewhere."""
+
+SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2d|3d)?sync")
+"""What else is called so, in small letters and without underscores: ``InPlaceABNSync``."""
+
+REDUCING_NAME = re.compile(r"all_?reduce|all_?gather|(reduce|gather)_(tensor|dict|metric|across)")
+"""The own name of a function of a library that puts numbers of all processes together: timm's ``reduce_tensor``."""

@@ -76,7 +76,10 @@ COPIES = frozenset(
 )  # fmt: skip
 """Own names of libraries' functions that copy a file to where they are told, of which nothing more is known."""
 
-MEMORY_MAKERS = ("io.BytesIO", "io.StringIO")
+MEMORY_MAKERS = (
+    "io.BytesIO", "io.StringIO", "StringIO.StringIO", "cStringIO.StringIO", "six.BytesIO", "six.StringIO",
+    "six.moves.StringIO", "six.moves.cStringIO", "tempfile.SpooledTemporaryFile",
+)  # fmt: skip
 """Files that lie in the memory of a process."""
 
 OPENERS = {

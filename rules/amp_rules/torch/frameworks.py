@@ -77,7 +77,17 @@ OTHER_FRAMEWORKS = (
     OtherFramework(
         "TensorFlow",
         ("tensorflow", "tf_keras", "keras"),
-        ("tensorflow.GradientTape", "tensorflow.keras.optimizers", "keras.optimizers", "tf_keras.optimizers"),
+        (
+            "tensorflow.GradientTape",
+            "tensorflow.keras.optimizers",
+            "keras.optimizers",
+            "tf_keras.optimizers",
+            *(
+                f"tensorflow.{part}train.{name}Optimizer"
+                for part in ("", "compat.v1.")
+                for name in ("", "Adagrad", "Adam", "GradientDescent", "Momentum", "RMSProp")
+            ),
+        ),
         "use `keras.mixed_precision`, and `tf.distribute.MirroredStrategy`",
     ),
     OtherFramework(

@@ -42,6 +42,12 @@ GIVES_NUMBER = frozenset(
 )  # fmt: skip
 """Functions that give a number, which carries no gradient."""
 
+TENSOR_GIVING = frozenset(
+    "clone contiguous cpu cuda detach double flatten float half long permute reshape squeeze to transpose unsqueeze "
+    "view".split()
+)
+"""Methods of a tensor that give a tensor, whatever it holds."""
+
 INFINITIES = frozenset({"math.inf", "numpy.inf", "torch.inf"})
 """Names of the infinite number."""
 

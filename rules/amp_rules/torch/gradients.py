@@ -88,6 +88,12 @@ LOOKS_UP_NAMES = RUNS_TEXT | {
 }  # fmt: skip
 """By these a file finds what it has imported or defined itself."""
 
+MOST_ARGUMENTS_OF_BACKWARD = 4
+"""Those that ``Tensor.backward(gradient, retain_graph, create_graph, inputs)`` takes by place."""
+
+LOAD_EXTENSIONS = frozenset({"torch.utils.cpp_extension.load", "torch.utils.cpp_extension.load_inline"})
+"""What builds an extension and gives its module, whose functions are often called ``forward`` and ``backward``."""
+
 BACKWARD_FUNCTIONS = frozenset(
     {
         "torch.autograd.backward",

@@ -20,7 +20,14 @@ TORCH_MODULE_BASES = frozenset(
 CHAINS = frozenset({"torch.nn.Sequential", "torch.nn.modules.Sequential", "torch.nn.modules.container.Sequential"})
 """Classes of models that run their parts one after the other."""
 
-MODULE_BASE_SUFFIXES = ("PreTrainedModel", "Module", "MessagePassing", "ModelMixin", "LightningModule")
+MODULE_BASE_SUFFIXES = (
+    "PreTrainedModel",
+    "Module",
+    "MessagePassing",
+    "ModelMixin",
+    "LightningModule",
+    "MinkowskiNetwork",
+)
 """Last parts of library classes whose subclasses are models (transformers, torch_geometric, ...)."""
 
 MAKES_OWN_CLASS = frozenset({"from_pretrained", "from_config", "_from_config", "load_from_checkpoint"})

@@ -157,28 +157,24 @@ REDUCTIONS = frozenset(
 )  # fmt: skip
 """What gives all processes the same."""
 
-SIZES = frozenset(
-    {
-        "shape",
-        "ndim",
-        "dtype",
-        "device",
-        "requires_grad",
-        "is_cuda",
-        "is_xpu",
-        "is_mps",
-        "is_cpu",
-        "is_sparse",
-        "is_leaf",
-        "layout",
-        "itemsize",
-        "names",
-    }
-)
-"""Attributes that say how large or of what kind a tensor is."""
+SIZES = frozenset({"shape", "names"})
+"""Attributes that say how large a tensor is."""
 
-SIZE_METHODS = frozenset({"size", "dim", "numel", "nelement", "ndimension", "stride", "is_floating_point", "__len__"})
+KINDS = frozenset(
+    {
+        "ndim", "dtype", "device", "requires_grad", "is_cuda", "is_xpu", "is_mps", "is_cpu", "is_sparse", "is_leaf",
+        "layout", "itemsize",
+    }
+)  # fmt: skip
+"""Attributes that say of what kind a tensor is, which the batches of all processes have in common."""
+
+SIZE_METHODS = frozenset({"size", "numel", "nelement", "stride", "__len__"})
 """Methods that say how large a tensor is."""
+
+KIND_METHODS = frozenset(
+    {"dim", "ndimension", "element_size", "get_device", "is_complex", "is_contiguous", "is_floating_point"}
+)
+"""Methods that say of what kind a tensor is."""
 
 SIZED_BY_CONTENT = frozenset(
     {
@@ -188,3 +184,6 @@ SIZED_BY_CONTENT = frozenset(
     }
 )  # fmt: skip
 """Functions and methods whose result is as large as the numbers say that they are given."""
+
+SIZED_BY_REST = frozenset({"split", "repeat_interleave"})
+"""Those of the functions that are told by what follows the first argument; a method ``split`` may be that of a text."""

@@ -96,6 +96,9 @@ WRITERS_OF_FOLDERS = frozenset(
 FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
 """What tells the folder of a writer, which it makes up from the time and the host where it is given none."""
 
+RUN_BEGUN = {"wandb.run": "wandb.init"}
+"""What is None in a process that has begun no run of a client, each with the call that begins one."""
+
 RUNS = frozenset({"wandb.init"})
 """Calls that begin a run of a tracking service. ``mode="disabled"`` makes one of which all calls do nothing."""
 

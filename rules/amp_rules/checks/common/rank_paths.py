@@ -350,7 +350,14 @@ class RankPaths:
 
     def _is_by_rank(self, node: ast.expr) -> bool:
         """Whether a test around says which process this is by a rank; how many there are is alike on all."""
-        return any(_tells_which(test) for test, _ in self.index.branches(node))
+        return any(_tells_which(test) or self._is_narrowed(test) for test, _ in self.index.branches(node))
+
+    def _is_narrowed(self, test: ast.expr) -> bool:
+        """Whether a test is a switch that the process narrows: ``shows = shows and rank == 0``."""
+        return isinstance(test, (ast.Name, ast.Attribute)) and any(
+            isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And) and _tells_which(value)
+            for value in self.index.values_of(test)
+        )
 
     def _is_local(self, test: ast.expr) -> bool:
         """Whether a test asks for the local rank and for nothing else."""

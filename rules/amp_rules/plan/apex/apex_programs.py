@@ -12,6 +12,7 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
+from amp_rules.plan.apex.kept_in_place import writes_into_half
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
@@ -146,6 +147,9 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     with_amp = stages.calls_amp(program)
     if with_amp and not selection.precision:
         raise _Left(step_for_apex(program.entry.path))
+    kept = writes_into_half(program) if with_amp else None
+    if kept is not None:
+        raise _Left(_lost_writes(*kept))
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
     # What the script says in words of Apex is gone from the drafts.
@@ -174,6 +178,15 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
     wrapped = wrapper_notes(program) if selection.options.target != "torch" else ()
     return replace(report, notes=(*report.notes, *extension_notes(program), *wrapped))
+
+
+def _lost_writes(module: Module, node: ast.AST, name: str) -> Refusal:
+    rule = declining.APEX
+    message = (
+        f"`{name}` writes into what it is given (`{module.text(node)}`): at O2 and O3 a buffer is half, and in FP32 "
+        "the function would write into a copy of it"
+    )
+    return Refusal(module.path, module.span(node), rule.code, rule.name, rule.unit, message, _COMPAT)
 
 
 def _starts_always(report: Report) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amp_rules.plan.gradient_averaging import reads_past_forward, runs_once_a_pass
+from amp_rules.plan.gradient_averaging import runs_once_a_pass
 from amp_rules.plan.left_out import why_left_out_as_written
+from amp_rules.plan.past_forward import reads_past_forward
 from amp_rules.roles.program import Program
 
 

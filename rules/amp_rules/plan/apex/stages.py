@@ -319,10 +319,16 @@ def _imports(module: Module) -> bool:
     return bool(references.statements or references.star_imports)
 
 
+_PACKAGES = ("apex.amp", "apex.parallel", "apex.optimizers", "apex.fp16_utils", "apex.normalization")
+
+
 def is_part_of_apex(program: Program, module: Module) -> bool:
-    """Whether the file is Apex itself, in a project that holds a copy of it."""
-    package = program.project.find(program.entry, "apex")
-    return package is not None and package.path.parent in module.path.parents
+    """Whether the file is Apex itself, in a project that holds a copy of it, or of some of its packages alone."""
+    if "apex" not in module.path.parts:
+        return False
+    copies = (program.project.find(program.entry, name) for name in ("apex", *_PACKAGES))
+    tops = (parent for copy in copies if copy is not None for parent in copy.path.parents if parent.name == "apex")
+    return any(top in module.path.parents for top in tops)
 
 
 def _mentions_old_names(module: Module) -> bool:

@@ -27,6 +27,7 @@ class Start:
         condition: the ``if`` that goes with the statement.
         beside: the ``if`` that stays, and before which the models are prepared.
         prepared: the statements that prepare the models.
+        above: the statement that wraps the model, above which it has to be prepared.
     """
 
     call: ast.Call
@@ -37,6 +38,7 @@ class Start:
     condition: ast.If | None
     beside: ast.If | None
     prepared: list[str]
+    above: ast.stmt | None = None
 
     @property
     def place(self) -> ast.stmt:
@@ -78,6 +80,18 @@ def is_started(file: ApexFile, start: Start, earlier: list[Start]) -> bool:
         if start.says(file) in said and not blocks.touches(start.reads(), changed):
             return True
     return False
+
+
+def repeats(file: ApexFile, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements below one in its suite that say the same again, with nothing but imports between."""
+    where = blocks.place(file.module, statement)
+    found: list[ast.stmt] = []
+    for item in where.suite[where.index + 1 :]:
+        if ast.dump(item) == ast.dump(statement):
+            found.append(item)
+        elif not isinstance(item, (ast.Import, ast.ImportFrom)):
+            break
+    return found
 
 
 def _holding(file: ApexFile, statement: ast.stmt) -> set[str]:

@@ -171,7 +171,8 @@ class _Body:
         while True:
             state = self._evaluated(node, [node.test], state)
             given = self._given(node.test)
-            inside = state | {item.removeprefix(given) for item in state if given and item.startswith(given)}
+            marks = [mark for part in _parts(node.test) if (mark := self._given(part))]
+            inside = state | {item.removeprefix(mark) for mark in marks for item in state if item.startswith(mark)}
             branches.append((node, given, self.suite(node.body, inside)))
             if len(node.orelse) != 1 or not isinstance(node.orelse[0], ast.If):
                 break
@@ -195,12 +196,14 @@ class _Body:
 
     def _given(self, test: ast.expr) -> str:
         """What marks the names that are bound under a condition; empty where it may not hold a second time."""
-        is_main = isinstance(test, ast.Call) and spelling(test.func) == f"{self._alias}.is_main_process"
-        if not is_main and not all(isinstance(node, _STEADY) for node in walk(test)):
+        if not all(isinstance(node, _STEADY) or self._asks_for_main(node) for node in walk(test)):
             return ""
         mark = ast.unparse(test) + _UNDER
         self._tests[mark] = {node.id for node in walk(test) if isinstance(node, ast.Name)}
         return mark
+
+    def _asks_for_main(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and spelling(node.func) == f"{self._alias}.is_main_process"
 
     def _for(self, node: ast.For | ast.AsyncFor, state: frozenset[str]) -> State:
         state = self._evaluated(node, [node.iter], state)
@@ -265,6 +268,15 @@ class _Body:
             for case in node.cases
         )
         return _joined(*ends) if takes_all else _joined(state, *ends)
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    """What holds where a test does: it, and of ``a and b and c`` each run of conditions too."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return [test]
+    values, count = test.values, len(test.values)
+    runs = [values[first:last] for first in range(count) for last in range(first + 1, count + 1)]
+    return [run[0] if len(run) == 1 else ast.BoolOp(ast.And(), run) for run in runs]
 
 
 def _joined(*states: State) -> State:

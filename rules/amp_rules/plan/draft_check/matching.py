@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.text.actions import Action, Decorate, EditNames, Insert, Remove, Replace, Unwrap, Wrap
+from amp_rules.text.actions import Action, Decorate, EditNames, Insert, Join, Remove, Replace, Unwrap, Wrap
+from amp_rules.text.conditions import joined
 
 _SUITES = ("body", "orelse", "finalbody", "handlers", "cases")
 _END = object()
@@ -111,6 +112,7 @@ class _Matcher:
         self._draft = draft
         # Suites that wait: branches by the thousand, one under the other, would be calls within calls.
         self._waiting: deque[tuple[list[ast.stmt], Sequence[ast.stmt]]] = deque()
+        actions = joined(draft.module, actions)
         self._removed = {item.statement for item in actions if isinstance(item, Remove)}
         self._unwrapped = {item.statement: item.suites for item in actions if isinstance(item, Unwrap)}
         self._edited: set[ast.stmt] = set()
@@ -119,7 +121,7 @@ class _Matcher:
                 self._edited.add(blocks.statement_of(draft.module, item.node))
             elif isinstance(item, Decorate):
                 self._edited.add(item.definition)
-            elif isinstance(item, EditNames):
+            elif isinstance(item, (EditNames, Join)):
                 self._edited.add(item.statement)
         inserts = [item for item in actions if isinstance(item, Insert)]
         parts = [(part, item.statement) for item in inserts for part in ast.parse(item.lines).body]

@@ -119,11 +119,15 @@ class Protocol:
         }
 
     def _update(self, statement: ast.stmt) -> Iterator[Defect]:
-        """An update follows a step of its round, or the calls that lead to it."""
+        """An update follows a step of its round, or the calls that lead to it; or it ends a round that has none."""
         suite, index = self.draft.suite_of(statement)
         for earlier in reversed(suite[:index]):
             if self._has(earlier, "scaler.step") or self._leads_to_step(earlier):
                 return
+        if any(map(leaves, suite[index + 1 : index + 2])):
+            for _, around, at in self._outwards(statement):
+                if any(self._has(earlier, "scaler.unscale_") for earlier in around[:at]):
+                    return
         yield self._defect(statement, "updates the scale where no step came before")
 
     def _leads_to_step(self, statement: ast.stmt) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.evaluation.modes import is_evaluating
 from amp_rules.plan.model_homes.saved_chains import chains
+from amp_rules.plan.model_parts import makes_parameters
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -23,6 +24,7 @@ class Holders:
         self.flow = program.flow
         self._above: dict[Value, set[Value]] = {}
         self._holders_of: dict[Value, set[Value]] = {}
+        self._run_by: dict[ast.Call, set[ast.AST]] = {}
 
     def outermost(self, value: Value) -> set[Value]:
         """Instances of project models that keep ``value``, directly or through others, and are parts of nothing else.
@@ -34,7 +36,21 @@ class Holders:
         found = {item for item in above if all(item in self.all_of(other) for other in self.all_of(item))}
         # What a factory made and another model keeps is a part, though the factory's own variable is none.
         found = {item for item in found if not any(self._hands_out(other, item) for other in above)}
-        return {item for item in found if not (self._only_evaluates(item, value) or self._is_dropped(item, value))}
+        return {
+            item
+            for item in found
+            if not (self._only_evaluates(item, value) or self._is_dropped(item, value) or self._is_loss_of(item, value))
+        }
+
+    def _is_loss_of(self, holder: Value, value: Value) -> bool:
+        """Whether a loss runs a model again that the script runs itself: ``cycle(real, net(real))`` of ``Cycle(net)``.
+
+        What the script gets of a prepared model is float32; of a part of one it may be half, which a loss may refuse.
+        """
+        if holder.kind != "instance" or not {value, holder} <= self._called or makes_parameters(holder):
+            return False
+        located = self.program.locate(holder.site) if isinstance(holder.site, ast.Call) else None
+        return located is not None and not self.program.is_model_code(located[0])
 
     def _is_dropped(self, holder: Value, value: Value) -> bool:
         """Whether a function that trains nothing makes a model around another one, runs it, and drops it.
@@ -139,7 +155,9 @@ class Holders:
         module = self.program.module_of(other.site) if other.site is not None else None
         if module is None or other.site is None:
             return False
-        return blocks.body_of(module, other.site) in self.program.called_from({one.site})
+        if one.site not in self._run_by:
+            self._run_by[one.site] = self.program.called_from({one.site})
+        return blocks.body_of(module, other.site) in self._run_by[one.site]
 
     @cached_property
     def instances(self) -> set[Value]:

@@ -9,7 +9,7 @@ from amp_rules.flow.records import constructor_fields
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
-from amp_rules.plan.model_homes.picked import is_picked
+from amp_rules.plan.model_homes.picked import is_found_again, is_picked
 from amp_rules.plan.model_homes.placement import Placement
 from amp_rules.plan.model_homes.second_names import is_alias, is_beside_parameter, is_handed_over
 from amp_rules.plan.model_homes.takers_of_parts import takers_of_argument, takers_of_parts
@@ -369,10 +369,13 @@ class Homes:
             return None
         if len(candidates) > 1:
             candidates = self._variables.of_its_class(candidates, value)
+            candidates = [
+                item for item in candidates if not is_found_again(self.program, item, candidates, value)
+            ] or candidates
             candidates = [item for item in candidates if self._variables.is_read(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_tells(item)] or candidates
             candidates = [item for item in candidates if not self._variables.only_unwraps(item)] or candidates
-            candidates = [item for item in candidates if not is_alias(item, candidates)] or candidates
+            candidates = [item for item in candidates if not is_alias(self.program, item, candidates)] or candidates
             candidates = [item for item in candidates if not is_beside_parameter(item)] or candidates
             candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}

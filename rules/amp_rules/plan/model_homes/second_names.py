@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plan.model_homes.variables import PLACING, HoldingVariable, is_function
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.models import OF_PRETRAINED, TELLS_OF_MODEL
 
 
-def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
+def is_alias(program: Program, item: HoldingVariable, others: list[HoldingVariable]) -> bool:
     """Whether a variable is another name for a model that runs by its own: ``bare = model``, ``bare = model.module``.
 
     It is asked for parameters and weights alone, while the script may wrap what the other one holds.
@@ -25,7 +26,23 @@ def is_alias(item: HoldingVariable, others: list[HoldingVariable]) -> bool:
     if not is_beside and ("." in item.path or not all(map(_names_another, item.assignments))):
         return False
     uses = [node for node in walk(item.body) if isinstance(node, (ast.Name, ast.Attribute)) and _is_read(node, item)]
-    return all(_asks_of(item.module.parents[node]) for node in uses)
+    return all(_asks_of(item.module.parents[node]) or _is_asked_elsewhere(program, item, node) for node in uses)
+
+
+def _is_asked_elsewhere(program: Program, item: HoldingVariable, node: ast.expr) -> bool:
+    """Whether a function of the script is given the name, and asks it for parameters: ``get_params(bare, "head")``."""
+    call = item.module.parents[node]
+    call = item.module.parents[call] if isinstance(call, ast.keyword) else call
+    if not isinstance(call, ast.Call) or call.func is node:
+        return False
+    infos = program.flow.callees(call)
+    names = [(info, name) for info in infos for name in info.parameters if info.argument(call, name) is node]
+    return len(names) == len(infos) > 0 and all(
+        _asks_of(info.module.module.parents[part])
+        for info, name in names
+        for part in walk(info.node)
+        if isinstance(part, ast.Name) and part.id == name
+    )
 
 
 def is_beside_parameter(item: HoldingVariable) -> bool:

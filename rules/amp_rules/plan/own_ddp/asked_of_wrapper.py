@@ -167,6 +167,18 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
         if isinstance(item, ast.Try):
             return True
         if isinstance(item, (ast.If, ast.IfExp)):
-            if asks_kind(item.test) or any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+            if asks_kind(item.test):
                 return True
+            if any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+                return not _is_for_others(own, site, item)
     return False
+
+
+def _is_for_others(own: OwnDdp, site: Site, branch: ast.If | ast.IfExp) -> bool:
+    """Whether a place is where all but one process go: ``if distributed and rank == 0: ... else: ...``."""
+    test = branch.test
+    if not isinstance(branch, ast.If) or not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)):
+        return False
+    if not any(own.tells_apart(site.module, part) for part in test.values):
+        return False
+    return any(site.node is node for item in branch.orelse for node in walk(item))

@@ -54,8 +54,10 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if given is not None and literal(given) is not None:
             for found in _seeds_of_workers(own, site, given):
                 draw = _drawn_by_hand(own, _family(own, found))
-                if draw is None:
+                later = _seeds_of_samples(own, found) if draw is not None else []
+                if draw is None or any(differs(own, item, item.node) or _is_of_item(own, item) for item in later):
                     continue
+                found = later[0] if later else found
                 text = (
                     f"`{found.module.text(found.node)}` seeds the workers of every process alike, so that "
                     f"`{draw.module.text(draw.node)}` draws the same numbers for the samples of each: add the rank"
@@ -63,10 +65,13 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 yield found.module, found.node, text
                 return
         elif seed is not None:
-            draw = _by_library(own) or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
+            library = _by_library(own)
+            draw = library or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
             if draw is not None:
+                beside = _seed_beside(own, seed, draw)
+                is_by_hand = draw is not library
                 text = (
-                    f"{seeded_alike(own, seed, draw.module)}, so that "
+                    f"{seeded_alike(own, seed, draw.module, beside=beside, workers=is_by_hand)}, so that "
                     f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
                     "the seed once the model is wrapped"
                 )
@@ -102,6 +107,22 @@ def _seeds_of_workers(own: OwnDdp, loader: Site, given: ast.expr) -> Iterator[Si
         if not any(differs(own, site, site.node) for site in seeds):
             # Without a seed the system chooses.
             yield from (site for site in seeds if isinstance(site.node, ast.Call) and values_given(site.node))
+
+
+def _seeds_of_samples(own: OwnDdp, seed: Site) -> list[Site]:
+    """What seeds the generator of workers once more where they give a sample: what started them counts no more."""
+    names = frozenset(f"{start}seed" for start in _family(own, seed))
+    bodies = _of_samples(own) if names else set()
+    found = [site for site in own.program.calls_to(names) if site.body in bodies] if names else []
+    return [site for site in found if isinstance(site.node, ast.Call) and values_given(site.node)]
+
+
+def _is_of_item(own: OwnDdp, seed: Site) -> bool:
+    """Whether a seed is made of what its function is given, as the number of the sample is."""
+    info = own.program.function_of(seed.body)
+    assert isinstance(seed.node, ast.Call)
+    read = {path.partition(".")[0] for value in values_given(seed.node) for path in blocks.reads(value)}
+    return info is not None and bool(read & (set(info.parameters) - {info.receiver}))
 
 
 def _starting(own: OwnDdp, loader: Site, given: ast.expr) -> list[FunctionFacts]:
@@ -147,6 +168,15 @@ def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:
     return tuple(start for start in _DRAWS if f"{start}seed" in names)
 
 
+def _seed_beside(own: OwnDdp, seed: Site, draw: Site) -> Site | None:
+    """What seeds the generator of a draw where torch's is seeded, alike in all processes as well."""
+    assert isinstance(draw.node, ast.Call)
+    drawn = own.program.callee_names(draw.node, draw.scope)
+    names = frozenset(f"{start}seed" for start in _DRAWS if any(name.startswith(start) for name in drawn))
+    found = [site for site in own.program.calls_to(names) if site.body is seed.body] if names else []
+    return next((site for site in found if not differs(own, site, site.node)), None)
+
+
 def _by_library(own: OwnDdp) -> Site | None:
     """The first transform of a library that changes samples at random, and that every process makes."""
     for call, body, scope in own.program.calls():
@@ -162,13 +192,7 @@ def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
     """The first draw of Python's or NumPy's generator in what gives or changes a sample."""
     if not starts:
         return None
-    methods = [
-        info.node
-        for info in own.program.flow.functions.values()
-        if info.cls is not None and info.name in _OF_SAMPLES and info.node not in own.uncalled
-        if not _is_in_process_itself(own, info)
-    ]
-    bodies = {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}
+    bodies = _of_samples(own)
     for call, body, scope in own.program.calls():
         if body not in bodies or scope.module not in own.modules:
             continue
@@ -176,6 +200,17 @@ def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
         if any(name.startswith(starts) and name not in SEEDS for name in names):
             return Site(scope.module, scope, body, call)
     return None
+
+
+def _of_samples(own: OwnDdp) -> set[ast.AST]:
+    """The methods that give or change a sample, and what they call."""
+    methods = [
+        info.node
+        for info in own.program.flow.functions.values()
+        if info.cls is not None and info.name in _OF_SAMPLES and info.node not in own.uncalled
+        if not _is_in_process_itself(own, info)
+    ]
+    return {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}
 
 
 def _is_in_process_itself(own: OwnDdp, info: FunctionFacts) -> bool:

@@ -1,6 +1,7 @@
 """Models that are called in the place of their wrappers: ``wrapped = DDP(model)``, then ``loss = f(model(x), y)``.
 
-Or whose wrapper nothing keeps: ``model = DDP(model).module``.
+Or whose wrapper nothing keeps: ``model = DDP(model).module``, in one step or in two. Or that a name has from before:
+``model = self.model``, then ``self.model = DDP(self.model)``.
 """
 
 from __future__ import annotations
@@ -29,9 +30,17 @@ def called_bare(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such call of each model, where the loop trains and nothing uses the wrapper otherwise."""
     for wrap in own.wraps if own.wraps and not may_average(own.program) else ():
         parent = wrap.module.parents.get(wrap.node)
-        if isinstance(parent, ast.Attribute) and parent.attr == "module":
+        if not (isinstance(parent, ast.Attribute) and parent.attr == "module"):
+            parent = _taken_off(own, wrap)
+        if parent is not None:
             text = f"`{wrap.module.text(parent)}` is the model again, and the wrapper is gone: nothing averages the"
             yield wrap.module, parent, f"{text} gradients over the processes; keep the wrapper, and call that"
+            continue
+        before = _named_before(own, wrap)
+        if before is not None:
+            run, name, path = before
+            text = f"`{name}` is what `{path}` was before it was wrapped: nothing averages the gradients over the"
+            yield wrap.module, run.func, f"{text} processes; call `{path}`"
             continue
         names = _names(wrap)
         if names is None:
@@ -43,6 +52,82 @@ def called_bare(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if call is not None:
             text = f"`{bare}` is called in the place of its wrapper `{wrapper}`: nothing averages the gradients"
             yield wrap.module, call, f"{text} over the processes; call `{wrapper}`"
+
+
+def _named_before(own: OwnDdp, wrap: Site) -> tuple[ast.Call, str, str] | None:
+    """The first call that trains of a model by a name that it got above its wrapper, with that and the wrapper's."""
+    statement = wrap.statement
+    path = blocks.path_of(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    if path is None or "." not in path:
+        return None
+    inside = [node for node in walk(wrap.body)]
+    given: dict[str, list[ast.AST]] = {}
+    for node in inside:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            given.setdefault(node.id, []).append(wrap.module.parents[node])
+    for name, statements in given.items():
+        first = statements[0]
+        if len(statements) > 1 or not isinstance(first, ast.Assign) or blocks.path_of(first.value) != path:
+            continue
+        if first.lineno > wrap.line or blocks.body_of(wrap.module, first) is not wrap.body:
+            continue
+        for node in inside:
+            if isinstance(node, ast.Call) and node.lineno > wrap.line and _runs(node.func, name):
+                body = blocks.body_of(wrap.module, node)
+                if any(site.body is body for site in own.program.backwards):
+                    return node, name, path
+    return None
+
+
+def _runs(called: ast.expr, name: str) -> bool:
+    """``model(x)``, ``model.forward(x)``."""
+    if isinstance(called, ast.Attribute) and called.attr == "forward":
+        called = called.value
+    return isinstance(called, ast.Name) and called.id == name
+
+
+def taken_off(own: OwnDdp) -> set[tuple[Module, str]]:
+    """The variables from which wrappers are gone in this way, or that never had them, and their files."""
+    found = [(wrap.module, _taken_off(own, wrap)) for wrap in own.wraps]
+    before = [(wrap.module, _named_before(own, wrap)) for wrap in own.wraps]
+    gone = {(module, module.text(inside.value)) for module, inside in found if inside is not None}
+    return gone | {(module, row[1]) for module, row in before if row is not None}
+
+
+def _taken_off(own: OwnDdp, wrap: Site) -> ast.Attribute | None:
+    """``model = model.module`` behind ``model = DDP(model)``, where nothing has the wrapper in between."""
+    statement = wrap.statement
+    if not (isinstance(statement, ast.Assign) and statement.value is wrap.node and len(statement.targets) == 1):
+        return None
+    path = blocks.path_of(statement.targets[0])
+    others = [other for other in own.wraps if other is not wrap and path in blocks.writes(other.statement)]
+    if path is None or others:
+        return None
+    place = blocks.place(wrap.module, statement)
+    for below in place.suite[place.index + 1 :]:
+        if isinstance(below, ast.Assign) and [blocks.path_of(target) for target in below.targets] == [path]:
+            value = below.value
+            if isinstance(value, ast.Attribute) and value.attr == "module" and blocks.path_of(value.value) == path:
+                return value
+            return None
+        if not isinstance(below, (ast.Assign, ast.AnnAssign, ast.Expr)) or _may_keep(wrap, below, path):
+            return None
+    return None
+
+
+def _may_keep(wrap: Site, statement: ast.stmt, path: str) -> bool:
+    """Whether a statement does more with a variable than ask it for what runs nothing, or may reach its object."""
+    for node in walk(statement):
+        if isinstance(node, (ast.Name, ast.Attribute)) and blocks.path_of(node) == path:
+            parent = wrap.module.parents[node]
+            if not (isinstance(parent, ast.Attribute) and parent.attr in _ASKED):
+                return True
+        # ``self.train()`` may use ``self.model``.
+        if isinstance(node, ast.Name) and node.id == path.partition(".")[0] and "." in path:
+            parent = wrap.module.parents[node]
+            if not isinstance(parent, ast.Attribute) or isinstance(wrap.module.parents[parent], ast.Call):
+                return True
+    return False
 
 
 def _names(wrap: Site) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.file_names import name_of
+from amp_rules.plan.own_ddp.given_runs import run_by_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.path_objects import assigned
@@ -35,9 +36,12 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     draws = [*own.program.calls_to(NOISE), *_filled(own)]
     loops = _loops(own) if draws else []
     bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
+    draws = [site for site in draws if site.body in bodies or any(loop in _around(site) for loop in loops)]
+    run = run_by_all(own, loops) if draws else None
     for site in draws:
-        within = site.body in bodies or any(loop in blocks.enclosing(site.module, site.node) for loop in loops)
-        if not within or site.module not in own.modules or _has_generator(site.node) or _is_single(site):
+        if site.module not in own.modules or _has_generator(site.node) or _is_single(site):
+            continue
+        if run is not None and site.node not in run:
             continue
         if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
             continue
@@ -49,6 +53,10 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return
+
+
+def _around(site: Site) -> list[ast.stmt]:
+    return list(blocks.enclosing(site.module, site.node))
 
 
 def _filled(own: OwnDdp) -> Iterator[Site]:
@@ -89,12 +97,22 @@ def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
     return reached[0]
 
 
-def seeded_alike(own: OwnDdp, seed: Site, module: Module) -> str:
-    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for."""
-    where = f"line {seed.line}{'' if seed.module is module else f' of `{name_of(own.program, seed.module)}`'}"
+def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None = None, workers: bool = False) -> str:
+    """How a sentence on draws in a file begins; a seed under a test may be one that an option asks for.
+
+    Args:
+        own: the program.
+        seed: what seeds torch's generators.
+        module: the file of the draw.
+        beside: what seeds the generator of the draw, in the same function.
+        workers: whether workers draw, whose generators torch's seeds.
+    """
+    lines = sorted({seed.line, *([beside.line] if beside is not None else [])})
+    where = f"line{'s' * (len(lines) > 1)} {' and '.join(map(str, lines))}"
+    where += "" if seed.module is module else f" of `{name_of(own.program, seed.module)}`"
     if own.is_always(seed):
-        return f"every process is seeded alike at {where}"
-    return f"every process that seeds at {where} is seeded alike"
+        return f"every process is seeded alike at {where}" + ", its workers by that, too" * workers
+    return f"every process that seeds at {where} is seeded alike" + ", its workers by that, too" * workers
 
 
 def _is_looked_at_alone(own: OwnDdp, site: Site) -> bool:

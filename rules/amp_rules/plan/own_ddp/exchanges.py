@@ -14,7 +14,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, REDUCING_NAME
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
@@ -194,9 +194,19 @@ class Exchanges:
         """Whether a call may put numbers of all processes together."""
         if self._reaches(call) or self._applies(call) or self._is_given_exchange(call):
             return True
+        if self._own.program.flow.callees(call):
+            return False
         # A method of something unknown: it may be the one of this name that does.
-        is_unknown = isinstance(call.func, ast.Attribute) and not self._own.program.flow.callees(call)
-        return is_unknown and getattr(call.func, "attr", "") in self._names and not self._is_mode(call)
+        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in self._names and not self._is_mode(call)
+        return is_method or self._is_of_library(call)
+
+    def _is_of_library(self, call: ast.Call) -> bool:
+        """Whether a function that no file of the project defines says by its name that it does: ``reduce_tensor``."""
+        if not REDUCING_NAME.search(last_name(call.func)):
+            return False
+        located = self._own.program.locate(call)
+        names = self._own.program.callee_names(call, located[1]) if located is not None else set()
+        return not any(name.startswith(("torch.", "numpy.")) for name in names)
 
     def _applies(self, call: ast.Call) -> bool:
         """``gather(x)``, where ``gather = Gather.apply`` is a function of torch's autograd that exchanges in it."""

@@ -17,7 +17,7 @@ from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
-from amp_rules.plan.own_ddp.called_bare import called_bare
+from amp_rules.plan.own_ddp.called_bare import called_bare, taken_off
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
@@ -31,7 +31,7 @@ from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
-from amp_rules.plan.own_ddp.local_ranks import local_ranks
+from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
@@ -52,6 +52,7 @@ from amp_rules.plan.own_ddp.told_nothing import told_nothing
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
@@ -84,7 +85,9 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_device(own)
     yield from local_ranks(own)
+    yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
+    yield from unshuffled(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
     yield from seeds_above(own)
@@ -131,8 +134,9 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
 
 def _around(own: OwnDdp) -> Iterator[Fault]:
     """Yield a pass through the model inside its wrapper whose loss is trained on: the first for each wrapper's name."""
+    gone = taken_off(own)
     for module in own.modules if own.wraps else ():
-        told: set[str] = set()
+        told = {name for where, name in gone if where is module}
         for call, held in passes_around(own.facts(module), partial(_is_wrapped, own, module), by_name=True):
             name = module.text(held)
             if name not in told and not _is_frozen(module, call, held):

@@ -67,7 +67,7 @@ def one_gpu(own: OwnDdp) -> Iterator[_Found]:
         if not isinstance(given, ast.List) or len(given.elts) != 1:
             continue
         number = literal(given.elts[0])
-        if isinstance(number, int) and not isinstance(number, bool) and not _hides_gpus(own):
+        if isinstance(number, int) and not isinstance(number, bool) and not hides_gpus(own):
             text = f"every process puts its model on GPU {number}: NCCL takes no two processes of one GPU"
             yield site.module, given, f"{text}; `device_ids` takes the local rank"
 
@@ -95,6 +95,6 @@ def _default_of(own: OwnDdp, definitions: Definitions, given: ast.expr) -> int |
     return default if isinstance(default, int) and default > 0 else None
 
 
-def _hides_gpus(own: OwnDdp) -> bool:
+def hides_gpus(own: OwnDdp) -> bool:
     """Whether something chooses the GPUs that a process sees."""
     return any("CUDA_VISIBLE_DEVICES" in module.source.text for module in own.program.flow.modules)

@@ -1,4 +1,4 @@
-"""Folders that every process names by its own clock."""
+"""Folders that every process names by its own clock, or by an identifier that it draws."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import BROADCASTS
+from amp_rules.torch.file_access import OF_THIS_PROCESS
 from amp_rules.torch.replication import CLOCKS
 from amp_rules.torch.writers import WRITERS
 
@@ -21,7 +22,8 @@ from amp_rules.torch.writers import WRITERS
 def folders_by_clock(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such folder; a time that one process tells the others, or hands to those it starts, is theirs."""
     program = own.program
-    if not own.wraps or not program.calls_to(CLOCKS) or program.calls_to(BROADCASTS) or Spawned(own):
+    has_clock, has_identifier = bool(program.calls_to(CLOCKS)), bool(program.calls_to(OF_THIS_PROCESS))
+    if not own.wraps or not (has_clock or has_identifier) or program.calls_to(BROADCASTS) or Spawned(own):
         return
     paths = Paths(program)
     found = []
@@ -34,9 +36,17 @@ def folders_by_clock(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if own.reach(scope.module, call) is Reach.EVERY and not never_runs(program.flow, scope.module, call):
             found.append(Site(scope.module, scope, body, call))
     for site in found[:1]:
-        text = (
-            f"each process names the folder of `{site.module.text(site.node)}` by its own clock: those that read "
-            "another time have another folder, and do not find there what the first process writes; tell all of "
-            "them the time of one"
+        yield site.module, site.node, _text(site, has_clock, has_identifier) + more_places(len(found))
+
+
+def _text(site: Site, has_clock: bool, has_identifier: bool) -> str:
+    folder = f"each process names the folder of `{site.module.text(site.node)}` by"
+    finds = "do not find there what the first process writes; tell all of them"
+    if not has_clock:
+        return f"{folder} an identifier of its own: each has another folder, and the others {finds} that of one"
+    if has_identifier:
+        return (
+            f"{folder} its own clock, or by an identifier of its own: those that get another one have another folder, "
+            f"and {finds} that of one"
         )
-        yield site.module, site.node, text + more_places(len(found))
+    return f"{folder} its own clock: those that read another time have another folder, and {finds} the time of one"

@@ -1,6 +1,7 @@
 """Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0.
 
 A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``.
+A client's run is held by who begins it: ``if wandb.run is not None:``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source.index import leaves, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
+from amp_rules.torch.writers import RUN_BEGUN
 
 _MAX_DEPTH = 4
 """Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
@@ -42,12 +44,21 @@ class HeldByOne:
         if isinstance(test, ast.BoolOp):
             return isinstance(test.op, ast.And) is holds and any(self.asks(module, it, holds) for it in test.values)
         held = _held(test, holds)
+        if held is not None and self._is_run_of_one(held):
+            return True
         if held is None or (isinstance(held, ast.Attribute) and not isinstance(held.value, ast.Name)):
             return False
         if held not in self._known:
             self._known[held] = False  # what is bound under a test of itself says nothing
             self._known[held] = self._is_of_one(module, held, held is test)
         return self._known[held]
+
+    def _is_run_of_one(self, held: ast.expr) -> bool:
+        """Whether a variable is the run of a client that one process alone begins, wherever the program begins one."""
+        located = self._program.locate(held) if isinstance(held, ast.Attribute) else None
+        names = self._program.names(held, located[1]) if located is not None else set()
+        begun = self._program.calls_to(frozenset(RUN_BEGUN[name] for name in names if name in RUN_BEGUN))
+        return bool(begun) and all(self._is_alone(site.module, site.node) for site in begun)
 
     def _is_of_one(self, module: Module, held: ast.expr, is_truth: bool) -> bool:
         located = self._program.locate(held)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.plan.own_ddp.idle import is_within_idle
+from amp_rules.plan.own_ddp.parents import Parents
 from amp_rules.plan.own_ddp.rank_values import variable_read
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -17,7 +18,7 @@ from amp_rules.torch.distributed import (
     LOCAL_RANK_VARIABLES,
     OPTION_OF_LAUNCHERS,
     PROCESSES,
-    WORLD_SIZE_OF_JOIN,
+    RANK_OF_JOIN,
 )
 
 
@@ -68,12 +69,16 @@ class Starts:
             yield site.body
         for item in callers:
             caller = calling(item)
-            if caller.body not in seen:
+            if caller.body not in seen and not self._parents.is_of_single(item):
                 yield from self._tops(caller, seen | {site.body})
 
     @cached_property
     def _workers(self) -> frozenset[ast.AST]:
         return frozenset(info.node for _, info in workers(self._program))
+
+    @cached_property
+    def _parents(self) -> Parents:
+        return Parents(self._program, self._joins)
 
     @cached_property
     def _is_told(self) -> bool:
@@ -94,11 +99,9 @@ class Starts:
 
 
 def takes_rank_of_launcher(join: ast.AST) -> bool:
-    """``init_process_group("nccl")``, which reads ``RANK`` itself."""
+    """``init_process_group("nccl")``, which reads ``RANK`` itself, and whatever of the group it is not told."""
     assert isinstance(join, ast.Call)
-    return len(join.args) <= WORLD_SIZE_OF_JOIN and not {"rank", "world_size", "store", None} & {
-        item.arg for item in join.keywords
-    }
+    return len(join.args) <= RANK_OF_JOIN and not {"rank", "store", None} & {item.arg for item in join.keywords}
 
 
 def meets_by_environment(join: ast.AST) -> bool:

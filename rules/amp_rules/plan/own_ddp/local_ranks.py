@@ -1,11 +1,12 @@
-"""Ranks on the machine that are given where the rank among all processes belongs."""
+"""Ranks on the machine that are given where the rank among all processes belongs, and the other way round."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_ddp.fixed_sizes import hides_gpus
+from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
@@ -17,6 +18,7 @@ from amp_rules.torch.distributed import RANK_OF_JOIN
 
 _Found = tuple[Module, ast.AST, str]
 
+_SETS_DEVICE = frozenset({"torch.cuda.set_device"})
 _RANK_OF_SAMPLER = 2
 _OF_MACHINE = ("device_count", "gpu", "local")
 """What the number of processes on one machine is called."""
@@ -43,6 +45,27 @@ def local_ranks(own: OwnDdp) -> Iterator[_Found]:
         if _is_local(ranks, given, site):
             text = "is the rank on the machine: on several machines two processes get one share of the data"
             yield site.module, site.node, f"`{site.module.text(given)}` {text}; without `rank` it is that among all"
+
+
+def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
+    """Yield the first GPU of a process that a launcher starts, on several machines too, by its rank among all."""
+    starts = Starts(own.program, own.joins)
+    if not starts.by_launcher or starts.by_script or not any(meets_by_environment(site.node) for site in own.joins):
+        return
+    if hides_gpus(own):
+        return
+    ranks = RankValues(own.program, joins_tell=False)
+    for site in own.program.calls_to(_SETS_DEVICE):
+        assert isinstance(site.node, ast.Call)
+        given = site.node.args[0] if site.node.args else None
+        if given is None or site.module not in own.modules or site.body in own.uncalled:
+            continue
+        rank = ranks.of(given, site.scope)
+        if rank is not None and rank.is_global:
+            name = site.module.text(given)
+            text = f"`{name}` is the rank among all processes: on several machines there is no GPU of such a number"
+            yield site.module, site.node, f"{text}; `LOCAL_RANK` of the environment is that of the GPU"
+            return
 
 
 def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:

@@ -8,10 +8,12 @@ from functools import cached_property
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
 
 _MAX_CALLERS = 6
 """Callers of callers that are asked: ``main``, ``launch``, ``set_up_logs``, ``open_log``."""
@@ -61,21 +63,43 @@ class Parents:
             caller.call in started or self._is_of_single(caller, started) for caller in self._program.flow.callers(info)
         )
 
+    def is_of_single(self, caller: CallSite) -> bool:
+        """Whether a call of what the script starts elsewhere takes the place of all these processes, and joins none."""
+        callees = {info.node for info in self._program.flow.callees(caller.call)}
+        return any(
+            self._is_of_single(caller, {other.node for other, worker in self._workers if worker is node})
+            for _, node in self._workers
+            if node in callees
+        )
+
     def _is_of_single(self, caller: CallSite, started: set[ast.AST]) -> bool:
         """Whether one process takes the place of those that another branch starts: ``else: train(0, args)``.
 
-        Each process that torchrun starts would need a number of its own.
+        Each process that torchrun starts would need a number of its own, or joins where they are started alone.
         """
         module = caller.scope.module
-        number = caller.call.args[0] if caller.call.args else None
-        if not isinstance(number, ast.Constant) or not isinstance(number.value, int):
-            return False
         here = blocks.statement_of(module, caller.call)
-        return any(
-            blocks.exclude_each_other(module, blocks.statement_of(module, start), here)
-            for start in started
-            if self._program.module_of(start) is module
-        )
+        starts = [start for start in started if self._program.module_of(start) is module]
+        starts = [
+            start for start in starts if blocks.exclude_each_other(module, blocks.statement_of(module, start), here)
+        ]
+        number = caller.call.args[0] if caller.call.args else None
+        if isinstance(number, ast.Constant) and isinstance(number.value, int):
+            return bool(starts)
+        return any(self._joins_under(test) for start in starts for test in _tests_of_starts(module, start, here))
+
+    def _joins_under(self, test: ast.expr) -> bool:
+        """Whether all joins stand where a test holds, by which the processes are started: ``args.distributed``."""
+        text = ast.unparse(test)
+        return bool(self._joins) and all(self._is_under(site, text, frozenset()) for site in self._joins)
+
+    def _is_under(self, site: Site, text: str, seen: frozenset[ast.AST]) -> bool:
+        for item in blocks.enclosing(site.module, site.node):
+            if isinstance(item, ast.If) and ast.unparse(item.test) == text and site.statement in _within(item.body):
+                return True
+        info = self._program.function_of(site.body)
+        callers = self._program.flow.callers(info) if info is not None and site.body not in seen else []
+        return bool(callers) and all(self._is_under(calling(item), text, seen | {site.body}) for item in callers)
 
     def _run_alone(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         if body in self._below or isinstance(body, ast.Module) or body in seen or len(seen) > _MAX_CALLERS:
@@ -95,3 +119,20 @@ class Parents:
         return module is self._program.entry and any(
             isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, caller.call)
         )
+
+
+def _tests_of_starts(module: Module, start: ast.AST, other: ast.stmt) -> list[ast.expr]:
+    """The setting by which a branch starts processes and another one does not: ``args.distributed``."""
+    found = [item for item in blocks.enclosing(module, start) if isinstance(item, ast.If)]
+    return [
+        item.test
+        for item in found
+        if isinstance(item.test, (ast.Name, ast.Attribute))
+        and start in _within(item.body)
+        and other not in _within(item.body)
+        and (other in _within(item.orelse) or isinstance(item.body[-1], ast.Return))
+    ]
+
+
+def _within(suite: list[ast.stmt]) -> set[ast.AST]:
+    return {node for item in suite for node in walk(item)}

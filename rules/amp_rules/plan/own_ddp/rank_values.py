@@ -36,10 +36,12 @@ class Rank:
 
     Attributes:
         is_local: whether it is the rank on the machine, for all that is known.
+        is_global: whether it is the rank among all processes, for all that is known.
         alone: the numbers that it may be in a run of one process.
     """
 
     is_local: bool
+    is_global: bool
     alone: frozenset[object] = frozenset()
 
 
@@ -68,13 +70,15 @@ class RankValues:
         self._add(node, scope, found, frozenset(), 0)
         if found.is_other or not found.ranks:
             return None
-        return Rank(all(found.ranks), frozenset(found.numbers))
+        return Rank(all(found.ranks), not any(found.ranks), frozenset(found.numbers))
 
     def _add(self, node: ast.expr, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         if depth > _MAX_DEPTH:
             found.is_other = True
         elif isinstance(node, ast.Constant) or _is_minus_one(node):
             found.numbers.add(-1 if not isinstance(node, ast.Constant) else node.value)
+        elif isinstance(node, ast.JoinedStr):
+            found.numbers.add(ast.unparse(node))  # the name of a device, in a run of one process
         elif isinstance(node, ast.IfExp):
             self._add(node.body, scope, found, seen, depth + 1)
             self._add(node.orelse, scope, found, seen, depth + 1)

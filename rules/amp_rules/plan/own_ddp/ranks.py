@@ -12,6 +12,7 @@ from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.decorators import Decorators
 from amp_rules.plan.own_ddp.group import MAX_CALLERS, OwnGroup, is_guard
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
+from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.parents import Parents
 from amp_rules.plan.own_ddp.rank_tests import asks_which, conjuncts, is_of_first
 from amp_rules.plan.statement_order import comes_after
@@ -55,6 +56,8 @@ class ReachOfRanks(OwnGroup):
             return Reach.ONE
         most = Reach.UNKNOWN
         for item in self._running_callers(info):
+            if self._parents.run_alone(calling(item).body):
+                continue  # of none that trains
             reached = self._reach(item.scope.module, item.call, seen | {info.node})
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
@@ -89,13 +92,19 @@ class ReachOfRanks(OwnGroup):
         return any(last_name(item.call.func) != info.name for item in callers)
 
     def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
-        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported."""
-        return [
+        """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported.
+
+        A function that is called by its name is not one that a text may name as well.
+        """
+        callers = [
             item
             for item in self.program.flow.callers(info)
             if item.scope.module is self.program.entry
             or not any(is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
         ]
+        if info.receiver is None and any(last_name(item.call.func) == info.name for item in callers):
+            return [item for item in callers if not may_run_anything(self.program, item.call)]
+        return callers
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.own_ddp.meters_shown import behind
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.sinks import Need, Sink, Sinks
+from amp_rules.plan.summed_terms import is_of_batch
+from amp_rules.plan.training_loops import added_to
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
 
@@ -21,13 +24,15 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
     if not own.wraps or not _sets_rates(own) or not shares.loaders:
         return
     told: set[ast.AST] = set()
-    sinks = [sink for sink in Sinks(own.program, forwards=False).find(shares.ranks, frozenset()) if _is_of_batch(sink)]
+    found = Sinks(own.program, forwards=False).find(shares.ranks, frozenset())
+    sinks = [sink for sink in found if _is_of_batch(sink) or _is_told_sum(shares, sink)]
     if any(_counts_epochs(own, sink) for sink in sinks):
         return  # settings are not told from batches: processes with numbers of epochs of their own would hang
-    # A schedule that is told nothing at a place is another one there, or was told at another.
-    for sink in sorted(sinks, key=_is_of_object):
+    # A schedule that is told nothing at a place is another one there, or was told at another. What is added up there
+    # is surely of the share.
+    for sink in sorted(sinks, key=lambda sink: (_is_of_object(sink), not _is_told_sum(shares, sink))):
         module, body = sink.module, blocks.body_of(sink.module, sink.node)
-        if body in told or module not in own.modules or not _is_rate(own, sink):
+        if body in told or module not in own.modules or not _is_rate(own, sink) or _is_flag(own, sink.node, body):
             continue
         if shares.metrics.may_be_of_all(body):
             continue
@@ -46,6 +51,64 @@ def _is_of_batch(sink: Sink) -> bool:
     """Whether something is made of batches. What is of clocks as well is one of settings that were not followed."""
     kinds = {origin.kind for origin in sink.origins}
     return Kind.BATCH in kinds and kinds.isdisjoint({Kind.CLOCK, Kind.PROCESS})
+
+
+def _is_told_sum(shares: Shares, sink: Sink) -> bool:
+    """Whether a schedule is told what a loop of its function adds up of batches, whatever else the settings hold."""
+    if sink.need is not Need.RATE or _is_of_object(sink):
+        return False
+    body = blocks.body_of(sink.module, sink.node)
+    nodes = [*blocks.walk_body(body)]
+    loops = [loop for loop in shares.metrics.training_loops if loop.body is body]
+    sums = {
+        path
+        for loop in loops
+        for node in loop.inner
+        if isinstance(node, (ast.AugAssign, ast.Assign)) and is_of_batch(node.value, shares.ranks)
+        for path in added_to(node)
+    }
+    return blocks.touches(behind(nodes, blocks.reads(sink.node)), sums)
+
+
+def _is_flag(own: OwnDdp, node: ast.expr, body: ast.AST) -> bool:
+    """Whether a test asks for settings and flags alone: the numbers of a batch say at most how long they are asked."""
+    reads = [part for part in walk(node) if isinstance(part, (ast.Name, ast.Attribute)) and _is_read(part)]
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.UnaryOp, ast.BoolOp)):
+        return False
+    if any(not isinstance(part, _OF_FLAGS) for part in walk(node)):
+        return False
+    stored = {item.attr for item, _, _ in own.program.nodes() if isinstance(item, ast.Attribute) and not _is_read(item)}
+    for part in reads:
+        if isinstance(part, ast.Attribute):
+            if part.attr in stored:
+                return False
+        elif not any(isinstance(item, ast.Attribute) and item.value is part for item in reads):
+            given = [value for item in blocks.walk_body(body) for value in _given(item, part.id)]
+            if not given or not all(isinstance(value, ast.Constant) for value in given):
+                return False
+    return True
+
+
+def _given(node: ast.AST, name: str) -> Iterator[ast.expr | None]:
+    """Yield what a statement gives a variable; None where it is no plain value."""
+    if not isinstance(node, ast.stmt) or isinstance(node, _AROUND) or name not in blocks.writes(node):
+        return
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = zip(target.elts, value.elts, strict=True)
+        yield from (item for part, item in pairs if isinstance(part, ast.Name) and part.id == name)
+    else:
+        yield value if isinstance(target, ast.Name) else None
+
+
+_OF_FLAGS = (ast.Name, ast.Attribute, ast.UnaryOp, ast.BoolOp, ast.boolop, ast.unaryop, ast.expr_context)
+_AROUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
+
+
+def _is_read(node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable is read where it stands."""
+    return isinstance(node.ctx, ast.Load)
 
 
 def _is_of_object(sink: Sink) -> bool:

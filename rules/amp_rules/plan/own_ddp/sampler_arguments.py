@@ -1,35 +1,55 @@
-"""Samplers that are given something else than a number of processes where that number belongs."""
+"""Samplers that are given what does not belong there: no number of processes, or a seed of the rank."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Form, Value
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 _NUMBER_OF_PROCESSES = 1
-"""The place of ``num_replicas`` among the arguments of torch's sampler."""
+_SHUFFLE, _SEED = 3, 4
+"""Their places among the arguments of torch's sampler."""
 
 
 def sampler_arguments(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield each ``DistributedSampler(dataset, transforms)``: what else it may be given has a name."""
+    """Yield each ``DistributedSampler(dataset, transforms)``, and each that shuffles by a seed of its process."""
     for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
         assert isinstance(site.node, ast.Call)
-        given = argument_at(site.node, "num_replicas", _NUMBER_OF_PROCESSES)
-        if site.module not in own.modules or site.body in own.uncalled or given is None:
+        if site.module not in own.modules or site.body in own.uncalled:
             continue
-        if _is_no_number(own, given, site):
+        seed = argument_at(site.node, "seed", _SEED)
+        shuffle = argument_at(site.node, "shuffle", _SHUFFLE)
+        if seed is not None and _holds_rank(own, seed, site) and (shuffle is None or literal(shuffle) is not False):
+            text = (
+                f"the seed of this sampler, `{site.module.text(seed)}`, holds the rank: each process shuffles in an "
+                "order of its own, and some samples are in several shares and others in none; give all of them one seed"
+            )
+            yield site.module, site.node, text
+        given = argument_at(site.node, "num_replicas", _NUMBER_OF_PROCESSES)
+        if given is not None and _is_no_number(own, given, site):
             name = site.module.text(given)
             text = (
                 f"the sampler takes `{name}` for the number of processes (`num_replicas`), and it is none: this "
                 "raises an error or shares the data wrongly"
             )
             yield site.module, site.node, text
+
+
+def _holds_rank(own: OwnDdp, seed: ast.expr, site: Site) -> bool:
+    """``seed + rank``, written there or given to the variable."""
+    values: list[ast.expr] = [seed]
+    if isinstance(seed, (ast.Name, ast.Attribute)):
+        values = assigned(own.program, seed, site.scope)
+    sums = [value for value in values if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Mult))]
+    return any(names_rank(side) for value in sums for side in (value.left, value.right))
 
 
 def _is_no_number(own: OwnDdp, given: ast.expr, site: Site) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.bound import is_bound_at
+from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
@@ -19,6 +20,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.idioms import NAMED_EVALUATION
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _SHUFFLE = 3  # dataset, num_replicas, rank, shuffle
 
@@ -132,6 +134,8 @@ def never_told(own: OwnDdp) -> Iterator[Site]:
     for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
         if site.module not in own.modules or not isinstance(site.node, ast.Call) or not _shuffles(site.node):
             continue
+        if site.body in own.uncalled or is_within_idle(own.program, site.node, site.module):
+            continue
         names = {last_name(node) for node in walk(site.statement)}
         if not any(map(NAMED_EVALUATION.search, names)) and not any(_holds(own, item, site) for item in followed):
             yield site
@@ -213,7 +217,7 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None
             origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
             yield _Read(path, False, bool(others), all(is_none(item) for item in others))
-        elif values & sampler.loaders:
+        elif values & sampler.loaders and _behind_bar(own, node, scope) is node:
             parts = [part for value in values for part in _parts(own, value)]
             yield _Read(path, True, any(part is not sampler.node for part in parts), False)
 
@@ -231,7 +235,7 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
     A function that makes a loader, ``create_loader(dataset)``, is called for the evaluation too.
     """
     given = {_path(sampler_of(item)) for item in _made_in(own, sampler, loop.body)}
-    held = _path(loader)
+    held = _path(_behind_bar(own, loader, loop.scope))
     found = []
     for item in reads:
         same = {other.path for other in reads if other.is_loader is item.is_loader}
@@ -240,6 +244,16 @@ def _certain(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None,
         if known or (len(same) == 1 and not any(_is_shared(own, n) for n in made)):
             found.append(item)
     return found
+
+
+def _behind_bar(own: OwnDdp, node: ast.expr | None, scope: Scope) -> ast.expr | None:
+    """What a progress bar that a variable holds goes through, which has no ``sampler``; else the node itself."""
+    for item in _origins(own, node, scope, _MAX_DEPTH) if node is not None else ():
+        located = own.program.locate(item) if isinstance(item, ast.Call) and item.args else None
+        if located is not None and isinstance(item, ast.Call):
+            if own.program.callee_names(item, located[1]) & PROGRESS_BARS:
+                return item.args[0]
+    return node
 
 
 def _path(node: ast.AST | None) -> str | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.ranks.analysis import Ranks
@@ -42,7 +42,13 @@ class Shares:
     @cached_property
     def ranks(self) -> Ranks:
         """What differs between the processes, as the script stands."""
-        return Ranks(self._own.program, Setting(prepared=self.loaders))
+        tests = {
+            node.test: in_several(node.test) for node, _, _ in self._own.program.nodes() if isinstance(node, ast.If)
+        }
+        holding, excluded = (
+            frozenset(test for test, holds in tests.items() if holds is side) for side in (True, False)
+        )
+        return Ranks(self._own.program, Setting(prepared=self.loaders, holding=holding, excluded=excluded))
 
     def decides(self, test: ast.expr) -> bool:
         """Whether a test comes out by numbers of a process's own batches."""

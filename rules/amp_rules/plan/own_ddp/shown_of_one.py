@@ -17,10 +17,11 @@ from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import is_shown
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, is_shown
+from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import is_text, last_name, walk
+from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
 
 
 def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -54,7 +55,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             path for path in added if path in told or _is_told(loop, path) or is_told_by_callers(own, loop, [path])
         ]
         names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
-        kept = [path for path in lists if path not in names and _is_averaged(loop, path)]
+        kept = [path for path in lists if path not in names]
+        kept = [path for path in kept if _is_averaged(loop, path) or _is_given_averaged(own, loop, path)]
         kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
@@ -144,8 +146,8 @@ def _lists(shares: Shares, node: ast.AST) -> Iterator[str]:
                 yield path
 
 
-def _is_averaged(loop: TrainingLoop, path: str) -> bool:
-    """Whether the function shows the mean of a list from its loop on."""
+def _averages(loop: TrainingLoop, path: str) -> tuple[list[ast.AST], list[ast.expr], set[str]]:
+    """What a function runs from a loop on, the means of a list there, and the variables of these."""
     nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
     means = [node for node in nodes if isinstance(node, ast.expr) and _is_mean_of(node, path)]
     names = {
@@ -154,6 +156,31 @@ def _is_averaged(loop: TrainingLoop, path: str) -> bool:
         if isinstance(node, ast.Assign) and any(part in means for part in walk(node.value))
         for name in blocks.writes(node)
     }
+    return nodes, means, names
+
+
+def _is_given_averaged(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
+    """Whether a caller shows the mean of a list, which alone the function gives back: ``return np.mean(losses)``."""
+    nodes, means, names = _averages(loop, path)
+    given = [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
+    info = own.program.function_of(loop.body)
+    if info is None or not given or not all(value in means or blocks.path_of(value) in names for value in given):
+        return False
+    for caller in map(calling, own.program.flow.callers(info)):
+        statement = caller.statement
+        if not isinstance(statement, ast.Assign) or statement.value is not caller.node:
+            continue
+        told = blocks.writes(statement)
+        for node in blocks.walk_body(caller.body):
+            if isinstance(node, ast.Call) and called_name(node) in SHOWING_OR_WRITING and node.lineno > caller.line:
+                if blocks.touches(told, {name for item in values_given(node) for name in blocks.reads(item)}):
+                    return True
+    return False
+
+
+def _is_averaged(loop: TrainingLoop, path: str) -> bool:
+    """Whether the function shows the mean of a list from its loop on."""
+    nodes, means, names = _averages(loop, path)
     return any(is_shown(loop, node) for node in means) or any(
         isinstance(node, (ast.Name, ast.Attribute))
         and isinstance(node.ctx, ast.Load)

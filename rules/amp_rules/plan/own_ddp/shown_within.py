@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
@@ -19,6 +20,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
+from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
 """What says nothing of the numbers themselves."""
@@ -88,7 +90,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
     """Yield what a loop gives to functions of the project that show a parameter: ``board.update(losses, step)``."""
     showing: dict[ast.AST, set[str]] = {}
     for node, loop in within.items():
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or may_run_anything(own.program, node):
             continue
         for info in own.program.flow.callees(node):
             if info.node not in showing:
@@ -140,6 +142,19 @@ def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
     )
 
 
+def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
+    """Whether a value is the norm of gradients, which were averaged by then, a learning rate, or the name of a file."""
+    names = own.program.callee_names(value, loop.scope) if isinstance(value, ast.Call) else set()
+    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names or _is_rate(loop, value)
+
+
+def _is_rate(loop: TrainingLoop, value: ast.expr) -> bool:
+    """Whether a number is read out of an optimizer: ``rates = [group["lr"] for group in optimizer.param_groups]``."""
+    names = {node.id for node in walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    parts = [value, *(given for name in sorted(names) for given in _given(loop, name))]
+    return any(isinstance(node, ast.Attribute) and node.attr == "param_groups" for part in parts for node in walk(part))
+
+
 def _given(loop: TrainingLoop, name: str) -> list[ast.expr]:
     """What a round of a loop assigns to a variable."""
     written = [node for node in loop.inner if isinstance(node, ast.stmt) and name in blocks.writes(node)]
@@ -150,7 +165,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
     inner = loop.inner
     values = _given(loop, name)
-    if not values or all(is_time(own.program, loop, value) for value in values):
+    if not values or all(is_time(own.program, loop, value) or _is_alike(own, loop, value) for value in values):
         return False
     if not _is_of_data(loop, values):
         return False  # alike on all, but for a process that has left the loop: a learning rate of the step

@@ -53,7 +53,7 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on each process's own clock: one process leaves the training loop "
                 "first, and the others wait for it",
             )
-        elif _is_within_epoch(own, module, node, test, loop):
+        elif _is_within_epoch(own, module, node, test, loop) or _counts_rounds(shares, test, loop):
             continue
         elif shares.decides(test):
             told.add(loop)
@@ -272,6 +272,29 @@ def _is_within_epoch(own: OwnDdp, module: Module, node: ast.AST, test: ast.expr,
     if not isinstance(loop, ast.For) or {use.loader for use in own.data.uses}.isdisjoint(walk(loop.iter)):
         return False
     return not (isinstance(node, ast.Break) and _asks_for_loss(test, _losses_in(own, loop)))
+
+
+def _counts_rounds(shares: Shares, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether a test asks how many rounds a loop has made, which its processes make together, and for nothing apart.
+
+    What ends the loop differs between shares, so the count is known as such a number: behind the loop it may be one.
+    """
+    written: dict[str, list[ast.AST]] = {}
+    for item in blocks.walk_own(loop):
+        if isinstance(item, (*_BINDS, ast.For, ast.NamedExpr)):
+            for path in blocks.writes(item):
+                written.setdefault(path, []).append(item)
+    leaves_out = [item.lineno for item in blocks.walk_own(loop) if isinstance(item, ast.Continue)]
+    counters = {
+        path
+        for path, items in written.items()
+        if len(items) == 1 and isinstance(items[0], ast.AugAssign) and items[0] in getattr(loop, "body", ())
+        if isinstance(items[0].value, ast.Constant) and not any(line < items[0].lineno for line in leaves_out)
+    }
+    names = blocks.reads(test)
+    others = (node for node in walk(test) if isinstance(node, (ast.Name, ast.Attribute)))
+    apart = (node for node in others if blocks.path_of(node) not in counters and shares.decides(node))
+    return bool(names & counters) and not names & (written.keys() - counters) and not any(apart)
 
 
 def _asks_clock(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:

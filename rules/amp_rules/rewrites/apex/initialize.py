@@ -4,7 +4,8 @@
 `amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
 values; where one is looked up or computed, which may fail without the condition, the condition stays. With `--ddp`, a
-model that is trained without the condition too is prepared behind it.
+model that is trained without the condition too is prepared behind it. A model that the script wraps for several
+processes just above, which Apex refuses, is prepared above the wrapper.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
@@ -20,8 +21,8 @@ The optimizer needs no preparing: the scaler steps it, and finds the FP32 master
 ## When it declines
 When the models or the arguments cannot be read off the call: `**kwargs` that are not a dictionary made for this call
 just before it, of constants and variables, under conditions too; a tuple made elsewhere, types of its own for the
-weights; when the model is wrapped for several processes before; and when the result is used in another way than as
-models and optimizers.
+weights; when the model is wrapped for several processes before, and more than that stands between; and when the
+result is used in another way than as models and optimizers.
 
 ## Leaving it out
 No: what it prepares is what the rest of the step relies on.
@@ -39,16 +40,15 @@ from dataclasses import dataclass
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
 from amp_rules.plan.apex.side_effects import leaves_alone, reads_beside_methods
-from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch
+from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch, repeats
+from amp_rules.plan.apex.wrapped_before import above_wrapper
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
-from amp_rules.plan.step_conditions import never_both
 from amp_rules.source import blocks
 from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Action, Insert, Remove
 from amp_rules.text.vocabulary import InitArguments
 from amp_rules.torch import apex as api
-from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
 RULE = Rule(
     "AMP404",
@@ -66,7 +66,13 @@ _WIDTH = 110
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each call of ``initialize``."""
-    starts = [_start(file, call) for call in file.references.calls(_INITIALIZE)]
+    calls = {blocks.statement_of(file.module, call): call for call in file.references.calls(_INITIALIZE)}
+    again = {item: statement for statement in calls for item in repeats(file, statement)}
+    starts = [_start(file, call) for statement, call in calls.items() if statement not in again]
+    starts = [above_wrapper(file, start, len(starts) == 1) for start in starts]
+    for statement in again:
+        if not any(statement in start.condition.body for start in starts if start.condition is not None):
+            yield Change(RULE, file.module, statement, "the models are prepared already", [Remove(statement)])
     for start in starts:
         earlier = starts[: starts.index(start)]
         yield _before(file, start) if start.beside is not None else _in_place(file, start, starts, earlier)
@@ -79,7 +85,6 @@ def changes(file: ApexFile) -> Iterator[Change]:
 def _start(file: ApexFile, call: ast.Call) -> Start:
     statement = blocks.statement_of(file.module, call)
     arguments = _arguments(file, call)
-    _check_wrapped(file, statement, arguments["models"])
     lines = _prepared(file, statement, call, arguments)
     condition = beside = None
     if not _asked_under_condition(arguments):
@@ -100,7 +105,10 @@ def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[S
     before = other[0] if other is not None else loop
     actions: list[Action] = [Remove(where)]
     lines = [*comments, *start.prepared]
-    if is_started(file, start, earlier):
+    if start.above is not None:
+        actions.append(Insert(start.above, "\n".join([_init(file, start, start.above), *lines]), commented=True))
+        lines = []
+    elif is_started(file, start, earlier):
         pass
     elif before is None:
         lines.insert(0, _init(file, start, where))
@@ -164,26 +172,6 @@ def _only_for(file: ApexFile, call: ast.Call) -> Iterator[ast.stmt]:
         made = written_out(file, call, item.value) if item.arg is None else None
         if made is not None:
             yield from made.made_by
-
-
-def _check_wrapped(file: ApexFile, statement: ast.stmt, models: ast.expr) -> None:
-    """Apex refuses a model that is wrapped already; what the script meant cannot be known."""
-    names = file.names
-    scope = names.scope_of(statement)
-    given = {blocks.path_of(item) for item in walk(models) if isinstance(item, (ast.Name, ast.Attribute))}
-    for node in file.module.parents:
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node.lineno >= statement.lineno:
-            continue
-        if names.scope_of(node) is not scope or not {blocks.path_of(item) for item in node.targets} & (given - {None}):
-            continue
-        if never_both(file.module, node, statement):
-            continue
-        if names.targets(node.value.func) & (api.WRAPPERS | DISTRIBUTED_DATA_PARALLEL):
-            raise file.not_understood(
-                node,
-                "the model is wrapped before `initialize`, which Apex refuses, and the runtime too (`RuntimeError`): "
-                "wrap it below `initialize`",
-            )
 
 
 def _is_true(node: ast.expr | None) -> bool:
@@ -279,7 +267,8 @@ def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
         return None
     imports = [item for item in file.references.statements if item in parent.body]
     bound = {alias.asname or alias.name.partition(".")[0] for item in imports for alias in item.names}
-    others = [item for item in parent.body if item is not statement and item not in imports]
+    again = repeats(file, statement)
+    others = [item for item in parent.body if item is not statement and item not in imports and item not in again]
     # ``global amp`` above ``from apex import amp`` goes with it.
     return parent if all(isinstance(item, ast.Global) and bound.issuperset(item.names) for item in others) else None
 
@@ -298,7 +287,8 @@ def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dic
     holder = file.module.parents[parent]
     if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent):
         return None
-    kept = [item for item in parent.body if item is not statement and item not in file.references.statements]
+    gone = [statement, *repeats(file, statement), *file.references.statements]
+    kept = [item for item in parent.body if item not in gone]
     if not kept:
         return None  # an empty branch would be left
     given = blocks.reads(statement) | blocks.writes(statement)

@@ -39,8 +39,10 @@ https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 
 import libcst as cst
 
@@ -48,6 +50,7 @@ from amp_rules.plan import declining, written_buffers
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.device_lists import idle_statements
 from amp_rules.plan.inner_steps import mixes_tasks
 from amp_rules.plan.notes import BATCH_SIZE, note
 from amp_rules.plan.pinned_devices import PinnedDevices
@@ -67,14 +70,21 @@ from amp_rules.torch.wrappers import CONVERTS_BATCH_NORM, DATA_PARALLEL, SPREAD_
 
 RULE = Rule("AMP203", "no-data-parallel", "One process drives one device.", "distribution")
 
-_ASKING = frozenset({"builtins.isinstance", "builtins.len", "torch.cuda.is_available", "torch.cuda.device_count"})
+_ASKING = frozenset(
+    {
+        "builtins.isinstance", "builtins.len", "builtins.range", "builtins.list",
+        "torch.cuda.is_available", "torch.cuda.device_count",
+    }
+)  # fmt: skip
 _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkpoints have it"
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
 
 _STATISTICS = (
-    "batch norm took the share of each GPU here, and now computes its mean and variance over the batches of all "
+    "took the share of each GPU here, and now computes its mean and variance over the batches of all "
     "processes; --no-sync-bn turns this off"
 )
+_OWN_SYNCHRONISED = re.compile(r"_*sync.*norm", re.IGNORECASE)
+"""How classes are called that synchronise batch norm over the GPUs of one process."""
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -126,7 +136,10 @@ def notes(context: Context) -> Iterator[Note]:
             continue
         values = program.roles.modules(model, site.scope)
         if any(norms.are_in(value) and not is_chosen(value) for value in values):
-            yield note(BATCH_SIZE, site.module, site.node, _STATISTICS)
+            names = {info.facts.name for info in program.flow.classes.values()}
+            names |= {name.rpartition(".")[2] for name in program.flow.imported}
+            of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
+            yield note(BATCH_SIZE, site.module, site.node, f"batch norm{of_some} {_STATISTICS}")
             return
 
 
@@ -148,7 +161,12 @@ def _calls_by_hand(program: Program) -> Iterator[Change]:
         if not isinstance(choice, ast.If) or choice not in chosen:
             yield Change(RULE, site.module, site.node, message, [Replace(site.node, _plain_call(inputs))])
         elif chosen[choice][0] is site:
+            kept = getattr(choice, chosen[choice][1])
+            stays = {part for item in kept for part in walk(item)}
+            gone = [part for part in walk(choice) if part not in stays]
             yield Change(RULE, site.module, choice, message, [Unwrap(choice, (chosen[choice][1],))])
+            for idle in idle_statements(site, gone, partial(_only_asks, program, site=site)):
+                yield Change(RULE, site.module, idle, "nothing asks for the devices any more", [Remove(idle)])
 
 
 def _plain_beside(program: Program, choice: ast.If, site: Site, spread: _Spread) -> str | None:

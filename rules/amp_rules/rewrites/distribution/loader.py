@@ -38,6 +38,7 @@ from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.first_batches import first_batches
+from amp_rules.plan.function_memories import function_memories
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
@@ -197,7 +198,10 @@ def _calls_back(program: Program, site: Site) -> str | None:
 
 def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
     """Yield tables with a row for each sample, of which a process would write only those of its share."""
+    queues = [*sample_queues(program, data), *function_memories(program, data)]
     for site in sample_tables(program, data):
+        if any(site.node is queue.node for queue in queues):
+            continue
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,
@@ -206,7 +210,7 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             "rows would stay old",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
-    for site in sample_queues(program, data):
+    for site in queues:
         yield declining.decline(
             declining.HAND_BATCHES,
             site.module,

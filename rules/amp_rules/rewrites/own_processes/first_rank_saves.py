@@ -47,6 +47,7 @@ from amp_rules.plan.file_names import name_of
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
+from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.probes import probes_taken_away
@@ -68,7 +69,7 @@ from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Insert, Replace, Wrap
 from amp_rules.text.expression_edits import either
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.file_access import KEEPERS, MOVES, REMOVERS
+from amp_rules.torch.file_access import KEEPERS, LOOKING_METHODS, LOOKS, MOVES, REMOVERS
 from amp_rules.torch.idioms import NAMED_FILE_WRITER
 from amp_rules.torch.writers import LIBRARY_SAVERS, LOG_KEEPERS, NAMED_LOGS
 
@@ -117,7 +118,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     order = FileOrder(own.program, paths, guards, of_writer=lambda *place: _is_of_first(own, *place))
     waits = order.barriers()
     saves = _lifted(guards.statements)
-    saves = [row for row in saves if not is_left(*row)]
+    saves = [row for row in saves if not is_left(*row) and not is_only_looked_up(own.program, *row)]
     told = _with_neighbours(saves, [row for row in saves if own.told_by_rank(*row)])
     saves = [row for row in saves if row not in told]
     read = {row: _read_elsewhere(own, order, *row) for row in saves} if order.reasons or waits else {}
@@ -154,7 +155,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for module, place in turns.barriers(written_and_read):
         text = "the file is read once the first process has written it"
         yield Change(RULE, module, place, text, [Insert(place, turns.code(module, place))])
-    _leave_read(own, [found for found in read.values() if found is not None])
+    _leave_read(own, order, [found for found in read.values() if found is not None])
 
 
 def _is_of_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
@@ -324,19 +325,31 @@ def _only_called(own: OwnDdp, body: ast.AST) -> str | None:
     return info.name if all(isinstance(module.parents[call], ast.Expr) for module, call in calls) else None
 
 
-def _leave_read(own: OwnDdp, read: list[_Read]) -> None:
+def _leave_read(own: OwnDdp, order: FileOrder, read: list[_Read]) -> None:
     """Note files that are read again: the first of them, and how many more there are."""
     for write, reader, function in read[:1]:
         where = "" if reader.module is write.module else f" in `{name_of(own.program, reader.module)}`"
         # What makes a folder reads no file of it.
         taken = _takes_away(own, write)
         text = "every process takes this file away" if taken else "every process writes this file"
+        is_first = function is None and order.comes_first(write.node, reader.node)
         if not (taken and last_name(getattr(reader.node, "func", None)) in ("mkdir", "makedirs")):
-            text += f", and `{reader.module.text(reader.node)}`{where} may read it"
+            deed = "look for it" if _looks(own, reader) else "read it"
+            text += f", and `{reader.module.text(reader.node)}`{where} may {deed}{' first' * is_first}"
         barrier = "left to one process, the others would have to wait for it"
+        if is_first:
+            barrier = "left to one process, that one would have to wait until the others have done so"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
         own.leave(RULE, write.module, write.node, f"{text}: {barrier}{more_places(len(read))}")
+
+
+def _looks(own: OwnDdp, reader: Site) -> bool:
+    """Whether a call only asks whether a file is there."""
+    call = reader.node
+    return isinstance(call, ast.Call) and (
+        bool(own.program.callee_names(call, reader.scope) & LOOKS) or last_name(call.func) in LOOKING_METHODS
+    )
 
 
 def _takes_away(own: OwnDdp, write: Site) -> bool:

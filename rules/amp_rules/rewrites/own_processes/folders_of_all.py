@@ -72,4 +72,6 @@ def _several(own: OwnDdp, site: Folder) -> str | None:
     size, initialised = own.word(site.module, _SIZE), own.word(site.module, _INITIALISED)
     if size is None or initialised is None or not own.is_joined_at(site.module, site.node):
         return None
-    return f"{size}() > 1" if own.is_several_always else f"{initialised}() and {size}() > 1"
+    # Another script may use the same file, and join no processes.
+    always = own.is_several_always and site.module is own.program.entry
+    return f"{size}() > 1" if always else f"{initialised}() and {size}() > 1"

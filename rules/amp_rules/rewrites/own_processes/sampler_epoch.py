@@ -66,7 +66,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             RULE,
             site.module,
             site.node,
-            "set_epoch is not called on this sampler; the loop that it feeds was not found",
+            "set_epoch is not called on this sampler: each round over its loader has the order of the first; call it "
+            "at the head of the loop over epochs",
         )
     for sampler in samplers(own):
         if not sampler.shuffles or told(own, sampler):

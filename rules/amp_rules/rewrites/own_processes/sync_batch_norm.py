@@ -57,7 +57,7 @@ from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
-from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM
+from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
 
 RULE = Rule(
     "AMP230", "sync-batch-norm", "Batch norm is synchronised over the processes.", "distribution", optional=True
@@ -213,7 +213,7 @@ def _is_synchronised(program: Program) -> bool:
     An option that only the parser names is none: nothing asks for what it says.
     """
     return any(name in module.source.text for module in program.flow.modules for name in SYNC_BATCH_NORM) or any(
-        word in SYNC_BATCH_NORM or word.lower().replace("_", "").startswith(("syncbn", "syncbatchnorm"))
+        word in SYNC_BATCH_NORM or SYNCHRONISED_NORM.search(word.lower().replace("_", ""))
         for module in program.flow.modules
         for word in _words(module)
     )

@@ -27,7 +27,9 @@ same dtype". Kernels and NumPy see the mixture at once.
         return x @ weight.t()
 
 ## When it declines
-Never. What is decorated with `custom_fwd` already stays, and so does what is called in functions that are
+Never. A script for Apex that may train at O2 or O3 keeps Apex's interface where such a function writes into what it is
+given, as a memory of features (AMP480): there a buffer is half, and the function would write into a copy of it. What is
+decorated with `custom_fwd` already stays, and so does what is called in functions that are
 `@amp.float_function` already, as those around custom kernels in scripts for Apex.
 
 ## Leaving it out
@@ -91,7 +93,7 @@ def changes(context: Context) -> Iterator[Change]:
         module = forward.module.module
         name = info.facts.name
         message = f"`{name}` runs in FP32: its backward pass runs without autocast, where half and FP32 do not mix"
-        if "setup_context" not in info.facts.methods:
+        if "setup_context" not in info.facts.methods and not _is_of_class(forward):
             assert not isinstance(forward.node, ast.Lambda)
             written = context.vocabulary.decorated_in_float32(module, forward.node)
             yield Change.written(RULE, module, forward.node, message, written)
@@ -102,6 +104,11 @@ def changes(context: Context) -> Iterator[Change]:
     for node, scope in _of_libraries(program):
         message = f"`{scope.module.text(node)}` runs in FP32: its kernels are given a weight, which stays FP32"
         yield Change.written(RULE, scope.module, node, message, context.vocabulary.in_float32(scope.module, node))
+
+
+def _is_of_class(method: FunctionFacts) -> bool:
+    """Whether the class comes before the context among the arguments, which torch's decorator takes for the context."""
+    return any(name.rpartition(".")[2] == "classmethod" for name, _ in method.decorators)
 
 
 def _of_libraries(program: Program) -> Iterator[tuple[ast.Attribute, Scope]]:
@@ -134,7 +141,7 @@ def _functions(program: Program) -> list[ClassInfo]:
         if not info.facts.is_autograd_function or "forward" not in methods or "backward" not in methods:
             continue
         decorators = {name.rpartition(".")[2] for method in methods.values() for name, _ in method.decorators}
-        if decorators - PLAIN_DECORATORS:
+        if decorators - PLAIN_DECORATORS - {"classmethod"}:
             continue
         if all(_is_by_element(program, methods[name]) for name in ("forward", "backward")):
             continue

@@ -34,9 +34,6 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import is_variable
-from amp_rules.source.sole_importer import SoleImporter
-from amp_rules.source.syntax import walk
-from amp_rules.text.actions import EditNames, Remove
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
 
 RULE = Rule("AMP301", "fused-optimizer", "The optimizer uses its fused kernel.", "precision", optional=True)
@@ -46,56 +43,11 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each optimizer that has a fused kernel."""
     if not context.options.fused:
         return
-    replaced: dict[Module, set[ast.expr]] = {}
     for call, module in _constructors(context):
         name = _fused_name(context, call)
         if name is not None:
             written = context.vocabulary.fused_optimizer(module, call, name)
             yield Change.written(RULE, module, call, f"`{name}` uses its fused kernel, except at O0", written)
-            replaced.setdefault(module, set()).add(call.func)
-    importers = SoleImporter(context.program.project)
-    for module, functions in replaced.items():
-        yield from _idle_imports(module, functions, importers)
-
-
-def _idle_imports(module: Module, replaced: set[ast.expr], importers: SoleImporter) -> Iterator[Change]:
-    """The imports that nothing reads any more, for what is replaced in the same file: ``import torch.optim``.
-
-    A file that the script imports may hand on what it imports, unless the script alone reads it.
-    """
-    gone = {part for node in replaced for part in walk(node) if isinstance(part, ast.Name)}
-    was = {node.id for node in gone}
-    read = {node.id for node in module.nodes if isinstance(node, ast.Name) and node not in gone}
-    texts = list(_read_texts(module))
-    for statement in module.tree.body:
-        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
-            continue
-        named = {item.asname or item.name: item.name for item in statement.names}
-        head = f"{statement.module}." if isinstance(statement, ast.ImportFrom) and not statement.level else ""
-        idle = [
-            name
-            for name, full in named.items()
-            if name in was - read
-            and f"{head}{full}".startswith("torch.optim")
-            and not any(name in item for item in texts)
-            and (module.is_entry or importers.alone_reads(module, name))
-        ]
-        if not idle:
-            continue
-        message = f"`{', '.join(idle)}` is not used any more"
-        if len(idle) == len(named):
-            yield Change(RULE, module, statement, message, [Remove(statement, keep_comments=True)])
-        elif isinstance(statement, ast.ImportFrom):
-            taken: dict[str, str | None] = {named[name]: None for name in idle}
-            yield Change(RULE, module, statement, message, [EditNames(statement, taken)])
-
-
-def _read_texts(module: Module) -> Iterator[str]:
-    """The texts that may be read as code or as names, as ``__all__`` is; one that is a statement is a comment."""
-    for node in module.nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if not isinstance(module.parents.get(node), ast.Expr):
-                yield node.value
 
 
 def _constructors(context: Context) -> list[tuple[ast.Call, Module]]:

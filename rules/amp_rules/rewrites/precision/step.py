@@ -3,7 +3,8 @@
 ## What it does
 `optimizer.step()` becomes `amp.scaler.step(optimizer)`; after the last step of an iteration comes
 `amp.scaler.update()`. An iteration ends before the next backward pass for an optimizer that has stepped in it, so each
-step of that optimizer is followed by one update.
+step of that optimizer is followed by one update. Where the script itself steps only if the gradients are finite, the
+update comes all the same, so that the scale goes down.
 
 ## Why
 The scaler divides the gradients by the scale again. If a gradient overflowed, it skips the step, on all ranks alike.
@@ -35,7 +36,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from amp_rules.flow.values import Value
-from amp_rules.plan import looking_passes, steps_apart
+from amp_rules.plan import looking_passes, steps_apart, steps_by_gradients
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -56,9 +57,20 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{site.module.text(site.optimizer)}` steps unless its gradients overflowed"
         result = free_name(site.module, _RESULT_NAMES) if isinstance(site.statement, ast.Return) else None
         yield Change.written(RULE, site.module, site.node, message, context.vocabulary.step(site, result))
-    for module, statement in _updates(context.program):
-        message = "the loss scale is updated once per iteration, after the last step"
-        yield Change.written(RULE, module, statement, message, context.vocabulary.update_scale(module, statement))
+    unscales = context.precision.unscales
+    updated: set[ast.stmt] = set()
+    for module, step in _updates(context.program):
+        statement = steps_by_gradients.behind_conditions(unscales, module, step)
+        if statement not in updated:
+            updated.add(statement)
+            message = "the loss scale is updated once per iteration, after the last step"
+            yield Change.written(RULE, module, statement, message, context.vocabulary.update_scale(module, statement))
+        for leaving in steps_by_gradients.left_early(unscales, module, statement):
+            if leaving not in updated:
+                updated.add(leaving)
+                message = "the loss scale comes down where gradients overflowed, without a step too"
+                written = context.vocabulary.update_scale(module, leaving, before=True)
+                yield Change.written(RULE, module, leaving, message, written)
 
 
 def notes(context: Context) -> Iterator[Note]:
