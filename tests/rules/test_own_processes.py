@@ -30,7 +30,7 @@ from tqdm import tqdm
 def main():
     dist.init_process_group("nccl")
     rank = dist.get_rank()
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(rank % torch.cuda.device_count())
     writer = SummaryWriter("runs")
     dataset = TensorDataset(torch.randn(80, 4), torch.randn(80, 1))
     loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset))

@@ -125,7 +125,7 @@ def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.ex
     covered = {node for item in statements for node in blocks.walk_own(item)}
     called = program.called_from(covered)
     # Matrices in a network, and in the functions that it alone calls, are of other kinds.
-    networks = {body for body in called if program.is_model_code(body) and not _is_of_loss(program, body)}
+    networks = {body for body in called if program.is_model_code(body) and not is_of_loss(program, body)}
     called = program.called_from(covered, networks)
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.expr) or not (node in covered or body in called):
@@ -135,7 +135,7 @@ def _loss_nodes(program: Program, precision: Precision) -> Iterator[tuple[ast.ex
         yield node, scope
 
 
-def _is_of_loss(program: Program, body: ast.AST) -> bool:
+def is_of_loss(program: Program, body: ast.AST) -> bool:
     """Whether a module has nothing that is trained, as losses have not."""
     info = program.function_of(body)
     owner = program.flow.class_of(info) if info is not None else None

@@ -10,8 +10,10 @@ kept once.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from amp_rules.plan.batch_losses import is_of_loss
 from amp_rules.plan.unique_gathers import counts_gathered, is_kept_once
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
@@ -31,6 +33,8 @@ _MAX_DEPTH = 4
 
 _DETACHED = frozenset({"detach", "item", "tolist"})
 _MADE_NEW = frozenset({"torch.tensor", "torch.FloatTensor", "torch.zeros", "torch.ones"})
+_MADE_OF_LISTS = frozenset({"torch.as_tensor"})
+"""What makes a tensor anew of a list of numbers, and gives a tensor back as it is."""
 _SAME = frozenset({"clone", "to", "cuda", "float", "double"})
 
 
@@ -169,7 +173,7 @@ class _Exchanges:
         others = [*call.args[1:], *(item.value for item in call.keywords if item.arg == "op")]
         if any(item.arg not in ("op", None) for item in call.keywords) or len(others) > 1:
             return None
-        if site.statement.value is not call or self._program.is_model_code(site.body):
+        if site.statement.value is not call or _is_of_network(self._program, site.body):
             return None
         names = self._program.names(others[0], site.scope) if others and _is_name(others[0]) else SUMS
         return call.args[0].id if names and names <= SUMS | AVERAGES else None
@@ -183,19 +187,30 @@ class _Exchanges:
     def _is_mean(self, site: Site) -> bool:
         """Whether a tensor without a gradient is added up, and next divided by the number of processes."""
         name = self._reduced(site)
-        if name is None or not self._carries_no_gradient(site.node.args[0], site, 0):  # type: ignore[attr-defined]
+        if name is None:
+            return False
+        given = _last_given(site, name) or site.node.args[0]  # type: ignore[attr-defined]
+        if not self._carries_no_gradient(given, site, 0):
             return False
         return self._averages(site) or self._is_divided_next(site, name)
 
     def _is_divided_next(self, site: Site, name: str) -> bool:
-        place = blocks.place(site.module, site.statement)
-        for item in place.suite[place.index + 1 :]:
+        for item in self._following(site):
             if not any(isinstance(node, ast.Name) and node.id == name for node in walk(item)):
                 continue
             if isinstance(item, ast.If) and not item.orelse and len(item.body) == 1:
                 return self._is_always_asked(item.test, site) and self._is_division(item.body[0], name, site)
             return self._is_division(item, name, site)
         return False
+
+    def _following(self, site: Site) -> Iterator[ast.stmt]:
+        """The statements below, and where a test for a group is all around it, those below that."""
+        place = blocks.place(site.module, site.statement)
+        yield from place.suite[place.index + 1 :]
+        around = site.module.parents[site.statement]
+        if isinstance(around, ast.If) and not around.orelse and len(place.suite) == 1:
+            outer = blocks.place(site.module, around)
+            yield from outer.suite[outer.index + 1 :]
 
     def _is_division(self, item: ast.stmt, name: str, site: Site) -> bool:
         """``t /= world_size``, ``t = t / world_size``, ``t.div_(world_size)``, ``return t / world_size``."""
@@ -208,6 +223,7 @@ class _Exchanges:
         value = getattr(item, "value", None)
         if isinstance(item, ast.Assign) and [blocks.path_of(target) for target in item.targets] != [name]:
             return False
+        value = _bounded(value)
         if isinstance(value, ast.Call) and isinstance(item, ast.Expr) and isinstance(value.func, ast.Attribute):
             divides = value.func.attr == "div_" and blocks.path_of(value.func.value) == name
             return divides and len(value.args) == 1 and self._is_world_size(value.args[0], site, 0)
@@ -262,7 +278,8 @@ class _Exchanges:
         if isinstance(node, ast.Attribute) and node.attr == "data":
             return True
         if isinstance(node, ast.Call):
-            if self._program.callee_names(node, site.scope) & _MADE_NEW:
+            names = self._program.callee_names(node, site.scope)
+            if names & _MADE_NEW or (names & _MADE_OF_LISTS and node.args and isinstance(node.args[0], ast.List)):
                 return True
             if not isinstance(node.func, ast.Attribute):
                 return False
@@ -351,6 +368,37 @@ class _Exchanges:
         other = parent.right if parent.left is child else parent.left
         found = {item.attr for item in ast.walk(other) if isinstance(item, ast.Attribute)}
         return found == attributes - {node.attr}
+
+
+def _is_of_network(program: Program, body: ast.AST) -> bool:
+    """Whether a body belongs to a class of models that are trained, or are a part of one; a criterion is neither."""
+    return program.is_model_code(body) and not is_of_loss(program, body)
+
+
+def _last_given(site: Site, name: str) -> ast.expr | None:
+    """What a statement above gives a variable, in the suite of the exchange or around the test for a group."""
+    around = site.module.parents[site.statement]
+    for inner in (site.statement, around) if isinstance(around, ast.If) else (site.statement,):
+        place = blocks.place(site.module, inner)
+        for item in reversed(place.suite[: place.index]):
+            if name in blocks.writes(item):
+                is_whole = isinstance(item, ast.Assign) and [blocks.path_of(part) for part in item.targets] == [name]
+                return item.value if is_whole and isinstance(item, ast.Assign) else None
+    return None
+
+
+def _bounded(node: ast.expr | None) -> ast.expr | None:
+    """``total / world_size`` of ``torch.clamp(total / world_size, min=1).item()``."""
+    while isinstance(node, ast.Call) and isinstance(function := node.func, ast.Attribute):
+        if function.attr == "item" and not node.args:
+            node = function.value
+        elif function.attr == "clamp" and node.args and isinstance(node.args[0], ast.BinOp):
+            node = node.args[0]
+        elif function.attr in ("clamp", "clamp_min") and isinstance(function.value, ast.BinOp):
+            node = function.value
+        else:
+            return node
+    return node
 
 
 def _is_name(node: ast.expr) -> bool:

@@ -34,12 +34,7 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
     """Yield the first place of each that is kept."""
     losses = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     told: set[str] = set()
-    found = (
-        _kept(program, processes, losses),
-        _kept_by_modules(program, processes, losses),
-        _in_backward(program, losses),
-    )
-    for site, path in chain(*found):
+    for site, path in chain(_kept(program, processes, losses), _kept_by_modules(program, processes, losses)):
         if path not in told:
             told.add(path)
             text = f"`{path}` keeps what the batches of one process gave, and later losses of that process use it"
@@ -106,56 +101,6 @@ def _kept_by_modules(program: Program, processes: Distribution, losses: set[ast.
                 if not _is_used(inner, path, updating) or not _adds_of_batch(processes, node.value, path):
                     continue
                 yield Site(scope.module, scope, function, node), path
-
-
-def _in_backward(program: Program, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
-    """Yield what the backward pass of a function writes into a tensor that its forward pass was given: a memory bank.
-
-    ``ctx.features[y] = ctx.momentum * ctx.features[y] + (1 - ctx.momentum) * x``.
-    """
-    written = [
-        (info, site, path)
-        for info in program.flow.classes.values()
-        if info.facts.is_autograd_function and (backward := info.facts.methods.get("backward")) is not None
-        for site, path in _written_by(program, backward.node)
-    ]
-    if not written:
-        return
-    bodies = program.called_from(losses)
-    used = {
-        value.ref
-        for call, body, scope in program.calls()
-        if (call in losses or body in bodies) and isinstance(call.func, ast.Attribute) and call.func.attr == "apply"
-        for value in program.flow.values(call.func.value, scope)
-        if value.kind == "class"
-    }
-    yield from ((site, path) for info, site, path in written if info in used)
-
-
-def _written_by(program: Program, body: ast.AST) -> Iterator[tuple[Site, str]]:
-    """Yield where a backward pass changes, by what it computes, an attribute of its context in place."""
-    scope = program.flow.scopes.get(body)
-    context = next((item.arg for item in arguments_of(body)), None) if isinstance(body, FunctionNode) else None
-    if scope is None or context is None:
-        return
-    for node in blocks.walk_body(body):
-        target: ast.AST | None = None
-        given: list[ast.AST] = []
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            target = next((item.value for item in targets if isinstance(item, ast.Subscript)), None)
-            given = [node.value]
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_in_place(node.value):
-            assert isinstance(node.value.func, ast.Attribute)
-            target, given = node.value.func.value, [*node.value.args]
-        path = blocks.path_of(target) if target is not None else None
-        reads = {part.id for item in given for part in walk(item) if isinstance(part, ast.Name)}
-        if path is not None and path.startswith(f"{context}.") and reads - {context}:
-            yield Site(scope.module, scope, body, node), path
-
-
-def _is_in_place(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_") and not call.func.attr.endswith("__")
 
 
 def _registered(owner: ClassInfo) -> set[str]:

@@ -21,8 +21,8 @@ _MAX_NAMES = 4
 _NUMBERS = frozenset(
     """
     acc accuracy arch args auc avg best bleu cer config count counter cur curr current dev dice eer ep epoch
-    epochs err error f fid global index iou it iter iteration iterations iters its iu kappa last learning loss
-    lr lrs mae map max mean metric min miou mse name num options ppl prec precision psnr rate recall rmse score
+    epochs err error f fid global iou it iter iteration iterations iters its iu kappa last learning loss
+    lr lrs mae map max mean metric min miou mse n name num options ppl prec precision psnr rate recall rmse score
     seed ssim start step steps test top total train val valid wer
     """.split()
 )

@@ -34,7 +34,7 @@ from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.saving_apart import without_saving
 from amp_rules.plan.tight_loops import into_loops
-from amp_rules.plan.unprepared import without_others, without_parts_alone, without_unprepared
+from amp_rules.plan.unprepared import makes_model, without_others, without_parts_alone, without_unprepared
 from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
@@ -160,6 +160,11 @@ def plan(
         with reasons.collecting():
             found.homes = homes(program)
     reasons.decline()
+    # A factory may give the model together with the criterion, of which the loss is made.
+    making = [run for run in found.training if makes_model(program, found.homes, run)]
+    if len(making) < len(found.training):
+        found.training = [run for run in found.training if run not in making]
+        found.runs = [run for run in found.runs if run not in making]
     evaluation = EvaluationRegions(program, over_losses=over_losses)
     found.full_precision = within_cells(program, _full_precision(program, evaluation))
     regions = evaluation.with_evaluation(found.runs)

@@ -11,7 +11,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import Apart, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.rebindings import Rebinding
-from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, is_told_to_train
+from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, flag_of_calls, is_told_to_train
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -79,7 +79,15 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 found.reasons.append(_mixed(use))
                 break
         else:
-            if len(use.values) > 1 and calls_for_both(program, use):
+            loop = blocks.loop_around(use.module, use.loader)
+            called = flag_of_calls(program, Site(use.module, use.scope, use.body, loop)) if loop is not None else None
+            if several and called is not None:
+                apart = tell_apart(program, use, called[1], data) if called[1] is not None else None
+                if apart is not None:
+                    found.put(apart, use)
+                else:
+                    found.reasons.append(_mixed(use))
+            elif len(use.values) > 1 and calls_for_both(program, use):
                 found.reasons.append(_mixed(use))
     return found
 

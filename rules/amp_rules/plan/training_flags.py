@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Backward, Site
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -55,7 +55,7 @@ class Flag:
         return f"{self.name} {'==' if self.holds else '!='} {value}"
 
 
-def flag_of(program: Program, site: Backward) -> tuple[ast.If, Flag | None] | None:
+def flag_of(program: Program, site: Site) -> tuple[ast.If, Flag | None] | None:
     """The condition between a backward pass and the loop around it, and what it asks; None where there is none."""
     around = [*blocks.enclosing(site.module, site.node)]
     loop = next((item for item in around if isinstance(item, blocks.LOOPS)), None)
@@ -73,6 +73,21 @@ def flag_of(program: Program, site: Backward) -> tuple[ast.If, Flag | None] | No
             if asked := _asked(parent.test, changing, in_body):
                 return parent, followed(program, site.body, _any_flag(asked, in_body))
     return None
+
+
+def flag_of_calls(program: Program, site: Site) -> tuple[ast.If, Flag | None] | None:
+    """The same of a loop whose calls run the backward pass: ``if phase == "train": trainer.step(x, y)``.
+
+    Args:
+        program: the program.
+        site: the loop; each call in it that trains has to stand under one condition.
+    """
+    if not isinstance(site.node, blocks.LOOPS):
+        return None
+    inside = [node for item in site.node.body for node in blocks.walk_own(item)]
+    calls = [node for node in inside if isinstance(node, ast.Call) and program.runs_backward(node)]
+    found = [flag_of(program, Site(site.module, site.scope, site.body, call)) for call in calls]
+    return found[0] if found and all(item == found[0] for item in found) else None
 
 
 def is_told_to_train(program: Program, loop: ast.For | ast.AsyncFor | ast.While, site: Site, flag: Flag) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
-from amp_rules.plan.training_flags import Flag, flag_in, flag_of, is_told_to_train
+from amp_rules.plan.training_flags import Flag, flag_in, flag_of, flag_of_calls, is_told_to_train
 from amp_rules.roles.batches import DataFlow
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -243,6 +243,8 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
             condition = None if uses[0].is_of_one_phase else flag_of(program, site)
+            if condition is None and site.body is not loop.body and not uses[0].is_of_one_phase:
+                condition = flag_of_calls(program, Site(loop.module, loop.scope, loop.body, loop.node))
             if condition is not None and _is_handed_on(site, condition[0]):
                 condition = None
             if condition is not None and condition[1] is not None and isinstance(loop.node, blocks.LOOPS):

@@ -12,6 +12,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.model_parts import with_parts
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.roles.statement_runs import StatementRun
@@ -33,7 +34,22 @@ def without_unprepared(
         return runs
     paths = _Paths(program, {home.body for home in homes})
     starts = {run.first for run in training}
-    return [run for run in runs if run.first in starts or paths.lead_past(blocks.body_of(run.module, run.first))]
+    return [
+        run
+        for run in runs
+        if run.first in starts
+        or (paths.lead_past(blocks.body_of(run.module, run.first)) and not makes_model(program, homes, run))
+    ]
+
+
+def makes_model(program: Program, homes: list[Home], run: StatementRun) -> bool:
+    """Whether a region stands where a model is made, which runs its layers to see how large the next one has to be."""
+    info = program.function_of(blocks.body_of(run.module, run.first))
+    owner = program.flow.class_of(info) if info is not None and info.name == "__init__" else None
+    if owner is not None and is_module(Value("instance", owner)):
+        return True
+    called = program.called_from(node for item in run.statements() for node in walk(item))
+    return any(home.body in called for home in homes)
 
 
 def without_parts_alone(program: Program, training: list[StatementRun], runs: list[StatementRun]) -> list[StatementRun]:

@@ -31,6 +31,7 @@ _COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "buil
 _WHILE = frozenset({"itertools.takewhile", "itertools.dropwhile", "builtins.filter", "itertools.filterfalse"})
 _SHAPED_BY_ANOTHER = SHAPED_BY_ANOTHER - RETURNS_RECEIVER - {"resize_as_"}
 _OF_TENSORS = ("torch", "numpy", "builtins", "math", "einops", "tqdm", "itertools")
+_LOGGERS = ("logging.", "loguru.")
 
 
 @dataclass(frozen=True)
@@ -171,12 +172,16 @@ class Libraries:
                 self._memory.write(ref, STATE, RankValue(taken))
 
     def _only_logs(self, given: Arguments, frame: Frame) -> bool:
-        """Whether a method is one of a logging client or a bar, which gives nothing back of what it is given."""
+        """Whether a method is one of a logger, a logging client or a bar: it gives nothing back of what it is given."""
         function = given.node.func
         if isinstance(function, ast.Attribute) and function.attr in SHOWN_BY_BARS:
             return True
         held = self._world.flow.values(function.value, frame.scope) if isinstance(function, ast.Attribute) else ()
-        return bool(held) and all(value.kind == "object" and value.name in WRITERS for value in held)
+        # What the program's own objects do with it is run.
+        objects = [value for value in held if value.kind != "instance"]
+        return bool(objects) and all(
+            value.kind == "object" and (value.name in WRITERS or value.name.startswith(_LOGGERS)) for value in objects
+        )
 
     # ---- methods -------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from amp_rules.roles.bodies import told_owner
 from amp_rules.roles.looking_passes import Looks, looks
 from amp_rules.roles.optimizer_models import OptimizerModels
 from amp_rules.roles.sites import Apart, Backward, Site, Step
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_super, last_name
@@ -129,10 +130,35 @@ class Steps(OptimizerModels):
             if kind == "optimizer":
                 known.append(site)
             elif kind == "unknown" and not is_always_none(self.flow, call.func.value, scope):
-                unknown.append(site)
+                if not self._is_of_empty_list(site):
+                    unknown.append(site)
         beside = {site.body for site in known}
         left = [site for site in unknown if not (site.body in beside and self._is_called_schedule(site))]
         return self._outermost(known), left
+
+    def _is_of_empty_list(self, site: Step) -> bool:
+        """Whether a loop goes through a list that stays empty: to ``self.schedulers``, for one, nothing is added."""
+        name = site.optimizer.id if isinstance(site.optimizer, ast.Name) else None
+        loops = (item for item in blocks.enclosing(site.module, site.node) if isinstance(item, ast.For))
+        over = next((item.iter for item in loops if name in blocks.writes_target(item)), None)
+        if isinstance(over, ast.Call) and last_name(over.func) == "enumerate" and over.args:
+            over = over.args[0]
+        if not isinstance(over, (ast.Name, ast.Attribute)):
+            return False
+        lists = self.flow.values(over, site.scope)
+        made = [value.site for value in lists if isinstance(value.site, ast.List) and not value.site.elts]
+        if not made or len(made) < len(lists) or self.flow.elements(lists):
+            return False
+        return not any(
+            (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("append", "extend", "insert")
+                and last_name(node.func.value) == last_name(over)
+            )
+            or (isinstance(node, ast.AugAssign) and last_name(node.target) == last_name(over))
+            for node, _, _ in self.nodes()
+        )
 
     def _is_called_schedule(self, site: Step) -> bool:
         """Whether something is a schedule by its name: a library that is not known may have made it."""

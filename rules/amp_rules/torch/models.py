@@ -154,6 +154,9 @@ TRANSFORMERS = frozenset({"transformers", "pytorch_transformers", "pytorch_pretr
 _NETWORK_OF_TRANSFORMERS = re.compile(r"(?!TF|Flax|DataCollator)\w*(Model|For[A-Z]\w*)")
 """``BertModel``, ``GPT2LMHeadModel``, ``T5ForConditionalGeneration``; networks of other frameworks have other names."""
 
+_NETWORK_OF_DIFFUSERS = re.compile(r"diffusers\.(?!Flax|EMA)(\w*Model|\w*Autoencoder\w*|\w*Transformer)")
+"""``diffusers.UNet2DModel``, ``diffusers.AutoencoderKL``: what the package gives out by itself."""
+
 _NOT_OF_A_NETWORK = ("Config", "Mixin", "Cfg", "Info", "Hooks")
 """Last parts of the names of classes that stand beside networks in the files of libraries and are none."""
 
@@ -191,6 +194,8 @@ def is_network_of_library(name: str) -> bool:
     if package in TRANSFORMERS:
         is_part = any(item.startswith("modeling") for item in rest.split(".")[:-1]) and "Output" not in last
         return is_part or _NETWORK_OF_TRANSFORMERS.fullmatch(last) is not None
+    if _NETWORK_OF_DIFFUSERS.fullmatch(name) is not None:
+        return True
     return name.startswith(_NETWORKS_OF_LIBRARIES) and not name.startswith(_UTILITIES_OF_NETWORKS)
 
 

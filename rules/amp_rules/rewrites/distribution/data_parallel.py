@@ -57,13 +57,14 @@ from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.stripped_names import stripped_of
+from amp_rules.plan.training_loops import SHOWING
 from amp_rules.plan.words import Words
 from amp_rules.plan.wrapper_names import asks_for_devices
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import called_name, values_given, walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch.wrappers import CONVERTS_BATCH_NORM, DATA_PARALLEL, SPREAD_BY_HAND, SPREAD_IN_ONE_CALL
@@ -118,6 +119,9 @@ def changes(context: Context) -> Iterator[Change]:
         if written_as is not None:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
+    for site in filter(_only_shows_devices, asks_for_devices(program)):
+        message = f"`{site.module.text(site.node)}` shows the devices of `DataParallel`, which is gone"
+        yield Change(RULE, site.module, site.statement, message, [Remove(site.statement, keep_comments=True)])
     yield from _calls_by_hand(program)
 
 
@@ -141,6 +145,17 @@ def notes(context: Context) -> Iterator[Note]:
             of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
             yield note(BATCH_SIZE, site.module, site.node, f"batch norm{of_some} {_STATISTICS}")
             return
+
+
+def _only_shows_devices(site: Site) -> bool:
+    """Whether a statement shows nothing else: ``print("devices:", model.device_ids)``."""
+    statement = site.statement
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and called_name(call) in SHOWING
+        and all(item is site.node or isinstance(item, ast.Constant) for item in values_given(call))
+    )
 
 
 def _calls_by_hand(program: Program) -> Iterator[Change]:
@@ -321,6 +336,8 @@ def reasons(context: Context) -> Iterator[Declined]:
     """Yield where each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
     program = context.program
     for site in asks_for_devices(program):
+        if _only_shows_devices(site):
+            continue
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
             site.module,

@@ -172,12 +172,16 @@ def _unwraps(program: Program) -> list[Site]:
 
 def _traced(program: Program, node: ast.AST, scope: Scope) -> ast.expr | None:
     """The trained model whose graph a call writes down, where that does not take the model's own place."""
-    if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], (ast.Name, ast.Attribute)):
+    if not isinstance(node, ast.Call):
         return None
     is_method = isinstance(node.func, ast.Attribute) and node.func.attr in TRACING_METHODS
-    if not (is_method or program.callee_names(node, scope) & TRACES):
+    is_traced = bool(program.callee_names(node, scope) & TRACES)
+    if not (is_method or is_traced):
         return None
-    model = node.args[0]
+    named = [item.value for item in node.keywords if item.arg == "model"] if is_traced else []
+    model = next(iter([*node.args, *named]), None)
+    if not isinstance(model, (ast.Name, ast.Attribute)):
+        return None
     parent = scope.module.parents[node]
     if isinstance(parent, ast.Assign) and any(ast.unparse(item) == ast.unparse(model) for item in parent.targets):
         return None
