@@ -15,6 +15,7 @@ from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
 from amp_rules.plan.own_ddp.meters import meters_of
+from amp_rules.plan.own_ddp.packed import packed_value
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.sampler_lists import is_of_some
@@ -96,6 +97,8 @@ class Metrics:
             for value in use.values:
                 located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
                 given = given_to_loader(value.site, "sampler") if isinstance(value.site, ast.Call) else None
+                if given is None and located is not None and isinstance(value.site, ast.Call):
+                    given = packed_value(value.site, "sampler", located[1])
                 if located is not None and given is not None:
                     if any(item.site in samplers for item in self._own.program.flow.values(given, located[1])):
                         found.add(value)

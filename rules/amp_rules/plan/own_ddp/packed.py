@@ -36,6 +36,36 @@ def packed_names(mapping: ast.expr, scope: Scope) -> frozenset[str] | None:
     return frozenset(found) if is_made else None
 
 
+def packed_value(call: ast.Call, key: str, scope: Scope) -> ast.expr | None:
+    """What ``**options`` of a call hold under a keyword, where the file writes it once; None where it is not known."""
+    for item in call.keywords:
+        mapping = item.value if item.arg is None else None
+        if not isinstance(mapping, ast.Name) or key not in (packed_names(mapping, scope) or ()):
+            continue
+        owner, parents = scope.owner(mapping.id), scope.module.parents
+        found: list[ast.expr] = []
+        for node in scope.module.nodes:
+            if isinstance(node, ast.Name) and node.id == mapping.id and _is_of(node, scope, owner):
+                parent = parents[node]
+                if isinstance(parent, ast.Subscript) and literal(parent.slice) == key:
+                    statement = parents[parent]
+                    found += [statement.value] if isinstance(statement, ast.Assign) else []
+                elif isinstance(parent, ast.Assign):
+                    found += _values(parent.value, key)
+                elif isinstance(parent, ast.Attribute) and isinstance(parents[parent], ast.Call):
+                    found += [value for given in parents[parent].args for value in _values(given, key)]  # type: ignore[attr-defined]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _values(node: ast.expr, key: str) -> list[ast.expr]:
+    """What a mapping that is written out has under a key."""
+    if isinstance(node, ast.Dict):
+        return [value for name, value in zip(node.keys, node.values, strict=True) if literal(name) == key]
+    return [item.value for item in node.keywords if item.arg == key] if isinstance(node, ast.Call) else []
+
+
 def _is_of(node: ast.Name, scope: Scope, owner: Scope) -> bool:
     """Whether a name is the variable that an owner binds, for all that its place says."""
     body = blocks.body_of(scope.module, node)
