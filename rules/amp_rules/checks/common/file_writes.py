@@ -228,7 +228,7 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
                 return True
         elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
             return True
-        if by_sample and isinstance(item, ast.Name) and item.id in _of_batches(place.module, item):
+        if by_sample and isinstance(item, ast.Name) and item.id in of_batches(place.module, item):
             return True
     return False
 
@@ -246,26 +246,60 @@ def _names_process(name: str) -> bool:
 
 
 _COUNTS = ("range", "count", "trange")
+_OF_ENTRIES = frozenset({"items", "keys", "values"})
 _BARS = frozenset(name.rpartition(".")[2] for name in PROGRESS_BARS)
 
 
-def _of_batches(module: ModuleFacts, node: ast.AST) -> set[str]:
-    """The names that loops over data bind around a place: files named after the data are of different processes."""
+def of_batches(module: ModuleFacts, node: ast.AST) -> set[str]:
+    """The names that loops over data bind around a place: files named after the data are of different processes.
+
+    Not the number of a round, which all processes count alike, and not what stands in the script or names its parts.
+    """
     found: set[str] = set()
     for loop in module.index.loops_around(node):
-        if not isinstance(loop, ast.While) and not _counts_epochs(loop):
-            found |= {item.id for item in walk(loop.target) if isinstance(item, ast.Name)}
+        if not isinstance(loop, ast.While) and not _counts_epochs(loop) and not _is_of_names(module, loop.iter):
+            target = loop.target
+            if _is_numbered(loop) and isinstance(target, ast.Tuple):
+                target = ast.Tuple(target.elts[1:], ast.Store())
+            found |= {item.id for item in walk(target) if isinstance(item, ast.Name)}
     for around in module.index.ancestors(node):
         if isinstance(around, (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)):
             found |= {item.id for part in around.generators for item in walk(part.target) if isinstance(item, ast.Name)}
     return found
 
 
+def _is_numbered(loop: ast.For | ast.AsyncFor) -> bool:
+    """``for step, batch in enumerate(loader)``, also under a progress bar."""
+    iterated = _below_bars(loop.iter)
+    return isinstance(iterated, ast.Call) and last_name(iterated.func) == "enumerate"
+
+
+def _is_of_names(module: ModuleFacts, iterated: ast.expr) -> bool:
+    """``["generator", "critic"]``, a variable that holds such a list, ``networks.items()``."""
+    if isinstance(iterated, ast.Call):
+        is_enumerated = last_name(iterated.func) == "enumerate" and bool(iterated.args)
+        return _is_of_names(module, iterated.args[0]) if is_enumerated else last_name(iterated.func) in _OF_ENTRIES
+    made = [place.node for place in origins(module, iterated)]
+    return bool(made) and all(
+        isinstance(node, (ast.List, ast.Tuple)) and bool(node.elts) and all(map(_is_constant, node.elts))
+        for node in made
+    )
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
+
+
+def _below_bars(iterated: ast.expr) -> ast.expr:
+    """``range(10)`` of ``tqdm(range(10))``."""
+    while isinstance(iterated, ast.Call) and last_name(iterated.func) in _BARS and iterated.args:
+        iterated = iterated.args[0]
+    return iterated
+
+
 def _counts_epochs(loop: ast.For | ast.AsyncFor) -> bool:
-    """``for epoch in range(...)``, ``for step, batch in enumerate(loader)``: numbers that all processes count alike."""
+    """``for epoch in range(...)``: numbers that all processes count alike."""
     if any("epoch" in text for text in (ast.unparse(loop.target).lower(), ast.unparse(loop.iter).lower())):
         return True
-    counted = loop.iter
-    while isinstance(counted, ast.Call) and last_name(counted.func) in _BARS and counted.args:
-        counted = counted.args[0]  # ``tqdm(range(10))``
+    counted = _below_bars(loop.iter)
     return isinstance(counted, ast.Call) and last_name(counted.func) in _COUNTS

@@ -20,7 +20,7 @@ _MAX_DEPTH = 6
 _MAX_WAYS = 12
 """The same where a path goes through the constructors of a family of trainers, each of which hands it on."""
 
-_OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
+OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
 """Functions and methods that put the text of a path together."""
 
 
@@ -99,7 +99,7 @@ def _put_together(text: ast.expr) -> Iterator[ast.expr]:
         yield text
     elif isinstance(text, ast.Call):
         yield text.func  # ``get_rank()``
-        if last_name(text.func) in _OF_TEXTS:
+        if last_name(text.func) in OF_TEXTS:
             held = [text.func.value] if isinstance(text.func, ast.Attribute) else []
             for item in (*held, *text.args, *(part.value for part in text.keywords)):
                 yield from _put_together(item)

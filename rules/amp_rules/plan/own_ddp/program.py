@@ -13,6 +13,7 @@ from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
+from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
 from amp_rules.plan.own_ddp.ranks import ReachOfRanks
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
@@ -82,7 +83,11 @@ class OwnDdp(ReachOfRanks):
             any(map(names_rank, paths))
             or any(self._named_by_rank.holds(module, path) for path in written)
             or (access is not None and not is_shared(self.facts(module), access, by_clock=False))
+            or (access is not None and access.kind == "write" and self._is_named_by_samples(access))
         )
+
+    def _is_named_by_samples(self, access: Access) -> bool:
+        return access.path is not None and is_named_by_samples(self.program, self.facts, access.path)
 
     def may_be_own_file(self, module: Module, call: ast.Call) -> ast.expr | None:
         """What puts the rank into the path of a file on one of the ways to it; None where all hold it, or none."""
