@@ -118,6 +118,7 @@ def test_alone_at_o0_objects_come_back_untouched() -> None:
     assert amp.scaler.get_scale() == 1.0 and amp.scaler.state_dict() == {}
     assert amp.device("cpu") == torch.device("cpu") and amp.device("cuda:1") == torch.device("cuda:1")
     assert amp.device(torch.device("meta")) == torch.device("meta")
+    torch.cuda.set_device(amp.device(-1))  # scripts write -1 for the CPU, which sets nothing
     assert amp.on_main(list)("ab") == ["a", "b"]
     assert amp.reduce_mean(loss) is loss and amp.unwrap(model) is model
     assert amp.is_main_process() and (amp.rank(), amp.local_rank(), amp.world_size()) == (0, 0, 1)

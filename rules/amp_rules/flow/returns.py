@@ -120,7 +120,11 @@ class Returns:
             return frame
         for name in sorted(names & set(frame)):
             given = self._variables[info.node].get(name, ())
-            if len(given) == 1:
+            if 1 < len(given) <= _MAX_ASSIGNMENTS:  # ``if name == "a": name = A()``, ``elif name == "b": name = B()``
+                evaluate, scope = self._evaluation.expressions.evaluate, self._reached.scopes[info.node]
+                for item in given:
+                    frame[name] = frame[name] | evaluate(item, scope, frame)
+            elif len(given) == 1:
                 values = self._evaluation.expressions.evaluate(given[0], self._reached.scopes[info.node], frame)
                 always = any(isinstance(item, ast.Assign) and item.value is given[0] for item in info.body)
                 frame[name] = values if values and always else frame[name] | values

@@ -29,6 +29,7 @@ from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.notebook_regions import within_cells
+from amp_rules.plan.old_kernels import passing_messages
 from amp_rules.plan.own_regions import around_branches, without_preparation
 from amp_rules.plan.perturbations import Perturbation, perturbations
 from amp_rules.plan.refused_types import Refusing, refusing
@@ -184,6 +185,9 @@ def plan(
     regions = _without_idle(regions, found.full_precision)
     found.runs = [*within_cells(program, without_saving(program, regions)), *inline]
     found.refusing = refusing(program, found.runs, found.full_precision)
+    known = found.in_float32
+    messages = passing_messages(program, found.runs, found.full_precision)
+    found.refusing += [item for item in messages if item.info.node not in known]
     return found
 
 

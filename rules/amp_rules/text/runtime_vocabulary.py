@@ -12,7 +12,7 @@ from amp_rules.roles.sites import Backward, Step
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.text.actions import Decorate, ExpressionEdit, Insert, Replace, Wrap
-from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, substitute
+from amp_rules.text.expression_edits import add_keyword, as_function, call_with, change_function, either, substitute
 from amp_rules.text.line_width import entry_within, keyword_within
 from amp_rules.text.taking_out import taken_out
 from amp_rules.text.vocabulary import InitArguments, ModelPlace, Unscaled, Vocabulary, Written
@@ -129,6 +129,11 @@ class RuntimeVocabulary(Vocabulary):
     def in_float32(self, module: Module, function: ast.expr) -> Written:
         """``amp.float_function(...)``."""
         return Written((Replace(function, call_with(self._code(module, "{amp}.float_function"))),))
+
+    def in_float32_if(self, module: Module, made: ast.expr, test: str) -> Written:
+        """``amp.float_function(act()) if act is nn.Sigmoid else act()``."""
+        wrapped, choice = call_with(self._code(module, "{amp}.float_function")), either(test, module.text(made))
+        return Written((Replace(made, lambda node: choice(wrapped(node))),))
 
     def called_in_float32(self, module: Module, node: ast.expr, function: str, *, tensor_last: bool = False) -> Written:
         """``amp.float_function(torch.Tensor.inverse)(x)``."""

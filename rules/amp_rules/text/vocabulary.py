@@ -152,6 +152,10 @@ class Vocabulary(ABC):
         """Let a function or a module cast what it is given to FP32 and compute there."""
 
     @abstractmethod
+    def in_float32_if(self, module: Module, made: ast.expr, test: str) -> Written:
+        """Let the module that an expression makes do so where a condition holds."""
+
+    @abstractmethod
     def called_in_float32(self, module: Module, node: ast.expr, function: str, *, tensor_last: bool = False) -> Written:
         """Let a call of a method or an operator compute in FP32, by the function that it stands for.
 

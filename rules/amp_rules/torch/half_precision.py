@@ -177,6 +177,15 @@ def is_function_in_float32(name: str) -> bool:
     return in_utils or name in _POINT_FUNCTIONS_OF_PYTORCH3D
 
 
+PASSES_MESSAGES = frozenset("apply_edges group_apply_edges multi_update_all pull push send_and_recv update_all".split())
+"""Methods of a graph of DGL that run its kernels when they are given functions of ``dgl.function``."""
+
+DGL_WITH_HALF = (0, 9)
+"""The first version of DGL whose packages compute in half; those before refuse it.
+
+Source: https://www.dgl.ai/dgl_docs/guide/mixed_precision.html
+"""
+
 EXACT_IN_LIBRARIES = frozenset(
     [
         *(f"kornia.{name}" for name in ("homography_warp", "warp_affine", "warp_perspective")),

@@ -16,11 +16,14 @@ def device(preferred: torch.device | str | int | None = None) -> torch.device:
     the launcher's environment tells which rank this is.
 
     Args:
-        preferred: what the script would use alone. ``None`` is CUDA where there is one, else the CPU.
+        preferred: what the script would use alone. ``None`` is CUDA where there is one, else the CPU. A negative
+            number is given back as it is: ``torch.cuda.set_device(-1)`` does nothing.
 
     Raises:
         RuntimeError: ``preferred`` is a string that torch does not know.
     """
+    if isinstance(preferred, int) and preferred < 0:
+        return preferred  # type: ignore[return-value]  # no device of torch has such an index
     if preferred is None:
         wanted = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     else:

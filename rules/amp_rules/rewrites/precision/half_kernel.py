@@ -14,6 +14,9 @@ A function of the project that asks for the type of a tensor, knows FP32 and FP6
 `@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
 of its own argument, as in `cast(grid, image.dtype)`.
 
+Where the requirements of the project pin a DGL before 0.9, whose kernels refuse half, a function that passes messages
+(`g.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))`) gets it too, and so do layers of `dgl.nn`.
+
 ## Why
 They raise: "linalg_inv: Low precision dtypes not supported. Got Half". The backward pass of a sparse product raises
 where autocast made one operand half. An adaptive solver ends in a thousand tiny steps where half has no digits for
@@ -46,6 +49,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
+from amp_rules.plan.old_kernels import is_dgl_without_half
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -95,19 +99,22 @@ def changes(context: Context) -> Iterator[Change]:
         elif _takes_points(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
             yield from in_float32(context, RULE, site, message)
+    old_dgl = is_dgl_without_half(context.program)
     for call, body, scope in context.program.calls():
-        name = _in_own_kernels(context.program, call, body, scope)
+        name = _in_own_kernels(context.program, call, body, scope, old_dgl)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
 
 
-def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> str | None:
+def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope, old_dgl: bool) -> str | None:
     """The name of a package's loss, or of a layer that a model makes, whose kernels take FP32 alone."""
     names = sorted(program.callee_names(call, scope))
     losses = [name for name in names if name in KERNELS_IN_FLOAT32]
     layers = [name for name in names if is_layer_in_float32(name)] if program.is_model_code(body) else []
+    if old_dgl and program.is_model_code(body):
+        layers += [name for name in names if name.startswith("dgl.nn.") and name.rpartition(".")[2][0].isupper()]
     return next(iter(losses + layers), None)
 
 
