@@ -219,6 +219,7 @@ def own_precision(program: Program) -> Iterator[Declined]:
         (OLD_PIPELINE,),
         "is gone from current PyTorch, where the script cannot start",
         "run the parts by `torch.distributed.pipelining`, or leave the pipeline out, then migrate again",
+        declining.UNREADABLE,
     )
     if not calls_itself_alone(program):
         yield from _of_framework(
