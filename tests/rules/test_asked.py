@@ -188,7 +188,8 @@ def test_without_an_essential_rewrite_of_apex_nothing_of_it_is_half_done(rule, a
     for case in cases():
         if case.code != rule.code or case.is_noop:
             continue
-        without = Options(**{**vars(case.options), "ignore": (rule.code, "AMP23"), "apex": apex})
+        # What the script's own processes lack is written all the same, if it is not left out.
+        without = Options(**{**vars(case.options), "ignore": (rule.code, "AMP23", "AMP409"), "apex": apex})
         report, result = migrated(tmp_path / "part", case.before, without)
         assert rule.code not in codes(report)
         if report.precision == "declined":
