@@ -48,6 +48,8 @@ NESTED = {
     ("model_of_a_file_at_the_end", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("noop_called_in_fp32", "in a method"),
+    ("noop_normals_that_nothing_asks_for", "in a function"),
+    ("noop_normals_that_nothing_asks_for", "in a method"),
     ("parts_of_a_chain", "in a method"),
     ("vae_loss_function", "in a method"),
     ("written_into_half", "in a function"),

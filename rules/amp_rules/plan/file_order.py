@@ -23,6 +23,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.threads import bodies_of_threads
 from amp_rules.roles.workers import workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -80,6 +81,7 @@ class FileOrder:
         nodes = {info.node: program.nodes_of(info.node) for _, info in workers(program)}
         pools = {body: inner for body, inner in nodes.items() if not any(map(program.runs_backward, inner))}
         self._of_pools = {*pools, *program.called_from([node for inner in pools.values() for node in inner])}
+        self._of_threads = bodies_of_threads(program)
         self._effects = [item for item in guards.effects if item.call in inner or item.call.func in left]
         self.reasons: list[Declined] = []
         self.readers: defaultdict[ast.AST, list[Site]] = defaultdict(list)
@@ -155,8 +157,8 @@ class FileOrder:
         loops = WaitsAboveLoops(self._program, self._not_by_all)
         moved: dict[ast.stmt, tuple[Module, str]] = {}
         for item, (module, why) in found.items():
-            if blocks.body_of(module, item) in self._of_pools:
-                continue  # a process of a pool is none of those that wait for each other
+            if (body := blocks.body_of(module, item)) in self._of_pools or body in self._of_threads:
+                continue  # a process of a pool is none of those that wait for each other, nor is a thread
             if not follows_failed_training(self._program, module, item):
                 file, above_all = loops.place(module, item, waited[item])
                 moved.setdefault(above_all, (file, why))

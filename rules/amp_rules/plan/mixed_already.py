@@ -13,6 +13,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use, uses
 from amp_rules.plan.model_parts import has_parameters
+from amp_rules.plan.own_ddp.other_processes import calls_itself_alone
 from amp_rules.plan.own_half.helpers import is_copied
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.gradient_accesses import gradient_accesses
@@ -24,7 +25,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, own_name
 from amp_rules.torch.containers import MADE_BY_SETTINGS
-from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OWN_SHARDING, SUMS_OF_HOROVOD
+from amp_rules.torch.distributed import AVERAGES_BY_ITSELF, OLD_PIPELINE, OWN_SHARDING, RPC, SUMS_OF_HOROVOD
 from amp_rules.torch.dtypes import HALF_TYPES
 from amp_rules.torch.frameworks import OWN_FRAMEWORK, runs_no_step
 from amp_rules.torch.gradients import INNER_LOOPS
@@ -213,6 +214,20 @@ def own_precision(program: Program) -> Iterator[Declined]:
         "keeps a shard of each gradient on each rank, which a single scaler cannot check",
         "use the mixed precision policy of the sharded model",
     )
+    yield from _of_framework(
+        program,
+        (OLD_PIPELINE,),
+        "is gone from current PyTorch, where the script cannot start",
+        "run the parts by `torch.distributed.pipelining`, or leave the pipeline out, then migrate again",
+        declining.UNREADABLE,
+    )
+    if not calls_itself_alone(program):
+        yield from _of_framework(
+            program,
+            (RPC,),
+            "lets other processes compute what the step differentiates, whose gradients the scaler does not see",
+            "leave the script in FP32; or train in each process with `DistributedDataParallel`",
+        )
     yield from _of_framework(
         program,
         INNER_LOOPS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.constant_tests import ConstantTests
@@ -16,6 +16,7 @@ from amp_rules.plan.library_uses import first_use, uses
 from amp_rules.plan.own_ddp.averaging import may_average, may_wrap
 from amp_rules.plan.own_ddp.group import OwnGroup, is_own, joins_run, looked_after
 from amp_rules.plan.own_ddp.idle import is_idle, is_within_idle, mentioned
+from amp_rules.plan.own_ddp.other_processes import calls_itself_alone
 from amp_rules.plan.own_ddp.written_ranks import is_of_one
 from amp_rules.plan.taken_gradients import not_averaged
 from amp_rules.plan.training_loops import SHOWING
@@ -36,8 +37,10 @@ from amp_rules.torch.distributed import (
     JOINING_WORDS,
     JOINS,
     LIBRARY_LAUNCHERS,
+    OLD_PIPELINE,
     OWN_DISTRIBUTION,
     PROCESSES,
+    RPC,
 )
 from amp_rules.torch.frameworks import JOINS_PROCESSES, OWN_FRAMEWORK, looks_after_processes
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -76,7 +79,8 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
         is_understood: whether its training step is: what is taken out is written anew only then.
     """
     behind = guarded_uses(program)
-    found = first_use(program, OWN_DISTRIBUTION, lambda name, node, module: name in ASKS_GROUP)
+    is_alone = _within_one(program)
+    found = first_use(program, OWN_DISTRIBUTION, lambda name, _node, _module: name in ASKS_GROUP or is_alone(name))
     if behind:
         fault = against(program, behind)
         if fault is not None:
@@ -115,6 +119,12 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
             _KEPT_IDLE + (", or write what one process does in its place" if is_understood else ""),
         )
     yield from _started(program)
+
+
+def _within_one(program: Program) -> Callable[[str], bool]:
+    """Which names speak of no other process: RPC that is opened for one alone, and the pipeline in that."""
+    parts = (RPC, OLD_PIPELINE) if calls_itself_alone(program) else ()
+    return lambda name: name.startswith(parts)
 
 
 def _first_run(program: Program) -> tuple[Module, ast.AST, str] | None:
@@ -184,7 +194,9 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
     if first_use(program, OWN_FRAMEWORK, lambda name, _node, _module: not looks_after_processes(name)) is not None:
         return None  # a framework creates the group
     off = ConstantTests(program)
+    is_alone = _within_one(program)
     asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
+    asking = [use for use in asking if not is_alone(use[2])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
     left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
     return next((use for use in left if use[2] not in ASKS_RANK), None)

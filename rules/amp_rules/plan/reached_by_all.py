@@ -9,6 +9,7 @@ from amp_rules.plan.file_guards import is_guarded
 from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.threads import bodies_of_threads
 
 
 class ReachedByAll:
@@ -31,9 +32,10 @@ class ReachedByAll:
     def _alone(self) -> set[ast.AST]:
         """Bodies that not all processes run, or that run before they join, and what these call.
 
-        Workers of a loader join no others, and what a file does when it is imported comes before the start.
+        Workers of a loader and threads join no others, and what a file does when it is imported comes before the start.
         """
         program = self._program
         apart = bodies_of_samples(program) | {item.tree for item in program.flow.modules if item is not program.entry}
+        apart |= bodies_of_threads(program)
         calls = [call for call, body, scope in program.calls() if body in apart or is_guarded(scope.module, call)]
         return self._left_out | apart | program.called_from(calls)

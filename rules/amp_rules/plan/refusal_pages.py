@@ -207,14 +207,14 @@ _PAGES = {
 
         ## What is refused
         Scripts that use Accelerate, Lightning, DeepSpeed, Ignite, fastai, Composer, the `Trainer` of transformers and
-        the like; FSDP, tensor and pipeline parallelism of torch; gradients that Horovod averages,
-        other than by `hvd.allreduce` behind the backward pass.
+        the like; FSDP, tensor and pipeline parallelism of torch; RPC to other processes; gradients that Horovod
+        averages, other than by `hvd.allreduce` behind the backward pass.
 
         ## Why
         A framework has mixed precision and several processes of its own, and calls `backward()` and `step()` where the
         script does not show them. A sharded model keeps a shard of each gradient on each rank, which a single scaler
-        cannot check; nor does it see the processes of Horovod, whose optimizer averages in `step`, after the scaler has
-        unscaled.
+        cannot check; nor does it see what RPC has others compute, nor the processes of Horovod, whose optimizer
+        averages in `step`, after the scaler has unscaled.
 
         ## What to do by hand
         Turn mixed precision on in the framework's own options (`precision="bf16-mixed"`, `mixed_precision="fp16"`), or
@@ -225,8 +225,9 @@ _PAGES = {
 
         ## What is refused
         A script that imports a module of the project which is Python 2, has a syntax error, an unknown encoding, or
-        more than 2 MB. Where no backward pass was found: one that calls, or hands on, something named for training
-        whose import leads to no file of the project.
+        more than 2 MB, or that uses torch's old `Pipe` (`torch.distributed.pipeline`), which current PyTorch has no
+        more. Where no backward pass was found: one that calls, or hands on, something named for training whose import
+        leads to no file of the project.
 
         ## Why
         What the module holds is not known: it may be the model, or a second training step.

@@ -8,6 +8,7 @@ from collections.abc import Set
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.statements import is_main_guard
+from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled_methods import only_without_gradients, uncalled_methods
 from amp_rules.roles.uncalled_objects import uncalled_objects
@@ -31,9 +32,10 @@ _FOUND: WeakKeyDictionary[Program, frozenset[ast.AST]] = WeakKeyDictionary()
 def without_idle_steps(program: Program) -> Program:
     """The program without functions of older versions: nothing calls them, and nothing gives what they step or train.
 
-    A script that imports such a function trains in full precision with it, as before.
+    Nor with those that only read gradients, as normals of a surface are that another script draws. A script that
+    imports such a function trains in full precision with it, as before.
     """
-    unknown = {site.body for site in program.unknown_steps} | _of_unknown_models(program)
+    unknown = {site.body for site in program.unknown_steps} | _of_unknown_models(program) | _of_gradients(program)
     idle = set(unknown & uncalled(program)) if unknown else set()
     idle |= _with_idle_hooks(program)
     return Program(program.project, program.flow, idle) if idle else program
@@ -83,6 +85,13 @@ def _of_unknown_models(program: Program) -> set[ast.AST]:
         if unknown[step] and info is not None and not program.flow.callers(info)
     }
     return found if not all(unknown.values()) else set()
+
+
+def _of_gradients(program: Program) -> set[ast.AST]:
+    """Functions that read gradients and make no step."""
+    stepping = {parent for step in program.steps for parent in (step.body, *step.module.ancestors(step.body))}
+    bodies = {access.body for access in gradient_accesses(program)} - stepping
+    return {body for body in bodies if isinstance(body, FunctionNode)}
 
 
 def uncalled(program: Program) -> frozenset[ast.AST]:

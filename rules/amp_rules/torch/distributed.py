@@ -9,10 +9,20 @@ OWN_SHARDING = (
     "torch.distributed.tensor",
     "torch.distributed._composable",
     "torch.distributed.pipelining",
-    "torch.distributed.pipeline",
-    "torch.distributed.rpc",
 )
 """Parts of torch that keep a share of a gradient on each rank, which a scaler must know of."""
+
+OLD_PIPELINE = "torch.distributed.pipeline"
+"""Runs a model in parts on several GPUs of one process; current PyTorch has it no more.
+
+Source: https://github.com/pytorch/pytorch/pull/127354
+"""
+
+RPC = "torch.distributed.rpc"
+"""Calls functions of other processes."""
+
+OPENS_RPC = f"{RPC}.init_rpc"
+"""What joins the processes that call each other."""
 
 AVERAGES_BY_ITSELF = tuple(
     f"horovod.torch.{name}"
@@ -44,6 +54,9 @@ TRAINS_ON_TPU = frozenset(
 )  # fmt: skip
 """Own names of what starts or feeds the processes of TPUs, and reduces over them. Other parts of torch_xla move a model
 and save it, in libraries that leave the choice of a device to their users."""
+
+REDUCES_ON_TPU = frozenset({"optimizer_step", "reduce_gradients", "all_reduce", "mesh_reduce", "all_gather"})
+"""Those of them that work in processes which others started; where there is one, they change nothing."""
 
 OWN_DISTRIBUTION = (
     "torch.distributed",

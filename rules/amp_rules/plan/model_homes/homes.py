@@ -7,6 +7,7 @@ import ast
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.records import constructor_fields
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_homes.given_back import is_given_prepared
 from amp_rules.plan.model_homes.holders import Holders
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.picked import is_found_again, is_picked
@@ -82,10 +83,12 @@ class Homes:
         )
         # What a factory makes in one of several ways is one model, in one variable.
         single = {(home.statement, home.variable, home.inline): home for home in reversed(found)}
+        prepared_in = {home.body for home in single.values()}
         return list(reversed(single.values())), [
             value
             for value in missing
             if not (self._is_part_of(housed, value) or self._is_made_for_parts_of(housed, value))
+            if not is_given_prepared(self.program, housed, prepared_in, value)
         ]
 
     def _converting(self, value: Value) -> list[HoldingVariable]:

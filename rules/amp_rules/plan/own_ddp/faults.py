@@ -38,6 +38,7 @@ from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
@@ -125,6 +126,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)
+    yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)
 

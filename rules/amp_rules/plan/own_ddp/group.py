@@ -11,6 +11,7 @@ from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.library_uses import first_use
 from amp_rules.plan.own_ddp.idle import is_within_idle
+from amp_rules.plan.own_ddp.other_processes import calls_itself_alone, is_choice_of_device
 from amp_rules.plan.own_ddp.without_group import WithoutGroup
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -24,6 +25,7 @@ from amp_rules.torch.distributed import (
     LOCAL_RANK_VARIABLES,
     OWN_SHARDING,
     RANK_VARIABLES,
+    RPC,
     TRAINS_ON_TPU,
 )
 from amp_rules.torch.frameworks import JOINS_PROCESSES, runs_no_step
@@ -177,8 +179,12 @@ def joins_torch_alone(program: Program) -> bool:
 
 def looked_after(program: Program) -> tuple[Module, ast.AST, str] | None:
     """The first use of a library that may look after processes: the file, the place and the name."""
-    others = (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING)
-    return first_use(program, others, lambda name, _node, _module: runs_no_step(name) or _moves_alone(name))
+    calls = () if calls_itself_alone(program) else (RPC,)
+
+    def looks_after_none(name: str, node: ast.AST, module: Module) -> bool:
+        return runs_no_step(name) or _moves_alone(name) or is_choice_of_device(program, name, node, module)
+
+    return first_use(program, (*JOINS_PROCESSES, *_OTHERS, *OWN_SHARDING, *calls), looks_after_none)
 
 
 def joins_run(program: Program) -> Iterator[Site]:

@@ -34,7 +34,7 @@ def read_early(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     reads = [site for site in reads if own.reach(site.module, site.node) is Reach.EVERY]
     if not reads:
         return
-    paths, waits = Paths(own.program), _waits(own)
+    paths, waits = Paths(own.program), waiting_calls(own)
     for write, path in _written_by_first(own):
         makes = bool(own.program.callee_names(write.node, write.scope) & MAKES_FOLDERS)  # type: ignore[arg-type]
         for read in reads:
@@ -147,7 +147,7 @@ def _waiting(site: Site, waits: Callable[[ast.AST], bool]) -> Iterator[ast.Call]
             yield node
 
 
-def _waits(own: OwnDdp) -> Callable[[ast.AST], bool]:
+def waiting_calls(own: OwnDdp) -> Callable[[ast.AST], bool]:
     """Whether a call waits for the other processes: by a collective operation, a backward pass or a new wrapper."""
     calls = {site.node for site in own.program.calls_to(EXCHANGES | BARRIERS | DISTRIBUTED_DATA_PARALLEL)}
     calls |= {site.node for site in own.program.backwards}

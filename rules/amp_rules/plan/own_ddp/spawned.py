@@ -46,6 +46,10 @@ class Spawned:
             return not any(isinstance(item, ast.If) and is_main_guard(item) for item in around)
         return site.body in self._below
 
+    def is_left_to_parent(self, site: Site) -> bool:
+        """Whether only the process that starts the others comes to a place, and joins no group itself."""
+        return bool(self._workers) and not self.run(site) and all(map(self.run, self._own.joins))
+
     @cached_property
     def _below(self) -> set[ast.AST]:
         nodes = [node for _, info in self._workers for node in blocks.walk_body(info.node)]

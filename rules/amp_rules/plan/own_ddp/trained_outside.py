@@ -9,6 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.model_parts import surely_has_parameters, with_parts
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.kinds import is_module
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
@@ -38,6 +39,11 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     kinds = {value.ref for value in inside}
     taken = _taken(own)
     told: set[str] = set()
+    spawned = Spawned(own)
+    steps = [step for step in program.steps if not spawned.is_left_to_parent(step)]
+    stepped = {model for step in steps for model in program.models_of_step(step)}
+    if len(steps) < len(program.steps):
+        trained = trained & stepped
     for value in sorted(trained - inside, key=lambda item: getattr(item.site, "lineno", 0)):
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if located is None or not isinstance(value.site, ast.Call) or not surely_has_parameters(program, value):

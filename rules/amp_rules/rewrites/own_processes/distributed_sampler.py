@@ -52,6 +52,7 @@ from amp_rules.plan.own_ddp.data_sets import (
 )
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.plan.own_ddp.unfit_calls import is_called_in_vain
 from amp_rules.plan.own_ddp.unused_samplers import unused_sampler
 from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
@@ -87,7 +88,10 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         return
     done: set[ast.AST] = set()
     evaluated = {value for use in own.data.evaluated for value in use.values}
+    spawned = Spawned(own)
     for use in own.data.uses:
+        if spawned.is_left_to_parent(use):
+            continue
         for value in sorted(use.values, key=lambda item: getattr(item.site, "lineno", 0)):
             site = _made(own, value)
             if site is None or site.node in done or _is_replaced(own, use, site):

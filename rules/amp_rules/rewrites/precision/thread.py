@@ -31,9 +31,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.rule import Rule
-from amp_rules.roles.program import Program
-from amp_rules.source.scopes import Scope
-from amp_rules.torch.threads import HANDING_OVER, POOLS, THREADS
+from amp_rules.roles.threads import handed_over
 
 RULE = Rule("AMP114", "threads-in-the-region", "Threads compute under the model's autocast.", "precision")
 
@@ -41,21 +39,10 @@ RULE = Rule("AMP114", "threads-in-the-region", "Threads compute under the model'
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each function that a thread is given within a region."""
     for site in context.precision.nodes(context.program):
-        function = _handed_over(context.program, site.node, site.scope) if isinstance(site.node, ast.Call) else None
+        function = handed_over(context.program, site.node, site.scope) if isinstance(site.node, ast.Call) else None
         if function is not None:
             message = (
                 f"`{site.module.text(function)}` runs in another thread, to which autocast does not reach by itself"
             )
             written = context.vocabulary.in_other_threads(site.module, function)
             yield Change.written(RULE, site.module, function, message, written)
-
-
-def _handed_over(program: Program, call: ast.Call, scope: Scope) -> ast.expr | None:
-    """The function that a call has another thread run."""
-    if program.callee_names(call, scope) & THREADS:
-        by_name = next((item.value for item in call.keywords if item.arg in ("target", "function")), None)
-        return by_name or (call.args[1] if len(call.args) > 1 else None)
-    if not (isinstance(call.func, ast.Attribute) and call.func.attr in HANDING_OVER and call.args):
-        return None
-    pools = program.flow.values(call.func.value, scope)
-    return call.args[0] if any(value.kind == "object" and value.ref in POOLS for value in pools) else None
