@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 
 from amp_rules.plan import declining
+from amp_rules.plan.brought_files import hold_apart, is_brought
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.failing_files import follows_failed_training
 from amp_rules.plan.file_guards import FileGuards, is_guarded
@@ -278,19 +279,23 @@ class FileOrder:
             is_same = any(self._asked.may_be_same(site, path, effect, other, read) for other in effect.paths)
             if not is_same and (read is None or not self._asked.may_be_kept(read, site, path, effect)):
                 continue
-            if self._follows(site, effect):
+            ways = self._followed(site, effect)
+            only_in_rounds = all(read_at.node is write_at.node for read_at, write_at in ways)
+            if ways and (is_same or not only_in_rounds or not is_brought(self._program, site, path)):
                 yield effect
 
-    def _follows(self, site: Site, effect: Site) -> bool:
-        """Whether a run can come to the read after the write."""
+    def _followed(self, site: Site, effect: Site) -> list[tuple[Site, Site]]:
+        """The places by which a run can come to the read after the write; one call in a loop leads to both."""
         reads, writes = self._ways(site), self._ways(effect)
-        return any(
-            comes_after(read.module, read.statement, write.statement)
-            and not blocks.exclude_each_other(read.module, read.statement, write.statement)
+        return [
+            (read, write)
             for body in reads.keys() & writes.keys()
             for read in reads[body]
             for write in writes[body]
-        )
+            if comes_after(read.module, read.statement, write.statement)
+            and not blocks.exclude_each_other(read.module, read.statement, write.statement)
+            and not hold_apart(self._program, read, write)
+        ]
 
     def _changed_next(self, site: Site, path: ast.expr) -> Iterator[Site]:
         """Changes of a file that the main process may make while others still look at it: no step lies between."""

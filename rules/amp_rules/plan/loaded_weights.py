@@ -15,15 +15,17 @@ from amp_rules.source.scopes import Scope
 from amp_rules.torch.file_access import WEIGHT_LOADERS
 from amp_rules.torch.mixed_precision import SCALERS
 
-_MAX_NAMES = 4
-"""Variables and entries that what is loaded goes through."""
+_MAX_NAMES = 6
+"""Variables that what is loaded goes through: the file, its weights, each of them, those of the model."""
+_OF_NAMES_OR_SHAPES = frozenset({"keys", "update", "size", "numel", "dim"})
+"""Methods of checkpoints and tensors that ask for nothing on a device, and the one that puts entries in."""
 
 _NUMBERS = frozenset(
     """
-    acc accuracy arch args auc avg best bleu cer config count counter cur curr current dev dice eer ep epoch
+    acc accuracy arch args auc avg best bleu cer config count counter cur curr current dev dice eer eiters ep epoch
     epochs err error f fid global iou it iter iteration iterations iters its iu kappa last learning loss
-    lr lrs mae map max mean metric min miou mse n name num options ppl prec precision psnr rate recall rmse score
-    seed ssim start step steps test top total train val valid wer
+    lr lrs mae map max mean metric min miou mse n name num options ppl prec precision psnr rate recall rmse rsum
+    score seed ssim start step steps test top total train val valid wer
     """.split()
 )
 """Words in keys of checkpoints under which scripts keep numbers and settings, which may be compared anywhere."""
@@ -36,7 +38,7 @@ def read_to_one_gpu(program: Program) -> Iterator[Site]:
         return
     for site in sites:
         assert isinstance(site.node, ast.Call)
-        if not is_guarded(site.module, site.node) and _is_copied(program, site.node, site.scope, _MAX_NAMES):
+        if not is_guarded(site.module, site.node) and _is_copied(program, site.node, site.scope):
             yield site
 
 
@@ -55,33 +57,103 @@ def _uses_gpu(program: Program) -> bool:
     )
 
 
-def _is_copied(program: Program, node: ast.expr, scope: Scope, depth: int) -> bool:
-    """Whether a value goes nowhere but into ``load_state_dict``, but for its numbers."""
+_Names = frozenset[tuple[ast.AST, str]]
+"""The variables, with their bodies, whose reads are being looked at: each once, however weights go round in them."""
+
+
+def _is_copied(program: Program, node: ast.expr, scope: Scope, seen: _Names = frozenset()) -> bool:
+    """Whether a value goes nowhere but into ``load_state_dict``, but for its numbers and the names of its entries."""
     parent = scope.module.parents[node]
     if isinstance(parent, ast.Call) and node in parent.args:
-        return _copies(program, parent, scope)
-    if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
-        return _is_number(parent.slice) or _is_copied(program, parent, scope, depth)
+        return _copies(program, parent, scope) or _is_handed_on(program, parent, node, scope, seen)
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        if not isinstance(parent.ctx, ast.Load):
+            return True  # an entry is put in, or taken out
+        return _is_number(parent.slice) or _is_copied(program, parent, scope, seen)
     if isinstance(parent, ast.Compare) and node in parent.comparators:
         return all(isinstance(item, (ast.In, ast.NotIn)) for item in parent.ops)
-    if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1 and depth:
+    if isinstance(parent, ast.Attribute):
+        return _is_read_alike(program, parent, scope, seen)
+    if (isinstance(parent, ast.DictComp) and parent.value is node) or (
+        isinstance(parent, ast.IfExp) and parent.test is not node
+    ):
+        return _is_copied(program, parent, scope, seen)
+    if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
         target = parent.targets[0]
-        return isinstance(target, ast.Name) and _are_copied(program, target, scope, depth - 1)
+        if isinstance(target, ast.Subscript):
+            return _are_put(program, target.value, scope, seen)
+        return isinstance(target, ast.Name) and _are_copied(program, target, scope, seen)
     return False
 
 
-def _are_copied(program: Program, target: ast.Name, scope: Scope, depth: int) -> bool:
+def _is_handed_on(program: Program, call: ast.Call, node: ast.expr, scope: Scope, seen: _Names) -> bool:
+    """Whether a call puts a value into what is copied itself: ``weights.update(loaded)``; or asks for its kind alone.
+
+    ``weight.copy_(value)`` copies from any device.
+    """
+    is_first = call.args[0] is node
+    if isinstance(call.func, ast.Name):
+        return call.func.id in ("len", "isinstance", "type") and is_first
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr == "get":
+        return not is_first and _is_copied(program, call, scope, seen)  # where there is no such entry
+    if call.func.attr == "update" and len(call.args) == 1:
+        return _are_put(program, call.func.value, scope, seen)
+    return call.func.attr == "copy_" and is_first
+
+
+def _is_read_alike(program: Program, attribute: ast.Attribute, scope: Scope, seen: _Names) -> bool:
+    """Whether an attribute or a method says the same on every device, or gives what is copied alone."""
+    parents = scope.module.parents
+    call = parents[attribute]
+    if attribute.attr == "shape":
+        return True
+    if attribute.attr == "data":
+        return _is_copied(program, attribute, scope, seen)
+    if not isinstance(call, ast.Call) or call.func is not attribute:
+        return False
+    if attribute.attr in _OF_NAMES_OR_SHAPES:
+        return True
+    if attribute.attr in ("pop", "get") and call.args:
+        is_dropped = isinstance(parents[call], ast.Expr)
+        return is_dropped or _is_number(call.args[0]) or _is_copied(program, call, scope, seen)
+    loop = parents[call]
+    if attribute.attr != "items" or not isinstance(loop, (ast.For, ast.comprehension)) or loop.iter is not call:
+        return False
+    pair = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+    return len(pair) == 2 and isinstance(pair[1], ast.Name) and _are_copied(program, pair[1], scope, seen)
+
+
+def _are_put(program: Program, weights: ast.expr, scope: Scope, seen: _Names) -> bool:
+    """Whether what a variable is given entries of is itself copied, and goes nowhere else."""
+    if not isinstance(weights, ast.Name) or not _are_copied(program, weights, scope, seen):
+        return False
+    reads = ((scope.module.parents[node], where) for node, where in _reads(program, weights, scope))
+    return any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads)
+
+
+def _are_copied(program: Program, target: ast.Name, scope: Scope, seen: _Names) -> bool:
     """Whether so do all reads of a variable of a body that others do not see."""
-    owner = scope.owner(target.id)
-    reads = [
+    item = (scope.owner(target.id).node, target.id)
+    if item in seen:
+        return True
+    if len(seen) == _MAX_NAMES:
+        return False
+    reads = _reads(program, target, scope)
+    return bool(reads) and all(_is_copied(program, node, where, seen | {item}) for node, where in reads)
+
+
+def _reads(program: Program, name: ast.Name, scope: Scope) -> list[tuple[ast.Name, Scope]]:
+    owner = scope.owner(name.id)
+    return [
         (node, where)
         for node, _, where in program.nodes()
         if isinstance(node, ast.Name)
-        and node.id == target.id
-        and where.owner(target.id) is owner
+        and node.id == name.id
+        and where.owner(name.id) is owner
         and isinstance(node.ctx, ast.Load)
     ]
-    return bool(reads) and all(_is_copied(program, node, where, depth) for node, where in reads)
 
 
 def _is_number(key: ast.expr) -> bool:

@@ -18,7 +18,7 @@ from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
 from amp_rules.plan.apex.stages import loads_apex_by_name, uses_apex
 from amp_rules.plan.migrated_before import migrated_before, without_runtime
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
-from amp_rules.plan.npu_notes import npu_notes
+from amp_rules.plan.npu_notes import mps_notes, npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.launched import launched
@@ -98,7 +98,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     modules = [originals.get(module.path, module) for module in program.flow.modules]
     report = with_skipped(report, modules, selection)
     of_comments = selection.notes(modules, report.precision, report.distribution)
-    of_npus = npu_notes(modules) if report.changes else ()
+    of_npus = [*npu_notes(modules), *mps_notes(modules)] if report.changes else []
     of_iterators = next_methods.notes(program) if report.changes else ()
     of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}

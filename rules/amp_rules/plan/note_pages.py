@@ -118,19 +118,20 @@ _PAGES = {
         `next(batches)`, which `--modernize` writes too (AMP508).
         """,
     notes.NPU_LEFT: """
-        What asks for an NPU stays.
+        What asks for an NPU, or for `mps` and never CUDA, stays.
 
         ## What is noted
         Names of `torch_npu` and `torch.npu`, `.npu()`, the device `"npu"` and the backend `"hccl"`, once for each file
-        of a script that is migrated.
+        of a script that is migrated. Also `torch.device("mps")`, once, in a script without a word of CUDA.
 
         ## Why
         The runtime trains on CUDA and on the CPU. What Ascend's version of Apex has is rewritten as Apex is; an NPU
-        that is asked for by its name is not, since there is none where the script is to run.
+        that is asked for by its name is not, since there is none where the script is to run. A script that takes `mps`
+        or the CPU leaves the GPUs of a machine idle, and no process group of torch takes tensors on `mps`.
 
         ## What to do by hand
-        Write `.to(amp.device())` for `.npu()`, take the calls of `torch.npu` out, and let `amp.init(ddp=True)` make the
-        process group. The page *From Ascend* has a table.
+        Write `.to(amp.device())` for `.npu()`, and `amp.device()` for `torch.device("mps")`. Take the calls of
+        `torch.npu` out, and let `amp.init(ddp=True)` make the process group. The page *From Ascend* has a table.
         """,
     notes.IDLE_COMMENT: """
         A comment `# amp: skip` has no effect.

@@ -32,7 +32,7 @@ OVERFLOWN_RECORD = Rule(
 )
 OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
 NEXT_METHOD = Rule("AMP486", "next-of-a-loader", "An iterator of a loader has no method `next`.", "precision")
-NPU_LEFT = Rule("AMP189", "npu-left", "What asks for an NPU stays.", "precision")
+NPU_LEFT = Rule("AMP189", "device-left", "What asks for an NPU, or for `mps` and never CUDA, stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"
 )

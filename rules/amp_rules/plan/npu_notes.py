@@ -1,8 +1,12 @@
-"""What asks for an NPU of Ascend: it is left as it is, and told once for each file."""
+"""What asks for an NPU of Ascend, or for ``mps`` and never for CUDA: it is left as it is, and told.
+
+An NPU is told once for each file.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.notes import NPU_LEFT, note
@@ -13,6 +17,8 @@ from amp_rules.source.resolver import names_of
 _PACKAGE = "torch_npu"
 _METHOD = "npu"
 _BACKEND = "hccl"
+_ELSEWHERE = re.compile(r"cuda|accelerator|\bdevice['\"]|\bgpus?\b|\bxpu\b|\bnpu\b", re.IGNORECASE)
+"""Words of a script that takes other devices too, or one that it is told."""
 
 
 def npu_notes(modules: Iterable[Module]) -> Iterator[Note]:
@@ -28,6 +34,33 @@ def npu_notes(modules: Iterable[Module]) -> Iterator[Note]:
                 f"`{module.text(places[0])}` asks for an NPU and stays{more}; the runtime trains on CUDA and on the "
                 "CPU: take `amp.device()` for the device, and `amp.init(ddp=True)` for the process group",
             )
+
+
+def mps_notes(modules: Iterable[Module]) -> Iterator[Note]:
+    """Yield a note for a program whose only device beside the CPU is ``mps``, at the first place."""
+    made: list[tuple[Module, ast.Call]] = []
+    for module in modules:
+        if _ELSEWHERE.search(module.source.text):
+            return
+        if "mps" not in module.source.text:
+            continue
+        names = names_of(module)
+        calls = [node for node in module.nodes if isinstance(node, ast.Call)]
+        made += [(module, call) for call in calls if "torch.device" in names.targets(call.func)]
+    of_mps = [(module, call) for module, call in made if any(map(_is_mps, ast.walk(call)))]
+    if of_mps:
+        module, call = of_mps[0]
+        yield note(
+            NPU_LEFT,
+            module,
+            call,
+            f"`{module.text(call)}`: the script never asks for CUDA, and each process trains on the CPU where there "
+            "are GPUs; no process group takes tensors on `mps`; take `amp.device()` for the device",
+        )
+
+
+def _is_mps(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "mps"
 
 
 def _places(module: Module) -> Iterator[ast.expr]:

@@ -32,6 +32,7 @@ from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 
 _EVALUATIONS = 2
@@ -194,7 +195,25 @@ def _is_measured(program: Program, use: LoaderUse) -> bool:
     loop = _loop_of(use)
     if loop is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(loop)):
         return True  # what it gives its batches to is not known here
-    return program.runs_model(loop)
+    return program.runs_model(loop) or _is_gathered(program, use, loop)
+
+
+def _is_gathered(program: Program, use: LoaderUse, loop: ast.AST) -> bool:
+    """Whether a function gathers the samples of a loader, and then evaluates the trained model on them."""
+    if not isinstance(loop, ast.For) or not isinstance(use.body, FunctionNode):
+        return False
+    if any(map(program.runs_backward, blocks.own_parts(use.body))):
+        return False
+    filled = {
+        node.value.id
+        for node in walk(loop)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+    }
+    return any(
+        not filled.isdisjoint(blocks.reads(item)) and program.runs_forward(item)
+        for suite, index in blocks.suites_around(use.module, loop)
+        for item in suite[index + 1 :]
+    )
 
 
 def _taken_elsewhere(program: Program, processes: Distribution) -> Iterator[LoaderUse]:

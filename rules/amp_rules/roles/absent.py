@@ -25,19 +25,22 @@ _SETS_BY_NAME = frozenset({"setattr", "object.__setattr__", "vars", "self.__dict
 def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
     """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``.
 
-    Or behind ``if scaler is not None:``, where all that the variable is given are objects of the project's classes, or
-    ``if norm == "batch":``, where it is given other constants alone.
+    So does a part of ``nn.BatchNorm2d(n) if norm else None``. Or behind ``if scaler is not None:``, where all that the
+    variable is given are objects of the project's classes, or ``if norm == "batch":``, where it is given other
+    constants alone.
     """
     inner = node
-    for parent in blocks.enclosing(module, node):
-        if isinstance(parent, ast.If):
+    for parent in module.ancestors(node):
+        if isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
+            break
+        if isinstance(parent, (ast.If, ast.IfExp)):
             scope = flow.scopes.get(blocks.body_of(module, parent))
-            in_body = any(inner is item or inner in set(walk(item)) for item in parent.body)
+            in_body = inner is parent.body or (isinstance(parent, ast.If) and inner in parent.body)
             if in_body and scope is not None and _is_always(flow, parent.test, scope, none=False):
                 return True
             if in_body and scope is not None and _is_another(flow, parent.test, scope):
                 return True
-            in_else = any(inner is item for item in parent.orelse)
+            in_else = not in_body and inner is not parent.test
             if scope is not None and (in_body or in_else) and _is_of_nothing(flow, parent.test, scope, holds=in_body):
                 return True
         inner = parent

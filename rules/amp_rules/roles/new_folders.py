@@ -40,13 +40,21 @@ def new_folders(program: Program) -> list[Folder]:
             continue
         around = [parent for parent in blocks.enclosing(scope.module, call) if not isinstance(parent, ast.Expr)]
         folder = call.args[0] if call.args else call.func
-        path = ast.unparse(folder.value if isinstance(folder, ast.Attribute) and not call.args else folder)
-        looked = any(isinstance(parent, ast.If) and _looks_for(parent.test, path) for parent in around)
+        made = folder.value if isinstance(folder, ast.Attribute) and not call.args else folder
+        tests = [parent.test for parent in around if isinstance(parent, ast.If)]
+        looked = any(_looks_for(test, path) for test in tests for path in _with_its_folder(made))
         told = {"parents", "exist_ok"} & {item.arg for item in call.keywords}
         is_plain = names & MAKES_FOLDERS or looked or told
         if is_plain or (isinstance(call.func, ast.Attribute) and is_path(program, call.func.value, scope)):
             found.append(Folder(scope.module, scope, body, call, looked, "os.mkdir" in names))
     return found
+
+
+def _with_its_folder(made: ast.expr) -> list[str]:
+    """The text of a path, and of the one that it is in: where that is missing, so is this."""
+    if isinstance(made, ast.Call) and blocks.path_of(made.func) == "os.path.join" and len(made.args) > 1:
+        return [ast.unparse(made), *_with_its_folder(made.args[0])]
+    return [ast.unparse(made)]
 
 
 def _looks_for(test: ast.expr, path: str) -> bool:

@@ -81,8 +81,8 @@ _SHOWS_NAMES = "one device for each process; the names keep `module.`, as checkp
 _MOVES_INPUTS = "one device for each process, to which it takes what the model is given, as `DataParallel` did"
 
 _STATISTICS = (
-    "took the share of each GPU here, and now computes its mean and variance over the batches of all "
-    "processes; --no-sync-bn turns this off"
+    "now computes its mean and variance over the batches of all processes, not over those of one GPU; "
+    "--no-sync-bn turns this off"
 )
 _OWN_SYNCHRONISED = re.compile(r"_*sync.*norm", re.IGNORECASE)
 """How classes are called that synchronise batch norm over the GPUs of one process."""
