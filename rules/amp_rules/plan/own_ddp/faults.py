@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
-from amp_rules.plan.own_ddp.asked_early import asked_early
+from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
@@ -28,6 +28,7 @@ from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
+from amp_rules.plan.own_ddp.gone_calls import gone_calls
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
@@ -39,6 +40,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
+from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
@@ -88,8 +90,11 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
     yield from unshuffled(own)
+    yield from same_epochs(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
+    yield from counted_early(own)
+    yield from gone_calls(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
