@@ -1,4 +1,4 @@
-"""What is asked above the process group: tests for the first process hold in every one there, and each is the only one."""
+"""What is asked above the process group, where each process is the first one there, and the only one."""
 
 from __future__ import annotations
 

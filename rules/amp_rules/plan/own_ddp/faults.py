@@ -54,6 +54,7 @@ from amp_rules.plan.own_ddp.told_nothing import told_nothing
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.unfrozen_late import unfrozen_late
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
@@ -110,6 +111,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from trained_outside(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
+    yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)
