@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.events import is_never_true
 from amp_rules.plan.own_ddp.items_of_all import are_others_of_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.stopped_by_files import file_changed
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
@@ -45,7 +46,16 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
         # Behind what was left apart, what a loop counts differs too.
         if loop in told or is_never_true(own, test):
             continue
-        if _asks_clock(own, test, loop) and shares.decides_by_clock(test):
+        path = file_changed(own, module, test)
+        if path is not None:
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` asks for the file {path}, which the first process to see it changes: the "
+                "others may stay in the training loop, and wait for it",
+            )
+        elif _asks_clock(own, test, loop) and shares.decides_by_clock(test):
             told.add(loop)
             yield (
                 module,
