@@ -106,6 +106,12 @@ def test_what_the_first_step_of_an_epoch_does_is_not_said_to_happen_never():
     assert said == [("step % 5", False), ("count % 5", True), ("step % 5", False), ("step % 5", False)]
 
 
+def test_a_stream_that_one_process_is_ahead_in_gives_no_equal_numbers():
+    report = noted(FOLDER / "AMP288" / "noise_behind_that_of_one_process.py")
+    told = [note.text for note in report.notes if note.code == "AMP288"]
+    assert ["draws from one stream of numbers in each" in text for text in told] == [True]
+
+
 def test_every_code_has_its_cases_and_its_page():
     codes = {rule.code for rule in notes.ALL}
     assert {folder.name for folder in FOLDER.iterdir()} == codes - OF_FILES

@@ -25,7 +25,7 @@ def width_of(module: Module, longest: int = 0) -> int:
 
 
 def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
-    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument.
+    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument, or further to the left.
 
     Below the line of the last argument, where it begins, if the call has several lines.
     """
@@ -42,7 +42,14 @@ def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
     # What stands below an argument is aligned with spaces, which a file that is indented with tabs has none of.
     if len(row.rstrip()) + len(f", {code}") <= width_of(module) or row.startswith("\t"):
         return add_keyword(code)
-    return add_keyword(code, below=module.start(first)[1])
+    column, indent = module.start(first)[1], len(row) - len(row.lstrip())
+    behind = len(row.rstrip()) - module.end(last)[1] if last is not None else 0
+    is_wide = column + len(code) + behind > _WIDTHS[-1]
+    return add_keyword(code, below=min(column, indent + _HANGING) if is_wide else column)
+
+
+_HANGING = 8
+"""How far arguments are indented that have no room below the first: further than what a block holds."""
 
 
 def entry_within(module: Module, made: ast.Dict, code: str) -> ExpressionEdit:

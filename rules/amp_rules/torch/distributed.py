@@ -170,12 +170,21 @@ LAUNCHER_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZ
 VARIABLES_OF_OTHERS = ("SLURM_", "OMPI_", "PMI_", "MPI_")
 """What the variables of launchers begin with that leave the meeting place to the script."""
 
-EXCHANGES = frozenset(
+OF_SEVERAL_GPUS = {
+    f"torch.distributed.{name}_multigpu": f"torch.distributed.{name}"
+    for name in ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter")
+}
+"""Exchanges of processes with several GPUs each, which PyTorch has no more, and what has their place.
+
+They took a list with a tensor of each GPU of the process. Source: https://github.com/pytorch/pytorch/pull/114156
+"""
+
+EXCHANGES = frozenset(OF_SEVERAL_GPUS) | frozenset(
     f"torch.distributed.{name}"
     for name in (
         "all_reduce", "reduce", "all_gather", "all_gather_object", "gather", "gather_object", "broadcast",
         "broadcast_object_list", "all_gather_into_tensor", "reduce_scatter", "all_to_all", "send", "isend",
-        "all_reduce_multigpu", "all_reduce_coalesced", "nn.functional.all_reduce", "nn.all_reduce",
+        "all_reduce_coalesced", "nn.functional.all_reduce", "nn.all_reduce",
     )
 )  # fmt: skip
 """What gives numbers of one process to others."""

@@ -231,7 +231,7 @@ def is_guarded(
 def replaced_by(index: FileIndex, node: ast.AST) -> Iterator[ast.expr]:
     """The tests of what does the same in place of ``node``: calls what its statement calls."""
     child = node
-    names = _called_in(index.statement(node)) - _OF_ANY_CODE
+    names = _called_apart(index.statement(node)) - _OF_ANY_CODE
     for item in index.ancestors(node):
         if isinstance(item, ast.If) and child is not item.test and not isinstance(item.test, (ast.Compare, ast.BoolOp)):
             for statement in item.orelse if child in item.body else item.body:
@@ -252,6 +252,22 @@ _OF_ANY_CODE = frozenset({
 def _called_in(node: ast.AST) -> set[str]:
     """The last names of what a node calls."""
     return {last_name(item.func) for item in ast.walk(node) if isinstance(item, ast.Call)}
+
+
+def _called_apart(statement: ast.AST) -> set[str]:
+    """The same of a statement, without what it keeps for one process itself: that stands in the place of nothing."""
+    kept: set[ast.AST] = set()
+    for item in ast.walk(statement):
+        if isinstance(item, ast.If) and item is not statement and asks_for_one(item.test):
+            kept.update(part for inner in item.body for part in ast.walk(inner))
+    return {last_name(item.func) for item in ast.walk(statement) if isinstance(item, ast.Call) and item not in kept}
+
+
+def asks_for_one(test: ast.AST) -> bool:
+    """Whether a test names what tells processes apart."""
+    if in_several(test) is not None:  # type: ignore[arg-type]
+        return False
+    return names_rank(test) or any(NAMED_DEVICE.search(last_name(item)) for item in ast.walk(test))
 
 
 def spawns(index: FileIndex) -> bool:

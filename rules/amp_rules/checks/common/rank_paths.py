@@ -10,6 +10,7 @@ from typing import NamedTuple
 from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import (
+    asks_for_one,
     counts_processes,
     depends_on_process,
     in_several,
@@ -26,7 +27,6 @@ from amp_rules.source.syntax import called_name, last_name, walk
 from amp_rules.torch.idioms import (
     EXACT_FIRST_RANK,
     EXACT_RANK,
-    NAMED_DEVICE,
     NAMED_EPOCH,
     NAMED_LOCAL_RANK,
     NAMED_ONE_RANK,
@@ -303,8 +303,8 @@ class RankPaths:
             if asked is Reach.EACH_NODE:
                 found = _Asked(asked, test)
         # ``if several: if rank == 0: save() else: save()``; what asks for the process itself is not replaced.
-        if not (isinstance(node, ast.If) and _asks_for_one(node.test)) and any(
-            _asks_for_one(item) for item in replaced_by(self.index, node)
+        if not (isinstance(node, ast.If) and asks_for_one(node.test)) and any(
+            asks_for_one(item) for item in replaced_by(self.index, node)
         ):
             return _Asked(Reach.ONE, None)
         return found
@@ -414,7 +414,7 @@ def _is_of_number(test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         parts = [in_several(item) for item in test.values]
         others = [item for item, part in zip(test.values, parts, strict=True) if part is None]
-        return True in parts and False not in parts and not any(_asks_for_one(item) for item in others)
+        return True in parts and False not in parts and not any(asks_for_one(item) for item in others)
     return False
 
 
@@ -439,7 +439,7 @@ def _leaves_by_mistake(test: ast.expr) -> bool:
     """``wrong and rank == 0``: the first process says what is wrong, and whoever goes on is not asked for the rank."""
     if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
         return False
-    asking = [item for item in test.values if _asks_for_one(item)]
+    asking = [item for item in test.values if asks_for_one(item)]
     others = [item for item in test.values if item not in asking and in_several(item) is None]
     return bool(others) and all(_is_first(item) for item in asking)
 
@@ -449,13 +449,6 @@ def _is_first(test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         return isinstance(test.ops[0], ast.Eq) and literal(test.comparators[0]) == 0
     return not isinstance(test, ast.UnaryOp)
-
-
-def _asks_for_one(test: ast.AST) -> bool:
-    """Whether a test names what tells processes apart."""
-    if in_several(test) is not None:  # type: ignore[arg-type]
-        return False
-    return names_rank(test) or any(NAMED_DEVICE.search(last_name(item)) for item in walk(test))
 
 
 _HELPER_LINES = 12

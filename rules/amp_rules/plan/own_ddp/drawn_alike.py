@@ -47,9 +47,12 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
+        # What the first process draws alone puts its stream ahead of the others.
+        alone = any(own.is_of_first_alone(other.module, other.node) for other in own.program.calls_to(NOISE))
+        what = "draws from one stream of numbers in each" if alone else "draws the same numbers in each"
         text = (
-            f"{seeded_alike(own, first, site.module)}, so that "
-            f"`{site.module.text(site.node)}` draws the same numbers in each: add the rank to the seed"
+            f"{seeded_alike(own, first, site.module)}, so that `{site.module.text(site.node)}` {what}: add the rank to "
+            "the seed"
         )
         yield site.module, site.node, f"{text} once the model is wrapped"
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
-from amp_rules.plan.own_ddp.asked_early import asked_early
+from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
 from amp_rules.plan.own_ddp.averages_by_gpus import averages_by_gpus
@@ -28,6 +28,7 @@ from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
+from amp_rules.plan.own_ddp.gone_calls import gone_calls
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
@@ -40,6 +41,7 @@ from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
+from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
@@ -53,6 +55,7 @@ from amp_rules.plan.own_ddp.told_nothing import told_nothing
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
+from amp_rules.plan.own_ddp.unfrozen_late import unfrozen_late
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
@@ -89,8 +92,11 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
     yield from unshuffled(own)
+    yield from same_epochs(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
+    yield from counted_early(own)
+    yield from gone_calls(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
@@ -106,6 +112,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from trained_outside(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
+    yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
     yield from exchanged_by_one(own)

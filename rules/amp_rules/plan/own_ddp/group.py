@@ -83,19 +83,25 @@ class OwnGroup:
 
     def is_joined_at(self, module: Module, node: ast.AST) -> bool:
         """Whether a place comes after the processes have joined, where they do: on every way there, for certain."""
-        return self._is_joined_at(module, node, frozenset())
+        return self.is_behind(self._joins_in, module, node)
 
-    def _is_joined_at(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    def is_behind(self, runs: Callable[[ast.AST], bool], module: Module, node: ast.AST) -> bool:
+        """Whether something that ``runs`` tells of has run at a place: on every way there, for certain."""
+        return self._is_behind(runs, module, node, frozenset())
+
+    def _is_behind(
+        self, runs: Callable[[ast.AST], bool], module: Module, node: ast.AST, seen: frozenset[ast.AST]
+    ) -> bool:
         body = blocks.body_of(module, node)
         statement = blocks.statement_of(module, node)
-        if any(self._joins_in(item) for item in blocks.statements_above(module, statement, body)):
+        if any(runs(item) for item in blocks.statements_above(module, statement, body)):
             return True
         info = self.program.function_of(body)
         if info is None or body in seen or len(seen) > MAX_CALLERS:
             return False
         callers = self._callers(info)
         return bool(callers) and all(
-            self._is_joined_at(item.scope.module, item.call, seen | {body}) for item in callers
+            self._is_behind(runs, item.scope.module, item.call, seen | {body}) for item in callers
         )
 
     def joins_below(self, module: Module, node: ast.AST) -> bool:

@@ -10,7 +10,7 @@ from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
-from amp_rules.source.index import argument_at
+from amp_rules.source.index import argument_at, keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
@@ -55,9 +55,9 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
     if hides_gpus(own):
         return
     ranks = RankValues(own.program, joins_tell=False)
-    for site in own.program.calls_to(_SETS_DEVICE):
+    for site in (*own.program.calls_to(_SETS_DEVICE), *own.wraps):
         assert isinstance(site.node, ast.Call)
-        given = site.node.args[0] if site.node.args else None
+        given = _gpu_given(site.node)
         if given is None or site.module not in own.modules or site.body in own.uncalled:
             continue
         rank = ranks.of(given, site.scope)
@@ -66,6 +66,14 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
             text = f"`{name}` is the rank among all processes: on several machines there is no GPU of such a number"
             yield site.module, site.node, f"{text}; `LOCAL_RANK` of the environment is that of the GPU"
             return
+
+
+def _gpu_given(call: ast.Call) -> ast.expr | None:
+    """The GPU that a call is told, first or as ``device_ids=[gpu]`` of a wrapper; None where it is told none."""
+    devices = keyword(call, "device_ids")
+    if devices is not None:
+        return devices.elts[0] if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) == 1 else None
+    return call.args[0] if call.args and last_name(call.func) == "set_device" else None
 
 
 def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:

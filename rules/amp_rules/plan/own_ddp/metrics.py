@@ -171,6 +171,12 @@ class Metrics:
         """The calls that make such loaders, for whatever they are."""
         return frozenset(value.site for value in self._shared - self._of_training if value.site is not None)
 
+    @property
+    def trained_by_batches(self) -> frozenset[ast.AST]:
+        """The calls that make loaders which train by batches of one of torch's samplers that give shares."""
+        values = {value for use in self._own.data.uses for value in use.values}
+        return frozenset(v.site for v in values if v.site is not None and self._is_by_batches(v, ("batch_sampler",)))
+
     def may_be_of_all(self, body: ast.AST) -> bool:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
         return self.exchanges.may_be_of_all(body)
@@ -216,11 +222,11 @@ class Metrics:
             if use.values and not use.values & self._shared and all(map(self._is_by_batches, use.values)):
                 yield use
 
-    def _is_by_batches(self, loader: Value) -> bool:
+    def _is_by_batches(self, loader: Value, names: tuple[str, ...] = ("sampler", "batch_sampler")) -> bool:
         located = self._own.program.locate(loader.site) if isinstance(loader.site, ast.Call) else None
         if located is None or not isinstance(loader.site, ast.Call):
             return False
-        given = (given_to_loader(loader.site, name) for name in ("sampler", "batch_sampler"))
+        given = (given_to_loader(loader.site, name) for name in names)
         return any(node is not None and self._may_share(node, located[1], _MAX_SAMPLERS) for node in given)
 
     def _may_share(self, node: ast.expr, scope: Scope, depth: int) -> bool:

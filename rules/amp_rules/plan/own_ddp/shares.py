@@ -37,7 +37,7 @@ class Shares:
     def loaders(self) -> frozenset[ast.AST]:
         """The calls that make loaders of which each process has a share."""
         own = {value.site for value in self.metrics.by_own_samplers if value.site is not None}
-        return self.metrics.shared_loaders | own
+        return self.metrics.shared_loaders | self.metrics.trained_by_batches | own
 
     @cached_property
     def ranks(self) -> Ranks:

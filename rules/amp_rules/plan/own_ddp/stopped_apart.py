@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.events import is_never_true
 from amp_rules.plan.own_ddp.items_of_all import are_others_of_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.stopped_by_files import file_changed
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
@@ -33,7 +34,7 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
         return
     told: set[ast.AST] = set()
     for module, node, test, loop in skipping:
-        if loop not in told and shares.decides(test) and not _is_exchanged(own, test, loop):
+        if loop not in told and shares.decides(test) and not _is_exchanged(own, shares, test, loop):
             told.add(loop)
             yield (
                 module,
@@ -45,7 +46,16 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
         # Behind what was left apart, what a loop counts differs too.
         if loop in told or is_never_true(own, test):
             continue
-        if _asks_clock(own, test, loop) and shares.decides_by_clock(test):
+        path = file_changed(own, module, test)
+        if path is not None:
+            told.add(loop)
+            yield (
+                module,
+                node,
+                f"`{module.text(test)}` asks for the file {path}, which the first process to see it changes: the "
+                "others may stay in the training loop, and wait for it",
+            )
+        elif _asks_clock(own, test, loop) and shares.decides_by_clock(test):
             told.add(loop)
             yield (
                 module,
@@ -98,10 +108,11 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
                     yield module, node, parent.test, loop
 
 
-def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
+def _is_exchanged(own: OwnDdp, shares: Shares, test: ast.expr, loop: ast.stmt) -> bool:
     """Whether something above a test puts what it asks for together with that of the other processes.
 
-    A loss that is a module may exchange what it divides by, and gives a number of its own batch.
+    A loss that is a module may exchange what it divides by, and gives a number of its own batch. A function that
+    exchanges copies gives another number, which the test may not ask for: ``shown = reduce_dict(losses)``.
     """
     names = _behind(test, loop)
     calls = {site.node for site in own.program.calls_to(EXCHANGES)}
@@ -110,10 +121,36 @@ def _is_exchanged(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
         isinstance(item, ast.Call)
         and item.lineno <= test.lineno
         and exchanges(item)
-        and not _runs_module(own, item)
+        and not (_runs_module(own, item) or _is_own_loss(own, item, loop))
         and blocks.touches(names, blocks.reads(item))
+        and not (shares.metrics.exchanges.leaves_its_own(item) and _gives_others(own, item, test, names))
         for item in blocks.walk_own(loop)
     )
+
+
+def _gives_others(own: OwnDdp, call: ast.Call, test: ast.expr, names: set[str]) -> bool:
+    """Whether what a call gives goes into none of some variables, and not into a test itself."""
+    located = own.program.locate(call)
+    if located is None or call in set(walk(test)):
+        return False
+    statement = blocks.statement_of(located[1].module, call)
+    return isinstance(statement, (*_BINDS, ast.Expr)) and not blocks.touches(names, blocks.writes(statement))
+
+
+def _is_own_loss(own: OwnDdp, call: ast.Call, loop: ast.stmt) -> bool:
+    """Whether a call is of an object of the project that is given what a batch holds: ``criterion(outputs, targets)``.
+
+    What puts losses together is given them, and how many samples they are of.
+    """
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    target = loop.target
+    if isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate" and isinstance(target, ast.Tuple):
+        target = target.elts[-1]
+    held = {blocks.path_of(item) for item in walk(target)} - {None}
+    callees = own.program.flow.callees(call)
+    is_object = bool(callees) and all(info.name == "__call__" for info in callees)
+    return is_object and any(blocks.path_of(item) in held for item in values_given(call))
 
 
 def _runs_module(own: OwnDdp, call: ast.Call) -> bool:
