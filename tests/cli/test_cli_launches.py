@@ -477,3 +477,11 @@ def test_what_a_launcher_has_to_start_is_compared_by_one(train, invoke):
     done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
     expected = "next: compare with full precision: AMP_OPT_LEVEL=O0 torchrun --standalone --nproc-per-node 1 train.py\n"
     assert expected in done.stderr
+
+
+def test_what_needs_arguments_is_not_compared_without(train, invoke):
+    (train / "train.py").write_text(f"# ASKS\n{TRAIN}")
+    for arguments in ((), ("-w",)):  # what is remembered says the same
+        done = invoke("train.py", "--allow-dirty", *arguments)
+    told = "AMP_OPT_LEVEL=O0 python train.py, with the arguments that you start it with"
+    assert f"next: compare with full precision: {told}\n" in done.stderr

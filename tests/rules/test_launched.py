@@ -71,3 +71,22 @@ def test_a_script_that_starts_its_own_processes_takes_none(tmp_path):
     first = 'dist.init_process_group("nccl", rank=rank, world_size=2)'
     entry.write_text(TRAIN.format(parameters="rank", first=first, start="mp.spawn(main, nprocs=2)"))
     assert migrate(entry, Options(ddp=True)).launched == ""
+
+
+@pytest.mark.parametrize(
+    ("argument", "asks"),
+    [
+        ('parser.add_subparsers(dest="mode").add_parser("train")', True),
+        ('parser.add_argument("--data", required=True)', True),
+        ('parser.add_argument("data")', True),
+        ('parser.add_argument("data", nargs="?", default="data")', False),
+        ('parser.add_argument("rest", nargs=argparse.REMAINDER)', False),
+        ('parser.add_argument("--epochs", type=int, default=2)', False),
+    ],
+)
+def test_what_the_command_line_has_to_name(argument, asks, tmp_path):
+    entry = tmp_path / "train.py"
+    first = f"parser = argparse.ArgumentParser()\n    {argument}\n    parser.parse_args()"
+    entry.write_text("import argparse\n" + TRAIN.format(parameters="", first=first, start="main()"))
+    report = migrate(entry, Options())
+    assert (report.precision, report.asks) == ("migrated", asks)

@@ -190,6 +190,8 @@ class Summary(Messages):
                 command = f"`%env {level}` in a first cell of {first}"
             if lowered[0].level_if:
                 command += f", with options that give `{lowered[0].level_if}`"
+            elif lowered[0].asks and lowered[0].entry.suffix != NOTEBOOK:
+                command += ", with the arguments that you start it with"
             asked = "train in mixed precision, which the script's own level O0 does not"
             steps.append(f"{asked if lowered[0].in_full else 'compare with full precision'}: {command}")
         distributed = [report for report in migrated if report.distribution == "migrated"]

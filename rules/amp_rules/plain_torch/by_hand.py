@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plain_torch.uses import Use, import_of_runtime
+from amp_rules.plain_torch.uses import Use, alike, import_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.report import Refusal
@@ -76,7 +76,9 @@ def reasons(program: Program, uses: list[Use]) -> Iterator[Declined]:
         value = use.keyword("ddp")
         if not (isinstance(value, ast.Constant) and value.value is True):
             yield _edited(use.module, use.whole, "has several processes join under a condition")
-    for use in [item for item in starts if item not in joins][1:] + joins[1:]:
+    alone = [item for item in starts if item not in joins]
+    # A process that trains alone or starts others, and these, start alike.
+    for use in ([] if alike(alone) and not joins else alone[1:]) + joins[1:]:
         yield _edited(use.module, use.whole, "starts the runtime a second time")
 
 

@@ -65,10 +65,16 @@ def _init(translation: Translation, use: Use) -> None:
     lines = []
     if use == translation.joins:
         lines += join(translation, use.module)
-    if translation.start is not None and use != translation.start.use:
-        translation.put_for(use, "\n".join(lines), gap=True)
-        return
     level, scaling = translation.part(Level), translation.part(LossScaling)
+    if translation.start is not None and use != translation.start.use:
+        if lines:
+            translation.put_for(use, "\n".join(lines), gap=True)
+        elif level.line is None and scaling.line is None:
+            translation.take_out(use)
+        else:
+            message = "the script starts here too, and what it makes at its start goes from one place to what uses it"
+            translation.decline(use.module, use.node, message, "keep the runtime here (--target runtime)", "precision")
+        return
     lines += [line for line in (level.line, scaling.line) if line is not None]
     if translation.where:
         lacking = "mixed precision on the CPU, where torch's LSTM raises on some processors"

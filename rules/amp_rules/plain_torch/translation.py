@@ -13,7 +13,7 @@ from typing import TypeVar
 from amp_rules.plain_torch.arrays import widened_for_numpy
 from amp_rules.plain_torch.cpu_kernels import lacks_kernel_on_cpus
 from amp_rules.plain_torch.file_head import FileHead, Helper
-from amp_rules.plain_torch.uses import Use, import_of_runtime, uses_of_runtime
+from amp_rules.plain_torch.uses import Use, alike, import_of_runtime, uses_of_runtime
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Reasons
 from amp_rules.plan.distribution import visible_devices
@@ -90,9 +90,9 @@ class Translation:
 
     @cached_property
     def start(self) -> Start | None:
-        """Where the runtime is started; None where nothing starts it, or several places do."""
+        """Where the runtime is started; None where nothing starts it, or several places do, each in its own way."""
         found = [use for use in self.uses_of("init") if use.call is not None and use != self._joined_before]
-        if len(found) != 1:
+        if not found or not (len(found) == 1 or alike(found)):
             return None
         use, joins = found[0], self.joins
         dtype = use.keyword("dtype")

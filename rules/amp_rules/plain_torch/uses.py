@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.roles.program import Program
@@ -11,6 +11,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
+from amp_rules.source.syntax import values_given
 from amp_rules.text.runtime_vocabulary import RUNTIME, imported_runtime
 
 
@@ -93,3 +94,15 @@ def _use(program: Program, module: Module, name: ast.Name) -> Use:
     call = parent if isinstance(parent, ast.Call) and parent.func is node else None
     scope = program.flow.scopes.get(blocks.body_of(module, node)) or names_of(module).scope_of(node)
     return Use(module, scope, blocks.body_of(module, node), node, ".".join(parts), call)
+
+
+def alike(starts: Sequence[Use]) -> bool:
+    """Whether starts of two functions are the same call, whose arguments are constants."""
+    calls = [use.call for use in starts if use.call is not None]
+    given = [value for call in calls for value in values_given(call)]
+    return (
+        len(calls) == len({use.body for use in starts}) == 2
+        and len({ast.dump(call) for call in calls}) == 1
+        and all(isinstance(value, ast.Constant) for value in given)
+        and not any(item.arg == "ddp" for call in calls for item in call.keywords)
+    )

@@ -49,6 +49,33 @@ def anchor(
     return module, statement, after
 
 
+def anchor_of_first_process(
+    program: Program, used: Sequence[tuple[Module, ast.stmt]], earlier: Sequence[ast.stmt] = ()
+) -> tuple[Module, ast.stmt, bool] | None:
+    """Where the process that the script is started in starts the runtime too, see :func:`anchor`.
+
+    None, unless it trains itself where it starts no others: ``if args.ddp: spawn(worker) else: train()``. A worker that
+    it calls starts the runtime for it.
+    """
+    _, spawned = _spawned(program)
+    if spawned is None or program.entry.cells:
+        return None
+    apart = {spawned, *(info.node for _, info in training_workers(program))}
+    runs_apart = program.called_from(node for body in apart for node in blocks.walk_body(body))
+    calls = [node for node in blocks.walk_body(program.entry.tree) if isinstance(node, ast.Call)]
+    reached = program.called_from(calls, apart) | {program.entry.tree}
+    if not any(site.body in reached for site in program.backwards):
+        return None
+    users = {statement for where, statement in used if blocks.body_of(where, statement) in reached}
+    uses_runtime = program.closure(lambda node: node in users)
+    statement, after = _place(program, used, earlier, uses_runtime)
+    statement, after = _above_uses(program.entry, statement, after, uses_runtime)
+    body = blocks.body_of(program.entry, statement)
+    if body in apart or (body in runs_apart and body is not program.entry.tree):
+        return None
+    return program.entry, statement, after and not uses_runtime(statement)
+
+
 def _place(
     program: Program,
     used: Sequence[tuple[Module, ast.stmt]],

@@ -21,7 +21,7 @@ from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import mps_notes, npu_notes
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
-from amp_rules.plan.own_ddp.launched import launched
+from amp_rules.plan.own_ddp.launched import asks_for_arguments, launched
 from amp_rules.plan.own_ddp.stage import Extended, extended
 from amp_rules.plan.own_half.programs import migrate_own_half
 from amp_rules.plan.own_half.start import OwnStart
@@ -105,7 +105,8 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
     told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_steps])
-    return replace(report, notes=told, launched=started, reach=reach)
+    asks = report.precision == "migrated" and asks_for_arguments(own.program)
+    return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 
 
 def _as_read(program: Program, originals: Mapping[Path, Module]) -> list[Module]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.distribution import visible_devices
-from amp_rules.plan.main_path import anchor, is_text, parses_arguments
+from amp_rules.plan.main_path import anchor, anchor_of_first_process, is_text, parses_arguments
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
@@ -25,12 +25,24 @@ if TYPE_CHECKING:
 
 def start_place(context: Context) -> Place:
     """The place of the start, before all changes that were made so far and need it."""
+    return Place(*anchor(context.program, *_used_and_earlier(context)))
+
+
+def start_of_first_process(context: Context) -> Place | None:
+    """The place of the start in the process that starts the others, where that trains too, else None."""
+    if context.distribution is not None:
+        return None
+    found = anchor_of_first_process(context.program, *_used_and_earlier(context))
+    return Place(*found) if found is not None else None
+
+
+def _used_and_earlier(context: Context) -> tuple[list[tuple[Module, ast.stmt]], list[ast.stmt]]:
+    """The statements that use the runtime, and those of the entry that choose what devices there are."""
     users = [change for change in context.made if change.needs_import]
     entry = context.program.entry
     earlier = [statement for module, statement in visible_devices(context.program) if module is entry]
     earlier += _settings_read_at_the_start(context.program)
-    used = running(_waiting(context, users))
-    return Place(*anchor(context.program, used, earlier))
+    return running(_waiting(context, users)), earlier
 
 
 def _settings_read_at_the_start(program: Program) -> list[ast.stmt]:

@@ -49,6 +49,34 @@ def launched(program: Program, options: Options) -> Launched:
     return "N" if any(own.is_always(site) for site in asks) else ""
 
 
+def asks_for_arguments(program: Program) -> bool:
+    """Whether the script stops with an error where its command line names nothing: a subcommand, a required option."""
+    calls = ((scope.module, call) for call, _, scope in program.calls() if _is_required(call))
+    return any(not _is_for_another_entry(program, *row) for row in calls)
+
+
+def _is_required(call: ast.Call) -> bool:
+    """Whether a call makes an argument that a parser asks for."""
+    name = last_name(call.func)
+    if name == "add_subparsers":
+        return True
+    flag = literal(call.args[0]) if name == "add_argument" and call.args else None
+    if not isinstance(flag, str) or flag in OPTION_OF_LAUNCHERS:
+        return False
+    if flag.startswith("-"):
+        required = keyword(call, "required")
+        return required is not None and literal(required) is True
+    count = keyword(call, "nargs")
+    return count is None or literal(count) == "+" or isinstance(literal(count), int)
+
+
+def _is_for_another_entry(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a place is run only where its file is started, and not imported."""
+    return module is not program.entry and any(
+        isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, node)
+    )
+
+
 def _required_variables(program: Program) -> list[Site]:
     """The places that read a variable of torchrun, and stop the script where there is none."""
     return [

@@ -13,6 +13,7 @@ from amp_rules.plan.own_ddp.decorators import Decorators
 from amp_rules.plan.own_ddp.group import MAX_CALLERS, OwnGroup, is_guard
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
 from amp_rules.plan.own_ddp.lookups import may_run_anything
+from amp_rules.plan.own_ddp.overridden import Overridden
 from amp_rules.plan.own_ddp.parents import Parents
 from amp_rules.plan.own_ddp.rank_tests import asks_which, conjuncts, is_of_first
 from amp_rules.plan.statement_order import comes_after
@@ -65,9 +66,17 @@ class ReachOfRanks(OwnGroup):
             most = max(most, reached)
         return min(decided, most)
 
+    def is_of_parent(self, body: ast.AST) -> bool:
+        """Whether only the process that starts those which train gets to a function."""
+        return self._parents.run_alone(body)
+
     @cached_property
     def _parents(self) -> Parents:
         return Parents(self.program, self.joins)
+
+    @cached_property
+    def _overridden(self) -> Overridden:
+        return Overridden(self.program, lambda module, node: self._rank_paths(module).decides(node) is Reach.ONE)
 
     @cached_property
     def _decorators(self) -> Decorators:
@@ -94,13 +103,15 @@ class ReachOfRanks(OwnGroup):
     def _running_callers(self, info: FunctionFacts) -> list[CallSite]:
         """The calls of a function, but for those under ``__name__ == "__main__"`` in files that are imported.
 
-        A function that is called by its name is not one that a text may name as well.
+        A function that is called by its name is not one that a text may name as well. Nor do calls count for which the
+        objects of several processes have a method of their own.
         """
         callers = [
             item
             for item in self.program.flow.callers(info)
             if item.scope.module is self.program.entry
             or not any(is_guard(test) for test, _ in self.branches(item.scope.module, item.call))
+            if info.receiver is None or not self._overridden.is_for_one(info, item.call)
         ]
         if info.receiver is None and any(last_name(item.call.func) == info.name for item in callers):
             return [item for item in callers if not may_run_anything(self.program, item.call)]

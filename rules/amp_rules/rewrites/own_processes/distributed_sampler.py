@@ -50,6 +50,7 @@ from amp_rules.plan.own_ddp.data_sets import (
     split_by_each,
     training_test,
 )
+from amp_rules.plan.own_ddp.of_parents import is_for_class_never_made, stays_with_parent
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
@@ -148,6 +149,8 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     assert isinstance(call, ast.Call)
     several = own.several_alone(site.module, call)
     if several is False or own.reach(site.module, call) is Reach.ONE or is_called_in_vain(own, site.body):
+        return ""
+    if stays_with_parent(own, site) or is_for_class_never_made(own, site):
         return ""
     if _may_share(own, others):
         return _BESIDE if not is_evaluated and _is_of_another_way(own, site, others) else ""

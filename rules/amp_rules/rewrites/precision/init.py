@@ -8,9 +8,11 @@ path, after the command line is parsed.
 The level is one argument, so the same script serves O0 to O3, and `AMP_OPT_LEVEL` overrides it. Under
 torchrun, `init` joins the other processes; it is never called at import, because workers of a
 DataLoader would then call it too. A script for Apex also gets one call, if the level that it gave to `amp.initialize`
-is known at that place; otherwise the first call joins the processes, and a second one chooses the level. If the script
-converts batch norm itself, perhaps on request, `sync_bn=False` keeps its conversion. It also stands where gradients of
-`torch.autograd.grad` move weights within a step, as in meta-learning: batch norm is that of one task there.
+is known at that place; otherwise the first call joins the processes, and a second one chooses the level. Where the
+script starts the processes that train, each of them has the call, and the one that starts them too if that may train
+alone. If the script converts batch norm itself, perhaps on request, `sync_bn=False` keeps its conversion. It also
+stands where gradients of `torch.autograd.grad` move weights within a step, as in meta-learning: batch norm is that of
+one task there.
 
 ## Before
     args = parser.parse_args()
@@ -35,13 +37,14 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from amp_rules.plan import one_start
+from amp_rules.plan import declining, one_start
+from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.context import QUANTIZE, Change, Context
 from amp_rules.plan.inner_steps import mixes_tasks
 from amp_rules.plan.notes import OWN_PRECISION_STAYS
 from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
-from amp_rules.plan.start_place import running, start_place
+from amp_rules.plan.start_place import running, start_of_first_process, start_place
 from amp_rules.plan.switch import Switch
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
@@ -103,7 +106,34 @@ def changes(context: Context) -> Iterator[Change]:
     elif context.initialised:
         message = "the processes join before the data is split; the level is chosen where it was before"
     yield Change(RULE, start, statement, message, actions)
-    yield from _imports(context, [start, *(change.module for change in users)], used)
+    starts = [start]
+    first = start_of_first_process(context) if not context.initialised else None
+    if first is not None:
+        yield _in_first_process(context, first)
+        used += [(first.module, item) for item in _not_before(first.module, first.statement, first.after)]
+        starts.append(first.module)
+    yield from _imports(context, [*starts, *(change.module for change in users)], used)
+
+
+def _in_first_process(context: Context, place: Place) -> Change:
+    """The start in the process that trains alone, or else starts those that train.
+
+    Raises:
+        Declined: the level is read from what the script has in the others.
+    """
+    if context.own_start is not None and context.own_start.reads:
+        raise declining.decline(
+            declining.ALREADY_MIXED,
+            place.module,
+            place.statement,
+            "the script trains in its first process or in those it starts, and chooses half precision in one place",
+            "call `amp.init(opt_level=...)` with the level in both",
+        )
+    code = context.vocabulary.start(place.module, _settings(context, None))
+    if place.after and isinstance(place.statement, (ast.Import, ast.ImportFrom)):
+        code = f"\n{code}"  # apart from the imports above
+    insert = Insert(place.statement, code, after=place.after, order=-1, gap=True)
+    return Change(RULE, place.module, place.statement, "this process may train alone, without those others", [insert])
 
 
 def _switch(context: Context) -> Switch | None:

@@ -46,7 +46,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.notes import NO_SWITCH, note
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
-from amp_rules.plan.start_place import start_place
+from amp_rules.plan.start_place import start_of_first_process, start_place
 from amp_rules.plan.switch import NoSwitch, Switch, find
 from amp_rules.plan.wanted import wants
 from amp_rules.roles.sites import Site
@@ -108,6 +108,8 @@ def _found(context: Context) -> tuple[Switch, Site | None]:
         text = f"half precision by hand goes, and `{context.own_start.level}` chooses the level in its place"
         raise NoSwitch(program.entry, None, text)
     if not context.initialised:
+        if start_of_first_process(context) is not None:
+            raise NoSwitch(program.entry, None, "the script trains in its first process or in those that it starts")
         return find(program, context.options, start_place(context), context.options.opt_level), None
     start, level = _start(context)
     switch = find(program, context.options, Place(start.module, start.statement, after=False), level)
