@@ -53,6 +53,7 @@ from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
+from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
@@ -103,6 +104,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
+    yield from untrained_wrapped(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
     yield from asked_of_wrapper(own)
