@@ -32,6 +32,7 @@ from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
@@ -105,6 +106,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
     yield from untrained_wrapped(own)
+    yield from no_sync_below(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
     yield from asked_of_wrapper(own)
