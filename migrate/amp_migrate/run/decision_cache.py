@@ -108,6 +108,7 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
         "launched": report.launched,
         "in_full": report.in_full,
         "level_if": report.level_if,
+        "reads_level": report.reads_level,
         # As it was read: another program may have changed it since, and nothing is known of the new text.
         "files": [(str(path), reach.read.get(path) or store.digest(str(path))) for path in reach.files],
         "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
@@ -146,6 +147,7 @@ def _report(entry: dict[str, Any]) -> Report:
         entry["launched"],
         entry["in_full"],
         entry["level_if"],
+        entry["reads_level"],
         reach,
     )
 

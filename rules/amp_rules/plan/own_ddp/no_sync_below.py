@@ -1,4 +1,4 @@
-"""``no_sync`` around a backward pass whose forward pass ran outside of it: the wrapper has decided to average by then."""
+"""``no_sync`` around a backward pass whose forward pass ran outside of it, where the wrapper decides to average."""
 
 from __future__ import annotations
 
