@@ -116,7 +116,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
             or len(block) > _LONGEST
             or not NAMES_APEX.search(left)
             or "://" in left
-            or any(map(_is_code, said))
+            or any(map(is_code, said))
         ):
             continue
         if before.lines[was - 1] == said[-1]:
@@ -148,7 +148,7 @@ def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> I
         said = module.lines[block.start : block.stop]
         was = origins[block.stop - 1]
         named = set(_REPLACED.findall(" ".join(said)))
-        if not named or len(block) > _LONGEST or not was < len(before.lines) or any(map(_is_code, said)):
+        if not named or len(block) > _LONGEST or not was < len(before.lines) or any(map(is_code, said)):
             continue
         called, below = before.lines[was], "".join(module.lines[block.stop : block.stop + 1])
         if before.lines[was - 1] == said[-1] and all(name in called and name not in below for name in named):
@@ -184,7 +184,7 @@ def _blocks(module: Module) -> Iterator[range]:
         lines = lines[length:]
 
 
-def _is_code(row: str) -> bool:
+def is_code(row: str) -> bool:
     """Whether a comment is code that was taken out."""
     try:
         body = ast.parse(row.strip().lstrip("#").strip()).body
