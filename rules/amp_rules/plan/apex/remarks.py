@@ -41,6 +41,8 @@ _IMPORT = re.compile(r"(?:from|import) apex\b")
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
 
+_OF_APEX = re.compile(r"#+\s*apex\.")
+_IMPORT = re.compile(r"(import|from)\s+apex\b")
 # A longer comment speaks of more than one thing.
 _LONGEST = 3
 
@@ -96,6 +98,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
     """
     found = [*_above_imports(before, module), *_above_conditions(before, module)]
     found += _above_replaced(before, module, origins)
+    found += _calls_above_imports(before, module)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -116,7 +119,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
             or len(block) > _LONGEST
             or not NAMES_APEX.search(left)
             or "://" in left
-            or any(map(is_code, said))
+            or any(map(_is_code, said))
         ):
             continue
         if before.lines[was - 1] == said[-1]:
@@ -134,6 +137,17 @@ def _above_imports(before: Module, module: Module) -> Iterator[Span]:
             yield Span(Position(index, 1), Position(index, len(row) + 1))
 
 
+def _calls_above_imports(before: Module, module: Module) -> Iterator[Span]:
+    """Calls of Apex that were taken out, directly above an import of it that is another one now."""
+    pairs = itertools.pairwise(row.strip() for row in before.lines)
+    told = {row: below for row, below in pairs if _OF_APEX.match(row) and _IMPORT.match(below) and _is_code(row)}
+    for block in _blocks(module) if told else ():
+        said = [module.lines[row].strip() for row in block]
+        below = module.lines[block.stop].strip() if block.stop < len(module.lines) else ""
+        if told.get(said[-1], below) != below and all(_OF_APEX.match(row) and _is_code(row) for row in said):
+            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
+
+
 def _above_conditions(before: Module, module: Module) -> Iterator[Span]:
     """What is said of Apex above a condition that had a branch for it, and has none any more."""
     spoke = {tuple(said): "apex" in code.casefold() for said, code in _conditions(before)}
@@ -148,7 +162,7 @@ def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> I
         said = module.lines[block.start : block.stop]
         was = origins[block.stop - 1]
         named = set(_REPLACED.findall(" ".join(said)))
-        if not named or len(block) > _LONGEST or not was < len(before.lines) or any(map(is_code, said)):
+        if not named or len(block) > _LONGEST or not was < len(before.lines) or any(map(_is_code, said)):
             continue
         called, below = before.lines[was], "".join(module.lines[block.stop : block.stop + 1])
         if before.lines[was - 1] == said[-1] and all(name in called and name not in below for name in named):
@@ -184,7 +198,7 @@ def _blocks(module: Module) -> Iterator[range]:
         lines = lines[length:]
 
 
-def is_code(row: str) -> bool:
+def _is_code(row: str) -> bool:
     """Whether a comment is code that was taken out."""
     try:
         body = ast.parse(row.strip().lstrip("#").strip()).body

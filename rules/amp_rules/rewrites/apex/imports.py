@@ -36,7 +36,6 @@ from collections.abc import Iterator, Mapping
 from amp_rules.plan.apex.file import ApexFile, HelperOfHalf
 from amp_rules.plan.apex.flag_conditions import emptied
 from amp_rules.plan.apex.references import is_apex
-from amp_rules.plan.apex.remarks import is_code
 from amp_rules.plan.apex.wrapping import WRAPPER, delays_exchange
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
@@ -98,7 +97,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
             line = None
         where = statement if lines else emptied(file, statement)
         inserted = [Insert(statement, item, order=order) for order, item in enumerate(dict.fromkeys(lines))]
-        actions: list[Action] = [*inserted, Remove(where, keep_comments=not _is_below_code(file, where))]
+        actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
         yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
     if line is not None:
         where, after = import_place(file.module.tree)
@@ -106,16 +105,6 @@ def changes(file: ApexFile) -> Iterator[Change]:
         yield Change(RULE, file.module, where, "the runtime's names", [edit])
     yield from _globals(file)
     yield from _same_imports(file)
-
-
-def _is_below_code(file: ApexFile, statement: ast.stmt) -> bool:
-    """Whether the comment above an import is nothing but calls of Apex that were taken out."""
-    rows: list[str] = []
-    for line in reversed(file.module.lines[: statement.lineno - 1]):
-        if not line.strip().startswith("#"):
-            break
-        rows.append(line.strip())
-    return bool(rows) and all(is_code(row) and row.lstrip("# ").startswith("apex.") for row in rows)
 
 
 def _check_other_functions(file: ApexFile) -> None:
