@@ -2,8 +2,8 @@
 
 Words in a file choose what becomes of it: without ``backward`` it holds no training step, with ``amp.scaler``
 it is migrated already, with OWN its precision is, with LAUNCHED only a launcher can start it, with ASKS its command
-line has to name something, with FULL its own level is O0, and DECLINE, BOOM, DEEP, UNPARSABLE and RACE do what they
-say.
+line has to name something, with FULL its own level is O0, with HALVED no level reaches it, and DECLINE, BOOM, DEEP,
+UNPARSABLE and RACE do what they say.
 ``import shared`` makes ``shared.py`` beside the entry change too. Run as a script, it is ``amp-migrate`` with that
 analysis.
 """
@@ -61,7 +61,7 @@ def migrate(entry, options, *, files):
     precision = "already" if "OWN" in text else "migrated"
     launched = "1" if "LAUNCHED" in text else ""
     found = Report(entry, precision, distribution, tuple(changes), tuple(edits), (), tuple(notes), launched)
-    return replace(found, in_full="FULL" in text, asks="ASKS" in text)
+    return replace(found, in_full="FULL" in text, asks="ASKS" in text, reads_level="HALVED" not in text)
 
 
 STANDIN_PATH = __file__

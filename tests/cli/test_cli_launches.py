@@ -384,6 +384,13 @@ def test_a_script_at_its_own_level_o0_is_not_compared_with_it(train, invoke):
     assert f"next: {told}\n" in done.stderr and "compare with" not in done.stderr
 
 
+def test_what_is_half_by_hand_is_not_compared_with_a_level(train, invoke):
+    (train / "train.py").write_text(f"# HALVED\n{TRAIN}")
+    for arguments in ((), ("-w",)):
+        done = invoke("train.py", "--allow-dirty", *arguments)
+    assert "compare with" not in done.stderr
+
+
 def test_a_script_that_imports_from_its_package_is_run_as_a_module(train, invoke):
     (train / "nets").mkdir()
     (train / "nets" / "data.py").write_text("")

@@ -45,6 +45,7 @@ NESTED = {
     ("loss_that_multiplies_at_a_kept_o2", "in a method"),
     ("masks_that_a_region_computes", "in a function"),
     ("mel_spectra", "in a method"),
+    ("model_made_anew_at_the_end", "in a method"),
     ("model_of_a_file_at_the_end", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("noop_called_in_fp32", "in a method"),

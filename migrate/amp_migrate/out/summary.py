@@ -179,8 +179,8 @@ class Summary(Messages):
             return
         scripts = {report.entry: started(written.get(report.entry, report.entry)) for report in migrated}
         steps = []
-        # Where precision stayed as it was, the script does not read the variable.
-        if lowered := [report for report in migrated if report.precision in done]:
+        # Where precision stayed as it was, or is half by hand, the script does not read the variable.
+        if lowered := [report for report in migrated if report.precision in done and report.reads_level]:
             first = scripts[lowered[0].entry]
             level = "AMP_OPT_LEVEL=O1" if lowered[0].in_full else "AMP_OPT_LEVEL=O0"
             command = f"{level} python {first}"

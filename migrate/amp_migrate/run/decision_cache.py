@@ -109,6 +109,7 @@ def _plain(report: Report, reach: Reach, store: FileStore) -> dict[str, Any]:
         "in_full": report.in_full,
         "level_if": report.level_if,
         "asks": report.asks,
+        "reads_level": report.reads_level,
         # As it was read: another program may have changed it since, and nothing is known of the new text.
         "files": [(str(path), reach.read.get(path) or store.digest(str(path))) for path in reach.files],
         "settings": [(str(path), store.digest(str(path))) for path in reach.settings],
@@ -148,6 +149,7 @@ def _report(entry: dict[str, Any]) -> Report:
         entry["in_full"],
         entry["level_if"],
         entry["asks"],
+        entry["reads_level"],
         reach,
     )
 

@@ -18,7 +18,7 @@ from amp_rules.plan.method_results import MethodResults, Result
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
 from amp_rules.plan.model_parts import has_weights
-from amp_rules.plan.unprepared import is_loaded
+from amp_rules.plan.unprepared import holds_another
 from amp_rules.roles.evaluation_regions import EvaluationRegions, only_prepares
 from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
@@ -208,7 +208,7 @@ class EvaluatedMethods:
         assert isinstance(call, ast.Call)
         called = self._program.called_models(call, site.scope)
         is_prepared = bool(called) and called <= self._prepared and not _is_by_name(call)
-        if is_prepared and not is_loaded(self._program, self._homes, site.module, call):
+        if is_prepared and not holds_another(self._program, self._homes, site.module, call):
             return True
         parent = site.module.parents.get(site.node)
         if isinstance(parent, ast.Attribute):

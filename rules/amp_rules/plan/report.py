@@ -91,8 +91,8 @@ class Report:
     ``absent`` means that the script holds no training step at all, ``extended`` that it has processes of its own,
     which got what they lacked, ``not applicable`` that it is a notebook, which runs in one process in any case.
     ``in_full`` says that the script's own level is O0, so that nothing but ``AMP_OPT_LEVEL`` chooses mixed precision;
-    ``level_if`` is the condition without which that variable is not read. ``asks`` says that the script's command line
-    has to name something, as a subcommand.
+    ``level_if`` is the condition without which that variable is not read, and ``reads_level`` that it may be. ``asks``
+    says that the script's command line has to name something, as a subcommand.
     ``seconds`` tells how long each phase took; it is empty where the result was kept.
     """
 
@@ -107,5 +107,6 @@ class Report:
     in_full: bool = False
     level_if: str = ""
     asks: bool = False
+    reads_level: bool = True
     reach: Reach | None = field(default=None, compare=False, repr=False)
     seconds: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)

@@ -106,10 +106,55 @@ def _runs_others(program: Program, roots: list[Value], run: StatementRun) -> set
 def _runs_loaded(program: Program, homes: list[Home], run: StatementRun) -> set[ast.AST]:
     """The calls of a region that run what a file has just given back whole."""
     calls = [node for item in run.statements() for node in walk(item) if isinstance(node, ast.Call)]
-    return {call for call in calls if is_loaded(program, homes, run.module, call)}
+    return {call for call in calls if holds_another(program, homes, run.module, call)}
 
 
-def is_loaded(program: Program, homes: list[Home], module: Module, call: ast.Call) -> bool:
+def holds_another(program: Program, homes: list[Home], module: Module, call: ast.Call) -> bool:
+    """Whether the variable that is called holds another model than the prepared one by then, or may hold one."""
+    return _is_loaded(program, homes, module, call) or _may_be_made_anew(program, homes, module, call)
+
+
+def _may_be_made_anew(program: Program, homes: list[Home], module: Module, call: ast.Call) -> bool:
+    """Whether a new model may be in the variable that held the prepared one: ``model = Net()`` to load the best into.
+
+    It has the weights of the prepared one, and no hooks that make its output float32.
+    """
+    name, body = call.func, blocks.body_of(module, call)
+    prepared = [home.statement.lineno for home in homes if home.body is body and home.variable == blocks.path_of(name)]
+    above = [line for line in prepared if line < call.lineno]
+    if not isinstance(name, ast.Name) or not above:
+        return False
+    around = {body, *module.ancestors(call)}
+    given = [
+        node
+        for node in program.nodes_of(body)
+        if isinstance(node, ast.Assign)
+        and max(above) < node.lineno < call.lineno
+        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
+        and not blocks.exclude_each_other(module, node, call)
+    ]
+    kept = [node for node in given if name.id in blocks.reads(node.value)]
+    last = max((node.lineno for node in given if node not in kept and module.parents[node] in around), default=0)
+    return any(node.lineno >= last and _makes_model(program, homes, node.value) for node in given if node not in kept)
+
+
+def _makes_model(program: Program, homes: list[Home], value: ast.expr) -> bool:
+    """Whether a call makes a model of a class of the project, given no model, and nothing of it prepares one."""
+    located = program.locate(value)
+    if not isinstance(value, ast.Call) or located is None:
+        return False
+    scope = located[1]
+    owner = value.func.value if isinstance(value.func, ast.Attribute) else value.func
+    classes = program.flow.values(value.func, scope) | program.flow.values(owner, scope)
+    if not any(item.kind == "class" for item in classes) or not any(map(is_module, program.flow.values(value, scope))):
+        return False
+    given = [*value.args, *(item.value for item in value.keywords)]
+    if any(program.roles.modules(item, scope) for item in given if isinstance(item, (ast.Name, ast.Attribute))):
+        return False
+    return {home.body for home in homes}.isdisjoint(program.called_from([value]))
+
+
+def _is_loaded(program: Program, homes: list[Home], module: Module, call: ast.Call) -> bool:
     """Whether the variable that is called holds a model of a file for certain, ``model = torch.load(path)``.
 
     The same name may hold the prepared model before.

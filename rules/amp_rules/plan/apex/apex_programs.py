@@ -314,6 +314,7 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
             _several_by_hand(reason),
         ),
         notes=(notes.note(notes.APEX_KEPT, program.entry, None, text), *extension_notes(program)),
+        reads_level=not stages.is_half_by_hand(program),
     )
 
 

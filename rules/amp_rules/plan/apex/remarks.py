@@ -41,6 +41,8 @@ _IMPORT = re.compile(r"(?:from|import) apex\b")
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
 
+_OF_APEX = re.compile(r"#+\s*apex\.")
+_IMPORT = re.compile(r"(import|from)\s+apex\b")
 # A longer comment speaks of more than one thing.
 _LONGEST = 3
 
@@ -96,6 +98,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
     """
     found = [*_above_imports(before, module), *_above_conditions(before, module)]
     found += _above_replaced(before, module, origins)
+    found += _calls_above_imports(before, module)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -132,6 +135,17 @@ def _above_imports(before: Module, module: Module) -> Iterator[Span]:
     for index, (row, below) in enumerate(itertools.pairwise(module.lines) if told else (), start=1):
         if row.strip() in told and below.strip() not in kept:
             yield Span(Position(index, 1), Position(index, len(row) + 1))
+
+
+def _calls_above_imports(before: Module, module: Module) -> Iterator[Span]:
+    """Calls of Apex that were taken out, directly above an import of it that is another one now."""
+    pairs = itertools.pairwise(row.strip() for row in before.lines)
+    told = {row: below for row, below in pairs if _OF_APEX.match(row) and _IMPORT.match(below) and _is_code(row)}
+    for block in _blocks(module) if told else ():
+        said = [module.lines[row].strip() for row in block]
+        below = module.lines[block.stop].strip() if block.stop < len(module.lines) else ""
+        if told.get(said[-1], below) != below and all(_OF_APEX.match(row) and _is_code(row) for row in said):
+            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
 
 
 def _above_conditions(before: Module, module: Module) -> Iterator[Span]:

@@ -82,6 +82,16 @@ def calls_amp(program: Program) -> bool:
     )
 
 
+def is_half_by_hand(program: Program) -> bool:
+    """Whether the program makes models or optimizers half by Apex's helpers, which no level of ``amp`` reaches."""
+    targets = (use.target for module in uses_apex(program) for use in References(module).uses)
+    return any(
+        target.startswith("apex.fp16_utils") or target.endswith("FP16_Optimizer")
+        for target in targets
+        if not api.is_standalone(target)
+    )
+
+
 def has_substitutes(module: Module) -> bool:
     """Whether a file has classes of its own for an older torch, in the place of its mixed precision."""
     return (

@@ -126,6 +126,7 @@ class _Matcher:
         inserts = [item for item in actions if isinstance(item, Insert)]
         parts = [(part, item.statement) for item in inserts for part in ast.parse(item.lines).body]
         self._codes = Counter(_dump(part) for part, _ in parts)
+        self._code_heads = {_head(part) for part, _ in parts}
         self._asked = {_dump(part): (_first_line(part), beside) for part, beside in parts}
         self._extents = [(item.first, item.last) for item in actions if isinstance(item, Wrap)]
         headers = {item.header for item in actions if isinstance(item, Wrap)}
@@ -150,7 +151,13 @@ class _Matcher:
     def _row(self, rest: deque[ast.stmt], new: Sequence[ast.stmt]) -> None:
         """Match the statements of a suite of the draft with the next ones of the original."""
         for item in new:
-            if rest and rest[0] not in self._edited and _head(rest[0]) == _head(item):
+            head = _head(item)
+            if (
+                rest
+                and rest[0] not in self._edited
+                and _head(rest[0]) == head
+                and not self._is_new(item, head, rest[0])
+            ):
                 self._found(rest.popleft(), item)
             elif self._codes[_dump(item)] > 0:
                 self._codes[_dump(item)] -= 1
@@ -165,6 +172,13 @@ class _Matcher:
             elif not (isinstance(item, ast.Pass) and len(new) == 1 and not rest):
                 place = rest[0] if rest else None
                 raise Mismatch(Defect(self._draft.module, place, f"has `{_first_line(item)}` where it should not"))
+
+    def _is_new(self, item: ast.stmt, head: str, old: ast.stmt) -> bool:
+        """Whether a statement is one that was written above one of the script's own that begins like it.
+
+        ``if model is not None:`` may be both.
+        """
+        return head in self._code_heads and self._codes[_dump(item)] > 0 and _dump(item) != _dump(old)
 
     def _check_extent(self, inside: list[ast.stmt], wrapper: ast.stmt) -> None:
         """A new block holds what it was to hold, from the first statement to the last."""

@@ -68,7 +68,7 @@ class Placement:
         inline = None
         is_optional = any(
             may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
-            for given in [*item.assignments, *_emptied(suite[start], item.path)]
+            for given in [*_until(suite, limit, item), *_emptied(suite[start], item.path)]
         )
         # What the statement itself assigns is all that the variable holds behind it.
         lasting = [given for given in item.assignments if given is statement] or item.assignments
@@ -312,6 +312,13 @@ def _emptied(statement: ast.stmt, path: str) -> list[ast.stmt]:
         and node.value.value is None
         and any(exact_path(target) == path for target in node.targets)
     ]
+
+
+def _until(suite: Sequence[ast.stmt], limit: int, item: HoldingVariable) -> list[ast.stmt]:
+    """The assignments of a variable but for those below its training, which no loop comes back from."""
+    if any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(item.module, suite[0])):
+        return list(item.assignments)
+    return [given for given in item.assignments if not any(holds(below, given) for below in suite[limit:])]
 
 
 def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> bool:

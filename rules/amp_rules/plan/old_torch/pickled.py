@@ -13,7 +13,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.old_torch import NUMPY_NUMBERS, PICKLED_SETTINGS
 
-Kind = Literal["settings", "numbers"]
+Kind = Literal["settings", "numbers", "objects"]
 
 _HANDS_ON = frozenset({"builtins.max", "builtins.min"})
 _MAX_STEPS = 8
@@ -41,6 +41,8 @@ def pickled(old: OldProgram) -> Iterator[tuple[frozenset[str], Kind]]:
                 yield frozenset(keys), "settings"
             elif "numbers" in kinds:
                 yield frozenset(keys), "numbers"
+            elif "objects" in kinds:
+                yield frozenset(keys), "objects"
 
 
 def _put_in_later(use: Use, saved: ast.expr) -> Iterator[str]:
@@ -57,11 +59,14 @@ def _kind(old: OldProgram, node: ast.expr, scope: Scope, asked: frozenset[ast.AS
     if node in asked or len(asked) > _MAX_STEPS:
         return None
     asked |= {node}
-    refs = {value.ref for value in old.program.flow.values(node, scope) if isinstance(value.ref, str)}
+    values = old.program.flow.values(node, scope)
+    refs = {value.ref for value in values if isinstance(value.ref, str)}
     if refs & PICKLED_SETTINGS:
         return "settings"
     if refs & NUMPY_NUMBERS or _is_mean_of_comparison(node):
         return "numbers"
+    if any(value.kind == "instance" for value in values):
+        return "objects"
     kinds = (_kind(old, item, where, asked) for item, where in _origins(old, node, scope))
     return next((kind for kind in kinds if kind is not None), None)
 

@@ -33,6 +33,7 @@ from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
@@ -57,6 +58,7 @@ from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.unfrozen_late import unfrozen_late
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
+from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
@@ -110,6 +112,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from _taken(own)
     yield from data_parallel_inside(own)
     yield from trained_outside(own)
+    yield from untrained_wrapped(own)
+    yield from no_sync_below(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
     yield from unfrozen_late(own)

@@ -107,6 +107,12 @@ def _put_together(text: ast.expr) -> Iterator[ast.expr]:
         for child in children(text):
             if isinstance(child, ast.expr):
                 yield from _put_together(child)
+    elif isinstance(text, ast.IfExp):
+        yield from _put_together(text.body)
+        yield from _put_together(text.orelse)
+    elif isinstance(text, ast.BoolOp) and isinstance(text.op, ast.Or):
+        for child in text.values:  # ``args.cache or os.path.join(CACHE, f"rank{rank}")``
+            yield from _put_together(child)
 
 
 def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:

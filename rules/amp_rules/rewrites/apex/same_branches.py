@@ -25,7 +25,8 @@ With the runtime's scaler, which does nothing at O0, one path serves every level
 ## When it declines
 Branches that differ from their first step on stay two branches, and so do those whose scaled loss is read after them.
 So does a clipping of `amp.master_params(optimizer)` here and `model.parameters()` there where the optimizer is made of
-parts of the model, or of an iterator that is run through twice: the two clip by different norms.
+parts of the model, leaves some of its parameters out in one branch, or is made of an iterator that is run through
+twice: the two clip by different norms.
 
 ## Leaving it out
 No: one of two branches that are now equal would stay as dead code, with a scaled step in it.

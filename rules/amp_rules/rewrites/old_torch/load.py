@@ -4,10 +4,11 @@
 `torch.load(path)` gets `weights_only=False` where the loaded object is used as a model, or an entry of it
 (`checkpoint["model"].state_dict()`, through a variable too, or `model, loss = torch.load(path)`), or where the same
 program saves a model, or an object of a class of its own, under that path, or in a file that it opens there. So it does
-where the program saves its settings in its checkpoints, `"args": args`, or a number of NumPy,
-`"best": np.mean(scores)`, and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list
-under that path and reads attributes of what stands in it, `[f.input_ids for f in features]`, and where a function
-keeps what transformers gives it (`squad_convert_examples_to_features`) in a file of its own.
+where the program saves its settings in its checkpoints, `"args": args`, a number of NumPy,
+`"best": np.mean(scores)`, or an object of a class of its own, `"meter": meter`, and asks what is loaded for the keys
+of such a checkpoint alone, and where it saves a list under that path and reads attributes of what stands in it,
+`[f.input_ids for f in features]`, and where a function keeps what transformers gives it
+(`squad_convert_examples_to_features`) in a file of its own.
 
 ## Why
 Since PyTorch 2.6 `torch.load` reads tensors and plain containers only: a pickled model raises UnpicklingError, and so
@@ -24,7 +25,7 @@ does an `argparse.Namespace`, a `CfgNode` or a `numpy.float64` beside the weight
 
 ## When it declines
 Where the object is read like a dictionary of tensors, or handed to `load_state_dict`, and no checkpoint of the program
-is known to hold settings, or numbers of NumPy, beside these keys.
+is known to hold settings, numbers of NumPy, or objects of its classes, beside these keys.
 
 ## Leaving it out
 Yes: the line stays and raises UnpicklingError since PyTorch 2.6.
@@ -60,6 +61,7 @@ _OF_TENSORS = FACTS_OF_TENSORS | {"T", "data", "grad", "imag", "real"}
 _HELD: dict[Kind, str] = {
     "settings": "the script's own checkpoints hold its settings, which are no tensors",
     "numbers": "the script's own checkpoints hold numbers of NumPy, which are no tensors",
+    "objects": "the script's own checkpoints hold objects of its classes, which are no tensors",
 }
 _MAX_NAMES = 3
 """Variables that a loaded object, or an entry of it, goes through."""

@@ -43,10 +43,11 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace, Wrap
 from amp_rules.text.line_width import either_within, keyword_within
-from amp_rules.torch.writers import RUN_LOGS, RUNS
+from amp_rules.torch.writers import RUN_LOGS, RUNS, WRITERS
 
 RULE = Rule(
     "AMP237", "log-on-first-rank", "The first process alone logs.", "distribution", optional=True, together=True
@@ -123,6 +124,14 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
     message = f"`{client.path}` logs on the first process alone"
     edit = either_within(made.module, made.node, test.text, "None")
     yield Change(RULE, made.module, made.node, message, [Replace(made.node, edit)])
+    for again in _made_again(own, client):
+        assert isinstance(again.node, ast.expr)
+        if _is_of_module(test, again):
+            edit = either_within(again.module, again.node, test.text, "None")
+            yield Change(RULE, again.module, again.node, message, [Replace(again.node, edit)])
+        else:
+            text = f"every process that loads such an object makes `{client.path}` again; {NO_WORD}"
+            own.leave(RULE, again.module, again.node, text)
     by_path = sorted({path for _, path in client.logs})
     for path in by_path:
         rows = [
@@ -132,6 +141,30 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
         ]
         for module, first, last in adjacent(rows):
             yield Change(RULE, module, first, message, [Wrap(first, last, f"if {path} is not None:")])
+
+
+def _made_again(own: OwnDdp, client: Client) -> Iterator[Site]:
+    """Yield where an object that is loaded out of a checkpoint makes its client again: in its ``__setstate__``."""
+    owner = _class_of(own, client.made)
+    for site in own.program.calls_to(WRITERS) if owner is not None else ():
+        statement = site.statement
+        info = own.program.function_of(site.body)
+        if info is None or info.name != "__setstate__" or _class_of(own, site) is not owner:
+            continue
+        if isinstance(statement, ast.Assign) and statement.value is site.node and len(statement.targets) == 1:
+            if blocks.path_of(statement.targets[0]) == client.path and site.node is not client.made.node:
+                yield site
+
+
+def _class_of(own: OwnDdp, site: Site) -> object:
+    info = own.program.function_of(site.body)
+    return info.cls if info is not None else None
+
+
+def _is_of_module(test: Test, site: Site) -> bool:
+    """Whether a test reads no variable of a function, and so means the same in another one."""
+    names = {part.id for part in walk(ast.parse(test.text, mode="eval")) if isinstance(part, ast.Name)}
+    return not any(site.scope.owner(name).is_function for name in names) and "self" not in names
 
 
 def _is_on_first(own: OwnDdp, site: Site, client: Client, test: Test, first_rank: FirstRank) -> bool:
