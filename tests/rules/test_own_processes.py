@@ -434,7 +434,9 @@ def test_passes_that_are_only_timed_evaluate_nothing(tmp_path):
 def test_what_is_left_is_not_said_to_be_complete(tmp_path):
     read = LACKING.replace('"model.pt")\n', f'"model.pt")\n{READ_AGAIN}')
     report, _ = completed(tmp_path, read, ignore=("AMP1", "AMP3", *(FOUND - {"AMP234"})))
-    assert (report.distribution, [note.code for note in report.notes]) == ("already", ["AMP288"])
+    assert (report.distribution, {note.code for note in report.notes}) == ("already", {"AMP288"})
+    # The script's GPU is its rank among all, too.
+    assert ["AMP234" in note.text for note in report.notes] == [False, True]
     assert report.refusals[0].recipe.startswith("notes AMP288 name what was found missing;")
 
 
