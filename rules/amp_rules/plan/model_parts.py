@@ -131,4 +131,20 @@ def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
 
 def has_weights(program: Program, value: Value) -> bool:
     """Whether a module has weights, for all that is known: a library's may, unless it is a layer without."""
-    return not is_module(value) or any(map(makes_parameters, with_parts(program, {value})))
+    if not is_module(value):
+        return True
+    parts = with_parts(program, {value})
+    return any(map(makes_parameters, parts)) or any(_takes_apart(program, part) for part in parts)
+
+
+def _takes_apart(program: Program, value: Value) -> bool:
+    """Whether a class makes a network of a library, and may keep its parts: ``*list(resnet50().children())[:-2]``."""
+    for info in value.ref.mro() if value.kind == "instance" else ():
+        for node in walk(info.facts.node):
+            located = program.locate(node) if isinstance(node, ast.Call) else None
+            if located is None or not isinstance(node, ast.Call):
+                continue
+            made = {item for item in program.flow.values(node, located[1]) if item.site is node and is_module(item)}
+            if any(item.kind == "object" and makes_parameters(item) for item in made):
+                return True
+    return False
