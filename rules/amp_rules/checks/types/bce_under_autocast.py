@@ -67,12 +67,13 @@ class BceUnderAutocast(Check):
         else:
             held = op.data if isinstance(op.data, Value) else None
         text = frame.text(op.node)
-        if held is not None and held.node is not None and "BCELoss" in frame.text(held.node):
+        if held is not None and held.node is not None:
             around = frame.module.index.parents.get(held.node)
             if isinstance(around, ast.Call) and is_known_to(around, frame.module, "enabled=false"):
                 return
-            self.report(frame, held.node, f"`{text}` raises under autocast on CUDA")
-            return
+            if "BCELoss" in frame.text(held.node):
+                self.report(frame, held.node, f"`{text}` raises under autocast on CUDA")
+                return
         fix = _with_logits(op, frame) if held is None else None
         self.report(frame, op.node, f"`{text}` raises under autocast on CUDA", fix=fix)
 
