@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -502,15 +503,16 @@ def test_a_number_that_a_given_function_reduces_is_that_of_all(tmp_path, reduces
     assert bool(told) is not reduces
 
 
-@pytest.mark.parametrize(
-    ("use", "is_looked_at"),
-    [("model = model.to(xm.xla_device())", True), ("xm.optimizer_step(optimizer)", False)],
-)
-def test_a_model_that_may_live_on_a_tpu_has_no_processes_of_its_own_there(tmp_path, use, is_looked_at):
-    on_tpu = f"    if dist.tpu:\n        import torch_xla.core.xla_model as xm\n\n        {use}\n"
+@pytest.mark.parametrize("use", ["model = model.to(xm.xla_device())", "xm.optimizer_step(optimizer)"])
+@pytest.mark.parametrize("has_flag", [True, False])
+def test_a_model_that_may_live_on_a_tpu_has_no_processes_of_its_own_there(tmp_path, use, has_flag):
+    on_tpu = f"import torch_xla.core.xla_model as xm\n\n{use}\n"
+    on_tpu = (
+        textwrap.indent(on_tpu, "    ") if not has_flag else "    if dist.tpu:\n" + textwrap.indent(on_tpu, " " * 8)
+    )
     text = LACKING.replace("    for epoch in", on_tpu + "    for epoch in")
     report, _ = completed(tmp_path, text, ignore=("AMP1", "AMP3"))
-    assert (report.distribution == "extended") is is_looked_at
+    assert (report.distribution == "extended") is (has_flag or "step" not in use)
 
 
 def test_processes_of_other_packages_are_not_said_to_be_complete(tmp_path):

@@ -9,7 +9,15 @@ from amp_rules.flow import libraries
 from amp_rules.plan import vocabularies
 from amp_rules.plan.options import Options
 from amp_rules.text.actions import Decorate, Insert, Replace, Wrap
-from amp_rules.text.expression_edits import add_entry, add_keyword, as_function, call_with, change_function, substitute
+from amp_rules.text.expression_edits import (
+    add_entry,
+    add_keyword,
+    as_function,
+    call_with,
+    change_function,
+    either,
+    substitute,
+)
 from amp_rules.text.vocabulary import Vocabulary, Written
 from amp_rules.torch.optimizers import PARAMETERS_OF_OPTIMIZER
 from migrating import ENTRY, cases, migrated
@@ -49,6 +57,10 @@ class Words(Vocabulary):
 
     def in_float32(self, module, function):
         return around(function, "X.in_float32")
+
+    def in_float32_if(self, module, made, test):
+        wrapped, choice = call_with("X.in_float32"), either(test, module.text(made))
+        return Written((Replace(made, lambda node: choice(wrapped(node))),))
 
     def called_in_float32(self, module, node, function, *, tensor_last=False):
         return Written((Replace(node, as_function(f"X.in_float32({function})", tensor_last=tensor_last)),))
