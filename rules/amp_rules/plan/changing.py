@@ -43,7 +43,7 @@ class Changing:
         """
         self._program = program
         self._by_rank = by_rank
-        self._asked: set[ast.AST] = set()  # assignments in question: ``self.p = self.p * 0.9``
+        # Variables, and assignments as ``self.p = self.p * 0.9``, by how far from the question they were met.
         self._looked_at: dict[object, int] = {}
 
     def changes(self, node: ast.expr, site: Site, depth: int = 0) -> bool:
@@ -107,7 +107,7 @@ class Changing:
         found = self._given.get(key, []) if key is not None else []
         if any(value is not None and self.changes(value, where, depth + 1) for value, where in found):
             return True
-        return any(self._given_changing(value, where, depth) for value, where in self._arguments(node, site))
+        return any(self.changes(value, where, depth + 1) for value, where in self._arguments(node, site))
 
     def _was_looked_at(self, variable: object, depth: int) -> bool:
         """Whether a question came by a variable before, as near to where it began: what changes it is found by then."""
@@ -125,16 +125,8 @@ class Changing:
         if isinstance(where.node, ast.AugAssign) or where.body in self._in_forward:
             return True  # one rank may run the model more often: to look at it
         # A switch that a schedule throws is alike on all ranks.
-        if isinstance(value, ast.Constant) or where.node in self._asked:
+        if isinstance(value, ast.Constant) or self._was_looked_at(where.node, depth):
             return False
-        self._asked.add(where.node)
-        try:
-            return self.changes(value, where, depth + 1)
-        finally:
-            self._asked.remove(where.node)
-
-    def _given_changing(self, value: ast.expr, where: Site, depth: int) -> bool:
-        """Whether an argument may differ from step to step."""
         return self.changes(value, where, depth + 1)
 
     def _changes_in_loop(self, node: ast.Name, site: Site, depth: int) -> bool:
@@ -168,14 +160,8 @@ class Changing:
             if not isinstance(item, ast.Assign) or not all(isinstance(target, ast.Name) for target in item.targets):
                 return True
             where = Site(site.module, site.scope, site.body, item)
-            if item in self._asked or depth > _MAX_DEPTH:
-                continue
-            self._asked.add(item)
-            try:
-                if self.changes(item.value, where, depth + 1):
-                    return True
-            finally:
-                self._asked.remove(item)
+            if not self._was_looked_at(item, depth) and self.changes(item.value, where, depth + 1):
+                return True
         return any(
             name in blocks.writes_target(item)
             for item in blocks.walk_own(loop)

@@ -298,14 +298,11 @@ def _is_of_one_size(program: Program, place: Counted, path: str) -> bool:
     """Whether a sum has as many numbers on each rank: ``hits[label] += 1`` may give a dictionary other keys on each."""
     if not any(adds_to_entry(node, path) for node in walk(place.node)):
         return True
-    made = [node.value for node in program.nodes_of(place.body) if isinstance(node, ast.Assign) and _names(node, path)]
+    assigned = (node for node in program.nodes_of(place.body) if isinstance(node, ast.Assign))
+    made = [node.value for node in assigned if path in map(variable, node.targets)]
     return bool(made) and all(
         isinstance(value, ast.Call) and bool(program.callee_names(value, place.scope) & ZEROS) for value in made
     )
-
-
-def _names(node: ast.Assign, path: str) -> bool:
-    return path in map(variable, node.targets)
 
 
 def _divides(node: ast.AST) -> bool:

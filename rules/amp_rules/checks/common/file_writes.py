@@ -10,7 +10,7 @@ from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
-from amp_rules.source.syntax import children, last_name, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, walk
 from amp_rules.torch.file_access import (
     OF_THIS_MOMENT,
     OF_THIS_PROCESS,
@@ -228,7 +228,7 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
                 return True
         elif _names_process(last_name(item)) or last_name(item) in ("stdout", "stderr", "devnull"):
             return True
-        if by_sample and isinstance(item, ast.Name) and item.id in of_batches(place.module, item):
+        if by_sample and isinstance(item, ast.Name) and is_of_data(place.module, item):
             return True
     return False
 
@@ -250,22 +250,29 @@ _OF_ENTRIES = frozenset({"items", "keys", "values"})
 _BARS = frozenset(name.rpartition(".")[2] for name in PROGRESS_BARS)
 
 
-def of_batches(module: ModuleFacts, node: ast.AST) -> set[str]:
-    """The names that loops over data bind around a place: files named after the data are of different processes.
+def is_of_data(module: ModuleFacts, name: ast.Name) -> bool:
+    """Whether a loop over data binds a name: files named after the data are of different processes.
 
     Not the number of a round, which all processes count alike, and not what stands in the script or names its parts.
     """
-    found: set[str] = set()
-    for loop in module.index.loops_around(node):
-        if not isinstance(loop, ast.While) and not _counts_epochs(loop) and not _is_of_names(module, loop.iter):
-            target = loop.target
-            if _is_numbered(loop) and isinstance(target, ast.Tuple):
-                target = ast.Tuple(target.elts[1:], ast.Store())
-            found |= {item.id for item in walk(target) if isinstance(item, ast.Name)}
-    for around in module.index.ancestors(node):
-        if isinstance(around, (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)):
-            found |= {item.id for part in around.generators for item in walk(part.target) if isinstance(item, ast.Name)}
-    return found
+    for loop in module.index.loops_around(name):
+        if isinstance(loop, ast.While):
+            continue
+        target = loop.target
+        if _is_numbered(loop) and isinstance(target, ast.Tuple):
+            target = ast.Tuple(target.elts[1:], ast.Store())
+        if _binds(target, name) and not _counts_epochs(loop) and not _is_of_names(module, loop.iter):
+            return True
+    return any(
+        _binds(part.target, name)
+        for around in module.index.ancestors(name)
+        if isinstance(around, COMPREHENSIONS)
+        for part in around.generators
+    )
+
+
+def _binds(target: ast.expr, name: ast.Name) -> bool:
+    return any(isinstance(item, ast.Name) and item.id == name.id for item in walk(target))
 
 
 def _is_numbered(loop: ast.For | ast.AsyncFor) -> bool:

@@ -13,7 +13,7 @@ from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
@@ -135,7 +135,7 @@ def _names(wrap: Site) -> tuple[str, str] | None:
     call, statement = wrap.node, wrap.statement
     if not (isinstance(call, ast.Call) and isinstance(statement, ast.Assign) and statement.value is call):
         return None
-    given = call.args[0] if call.args else keyword(call, "module")
+    given = argument_at(call, "module", 0)
     target = statement.targets[0] if len(statement.targets) == 1 else None
     if not (isinstance(given, ast.Name) and isinstance(target, ast.Name)) or given.id == target.id:
         return None

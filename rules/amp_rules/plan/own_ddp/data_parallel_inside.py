@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.wrappers import DATA_PARALLEL
@@ -51,7 +51,7 @@ def _bodies_of_wrapped(own: OwnDdp) -> set[ast.AST]:
     texts: list[ast.AST] = []
     for wrap in own.wraps:
         assert isinstance(wrap.node, ast.Call)
-        model = wrap.node.args[0] if wrap.node.args else keyword(wrap.node, "module")
+        model = argument_at(wrap.node, "module", 0)
         values = own.program.roles.modules(model, wrap.scope) if model is not None else frozenset()
         texts += [base.facts.node for value in values if value.kind == "instance" for base in value.ref.mro()]
     nodes = [node for text in texts for node in walk(text)]

@@ -11,7 +11,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
@@ -102,7 +102,7 @@ def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
     sends = keyword(call, "broadcast_buffers")
     if sends is not None and literal(sends) is not True:
         return False
-    model = call.args[0] if call.args else keyword(call, "module")
+    model = argument_at(call, "module", 0)
     values = own.program.roles.modules(model, wrapping.scope) if model is not None else set()
     return any(map(own.norms.are_in, values)) or any(
         _registers(info.facts.module.module, node)

@@ -10,7 +10,7 @@ from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 
@@ -41,7 +41,7 @@ def _wrapped_again(wrap: Site) -> str | None:
     statement = blocks.statement_of(wrap.module, call)
     if not isinstance(call, ast.Call) or not isinstance(statement, ast.Assign) or statement.value is not call:
         return None
-    given = call.args[0] if call.args else keyword(call, "module")
+    given = argument_at(call, "module", 0)
     path = blocks.path_of(given) if given is not None else None
     return path if path is not None and [blocks.path_of(item) for item in statement.targets] == [path] else None
 

@@ -11,6 +11,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children, is_none, last_name
 from amp_rules.torch.idioms import EXACT_RANK
 
@@ -20,7 +21,7 @@ _MAX_DEPTH = 6
 _MAX_WAYS = 12
 """The same where a path goes through the constructors of a family of trainers, each of which hands it on."""
 
-OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
+_OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "realpath", "normpath", "expanduser"})
 """Functions and methods that put the text of a path together."""
 
 
@@ -37,17 +38,9 @@ class NamedByRank:
 
     def may_hold(self, path: ast.expr) -> ast.expr | None:
         """What puts the rank into a path on some way to it: through parameters, by what one of the callers gives."""
-        located = self._program.locate(path)
-        pending = [(path, located[1], _MAX_WAYS)] if located is not None else []
-        seen: set[ast.expr] = set()
-        while pending:
-            value, scope, depth = pending.pop(0)
-            for part in _put_together(value):
-                if EXACT_RANK.search(last_name(part)):
-                    return value
-                if isinstance(part, (ast.Name, ast.Attribute)) and part not in seen and depth:
-                    seen.add(part)
-                    pending += [(given, at, depth - 1) for given, at in self._paths.assigned(part, scope)]
+        for part, value, _ in pieces(self._program, self._paths, path, _MAX_WAYS):
+            if EXACT_RANK.search(last_name(part)):
+                return value
         return None
 
     def _holds(self, module: Module, path: ast.expr, depth: int) -> bool:
@@ -93,26 +86,55 @@ class NamedByRank:
         return found
 
 
-def _put_together(text: ast.expr) -> Iterator[ast.expr]:
+def pieces(
+    program: Program, paths: Paths, path: ast.expr, depth: int, *, held: bool = False
+) -> Iterator[tuple[ast.expr, ast.expr, Scope]]:
+    """Yield what a path is put together of, each with the text that holds it, and with its names' scope.
+
+    It follows variables, and parameters by what each of the callers gives.
+
+    Args:
+        program: the program.
+        paths: its paths.
+        path: the path.
+        depth: how many variables may stand between.
+        held: whether only what is held counts: an entry as the variable that has it, ``names[n]``, and no function.
+    """
+    located = program.locate(path)
+    pending = [(path, located[1], depth)] if located is not None else []
+    seen: set[ast.expr] = set()
+    while pending:
+        value, scope, left = pending.pop(0)
+        for part in _put_together(value, held):
+            yield part, value, scope
+            if isinstance(part, (ast.Name, ast.Attribute)) and part not in seen and left:
+                seen.add(part)
+                pending += [(given, at, left - 1) for given, at in paths.assigned(part, scope)]
+
+
+def _put_together(text: ast.expr, held: bool) -> Iterator[ast.expr]:
     """The names, attributes and functions that are asked for a piece of a text, and no more than that."""
     if isinstance(text, (ast.Name, ast.Attribute)):
         yield text
     elif isinstance(text, ast.Call):
-        yield text.func  # ``get_rank()``
-        if last_name(text.func) in OF_TEXTS:
-            held = [text.func.value] if isinstance(text.func, ast.Attribute) else []
-            for item in (*held, *text.args, *(part.value for part in text.keywords)):
-                yield from _put_together(item)
+        if not held:
+            yield text.func  # ``get_rank()``
+        if last_name(text.func) in _OF_TEXTS:
+            owner = [text.func.value] if isinstance(text.func, ast.Attribute) else []
+            for item in (*owner, *text.args, *(part.value for part in text.keywords)):
+                yield from _put_together(item, held)
+    elif isinstance(text, ast.Subscript):
+        yield from _put_together(text.value, held) if held else ()
     elif isinstance(text, (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple)):
         for child in children(text):
             if isinstance(child, ast.expr):
-                yield from _put_together(child)
+                yield from _put_together(child, held)
     elif isinstance(text, ast.IfExp):
-        yield from _put_together(text.body)
-        yield from _put_together(text.orelse)
+        yield from _put_together(text.body, held)
+        yield from _put_together(text.orelse, held)
     elif isinstance(text, ast.BoolOp) and isinstance(text.op, ast.Or):
         for child in text.values:  # ``args.cache or os.path.join(CACHE, f"rank{rank}")``
-            yield from _put_together(child)
+            yield from _put_together(child, held)
 
 
 def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:

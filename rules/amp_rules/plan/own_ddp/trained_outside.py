@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.kinds import is_module
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 
@@ -30,7 +30,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     for wrap in own.wraps:
         call = wrap.node
         assert isinstance(call, ast.Call)
-        given = call.args[0] if call.args else keyword(call, "module")
+        given = argument_at(call, "module", 0)
         values = program.flow.values(given, wrap.scope) if given is not None else set()
         if not any(map(is_module, values)):
             return  # any of them may be this one's: ``models[name] = DDP(models[name])``

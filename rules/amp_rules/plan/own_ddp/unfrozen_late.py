@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from amp_rules.flow.given_models import ASKED
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 
 _FLAG = "requires_grad"
-_PARAMETERS = frozenset({"parameters", "named_parameters"})
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _set_here(module: Module, node: ast.AST) -> tuple[ast.expr, ast.expr] | None
     for around in blocks.enclosing(module, node):
         if isinstance(around, ast.For) and blocks.path_of(held) in blocks.writes_target(around):
             given = around.iter
-            if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in _PARAMETERS:
+            if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in ASKED:
                 return given.func.value, value
             return None
     return (held, value) if isinstance(node, ast.Call) else None
@@ -139,7 +139,7 @@ def _wrapped_part(own: OwnDdp, item: _Setting) -> tuple[ast.expr | None, str]:
 def _is_frozen_before(own: OwnDdp, frozen: list[_Setting], wrap: Site, part: str) -> bool:
     """Whether something freezes a part of a model above its wrapper, or what makes the model does."""
     assert isinstance(wrap.node, ast.Call)
-    given = wrap.node.args[0] if wrap.node.args else keyword(wrap.node, "module")
+    given = argument_at(wrap.node, "module", 0)
     path = blocks.path_of(given) if given is not None else None
     if given is None:
         return False

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.given_models import ASKED
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS
 from amp_rules.torch.wrappers import CONVERTS_BATCH_NORM, DATA_PARALLEL
 
-_PARAMETERS = frozenset({"parameters", "named_parameters"})
 _KEEPS_WEIGHTS = DATA_PARALLEL | CONVERTS_BATCH_NORM | {"apex.amp.initialize"}
 
 
@@ -34,7 +34,7 @@ def untrained_wrapped(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     wrapped: dict[str, Site] = {}
     for wrap in own.wraps:
         assert isinstance(wrap.node, ast.Call)
-        given = wrap.node.args[0] if wrap.node.args else keyword(wrap.node, "module")
+        given = argument_at(wrap.node, "module", 0)
         if not isinstance(given, ast.Name) or program.flow.values(given, wrap.scope) & trained:
             return
         wrapped[given.id] = wrap
@@ -77,7 +77,7 @@ def _held(own: OwnDdp, site: Site, trained: set[Value]) -> dict[str, ast.AST]:
     asked = {
         blocks.path_of(node.value)
         for node in blocks.walk_body(site.body)
-        if isinstance(node, ast.Attribute) and node.attr in _PARAMETERS
+        if isinstance(node, ast.Attribute) and node.attr in ASKED
     }
     return found if set(found) <= asked else {}
 

@@ -51,7 +51,7 @@ from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
@@ -82,7 +82,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for site in own.wraps:
         call = site.node
         assert isinstance(call, ast.Call)
-        model = call.args[0] if call.args else keyword(call, "module")
+        model = argument_at(call, "module", 0)
         if model is None or isinstance(model, ast.Starred):
             continue
         values = own.program.roles.modules(model, site.scope)
