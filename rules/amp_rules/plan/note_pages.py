@@ -339,7 +339,8 @@ _PAGES = {
         the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
         many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
         number of steps that ends the training is not noted, because as many steps are made as before; that there are N
-        times as many epochs is, where their number is worked out of it. Also a quotient of the dataset's length in a
+        times as many epochs is, where their number is worked out of it. A number of samples that ends it is noted, too,
+        as each process counts its own: `while seen < limit:`. Also a quotient of the dataset's length in a
         training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
         script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
 
