@@ -282,16 +282,16 @@ class Variables:
 
     def _replaces(self, given: ast.stmt, first: list[ast.stmt], around: ast.stmt, item: HoldingVariable) -> bool:
         """Whether a loop that trains a model puts another one in its place: ``net = widen(net)`` below the steps."""
-        source = getattr(given, "value", None)
-        if given in first or not isinstance(source, ast.expr):
+        source = _given(given, item.path)
+        if given in first or source is None:
             return False
         if not any(isinstance(node, blocks.LOOPS) and holds(around, node) for node in item.module.ancestors(given)):
             return False
         where = blocks.place(item.module, given)
         if not any(map(self.program.runs_backward, where.suite[: where.index])):
             return False
-        others = [one.value for one in first if isinstance(one, ast.Assign)]
-        known = {model for other in others for model in self.program.roles.modules(other, item.scope)}
+        others = [_given(one, item.path) for one in first]
+        known = {model for one in others if one is not None for model in self.program.roles.modules(one, item.scope)}
         made = self.program.roles.modules(source, item.scope)
         return bool(known and made) and not known & made
 
@@ -398,6 +398,14 @@ def _empties(statement: ast.stmt) -> bool:
     """``model = None``."""
     value = getattr(statement, "value", None)
     return is_none(value)
+
+
+def _given(statement: ast.stmt, path: str) -> ast.expr | None:
+    """What a statement assigns to a variable, beside others too: ``Net()`` of ``new, old = Net(), new``."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    value = getattr(statement, "value", None)
+    pairs = [pair for item in targets if item is not None and value for pair in blocks.unpacked(item, value)]
+    return next((given for target, given in pairs if exact_path(target) == path), None)
 
 
 def _flat_paths(target: ast.expr) -> set[str]:
