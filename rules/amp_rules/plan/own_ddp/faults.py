@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
@@ -134,6 +135,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from told_nothing(own)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from arrays_of_all(own)
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)
