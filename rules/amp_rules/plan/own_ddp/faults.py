@@ -33,6 +33,7 @@ from amp_rules.plan.own_ddp.gone_calls import gone_calls
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
@@ -136,6 +137,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
     yield from arrays_of_all(own)
+    yield from loaded_into_wrapper(own)
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)
