@@ -72,7 +72,7 @@ def _where(own: OwnDdp, path: str) -> str:
     others = [wrap for wrap in own.wraps if wrap not in wraps]
     for wrap in wraps:
         if any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
-            return f"where line {wrap.line} wraps it"
+            return f"where line {wrap.told_line} wraps it"
     return "here"
 
 
