@@ -92,6 +92,11 @@ def test_a_batch_of_one_sample_is_not_called_small():
     assert any("averages over N batches, one per process" in text for text in told)
 
 
+def test_a_share_over_the_length_of_all_is_no_average_of_it():
+    (text,) = [note.text for note in noted(FOLDER / "AMP288" / "sum_over_the_length_of_all.py").notes]
+    assert text.endswith("it is shown divided by the length of all the data: about 1/N of its average")
+
+
 def test_a_line_in_a_sentence_is_one_of_the_file_on_disk():
     path = FOLDER / "AMP288" / "noise_below_a_new_option.py"
     report = noted(path)
