@@ -13,6 +13,7 @@ from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.file_access import ARRAYS_IN_FILES, OPENERS
 
 
@@ -25,15 +26,20 @@ def arrays_of_all(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"every process makes the file of `{site.module.text(site.node)}` anew, which empties it, and works with "
             "it: one that comes later takes away what others have filled in; name it by the rank"
         )
-        yield site.module, site.node, text + more_places(len(found))
+        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
+
+
+def makes_array(own: OwnDdp, call: ast.AST, scope: Scope) -> bool:
+    """Whether a call makes a file anew for an array: ``np.memmap(path, mode="w+")``."""
+    names = own.program.callee_names(call, scope) & ARRAYS_IN_FILES if isinstance(call, ast.Call) else set()
+    return any(literal(argument_at(call, "mode", OPENERS[name])) == "w+" for name in names)  # type: ignore[arg-type]
 
 
 def _is_of_all(own: OwnDdp, paths: Paths, site: Site) -> bool:
     call = site.node
     if not isinstance(call, ast.Call) or site.module not in own.modules or own.is_own_file(site.module, call):
         return False
-    modes = {OPENERS[name] for name in own.program.callee_names(call, site.scope) & ARRAYS_IN_FILES}
-    if not modes or literal(argument_at(call, "mode", min(modes))) != "w+":
+    if not makes_array(own, call, site.scope):
         return False
     files = given_paths(call)
     texts = {text for path in files for text in paths.of(path, site.scope)}

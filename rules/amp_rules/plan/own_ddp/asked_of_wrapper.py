@@ -68,7 +68,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(len(asked.places))
+        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
 
 
 def _where(own: OwnDdp, path: str) -> str:

@@ -32,8 +32,8 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         shown = list(_shown(own, shares, backward))
         if shown:
             node, name = shown[0]
-            lines = {getattr(item, "lineno", 0) for item, _ in shown}
-            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{more_places(len(lines))}"
+            others = more_places(own, [(backward.module, item) for item, _ in shown])
+            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{others}"
 
 
 def _backwards(own: OwnDdp) -> Iterator[Backward]:
