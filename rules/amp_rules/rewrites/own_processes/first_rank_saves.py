@@ -383,13 +383,26 @@ def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
             continue
         test = None if is_named or is_spawned else first_rank.known_at(site.module, call)
         other = own.word(site.module, _NO_HANDLER)
-        if test is not None and other is not None:
+        if test is not None and other is not None and not _tells_rank(site):
             message = f"`{site.module.text(call)}` opens a log on the first process alone"
             edit = either_within(site.module, call, test.text, f"{other}()")
             yield Change(RULE, site.module, call, message, [Replace(call, edit)])
         elif not is_noted:
             is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
+
+
+def _tells_rank(site: Site) -> bool:
+    """Whether the class that opens a log, or the form that its function gives the lines, writes the rank into them."""
+    around = [item for item in site.module.ancestors(site.node) if isinstance(item, (ast.ClassDef, *blocks.BODIES))]
+    owner = next((item for item in around if isinstance(item, ast.ClassDef)), None)
+    forms = [node for node in blocks.walk_body(site.body) if last_name(getattr(node, "func", None)) == "Formatter"]
+    own = set(walk(site.node))
+    return any(
+        isinstance(node, ast.FormattedValue) and names_rank(node.value) and node not in own
+        for part in ([owner] if owner is not None else forms)
+        for node in walk(part)
+    )
 
 
 def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:
