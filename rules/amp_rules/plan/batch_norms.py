@@ -222,7 +222,8 @@ def _is_evaluated(program: Program, precision: Precision, parts: set[Value]) -> 
         if program.roles.modules(owner, scope) & parts:
             (evaluated if _evaluates(call) else put_back).add(body)
     training = {blocks.body_of(run.module, run.first) for run in precision.training}
-    return bool(evaluated) and not (training <= put_back and evaluated.isdisjoint(training))
+    is_put_back = bool(training) and training <= put_back and evaluated.isdisjoint(training)
+    return bool(evaluated) and not is_put_back
 
 
 def _trains(node: ast.AST) -> bool:
