@@ -5,7 +5,8 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
-functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D.
+functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D. So is an
+`nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
 steps, with what they integrate; also those of a copy of the package that the project keeps.
@@ -53,10 +54,12 @@ from amp_rules.plan.old_kernels import is_dgl_without_half
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
     FIXED_STEPS,
+    KEEPS_TYPE_OF_INPUT,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
     SOLVERS,
@@ -100,6 +103,13 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
             yield from in_float32(context, RULE, site, message)
     old_dgl = is_dgl_without_half(context.program)
+    for site in context.program.calls_to(KEEPS_TYPE_OF_INPUT):
+        if site.body in uncalled(context.program):
+            continue
+        assert isinstance(site.node, ast.Call)
+        message = f"`{site.module.text(site.node)}` runs in FP32: in half it joins tensors of two types, which raises"
+        written = context.vocabulary.in_float32(site.module, site.node)
+        yield Change.written(RULE, site.module, site.node, message, written)
     for call, body, scope in context.program.calls():
         name = _in_own_kernels(context.program, call, body, scope, old_dgl)
         if name is not None:
