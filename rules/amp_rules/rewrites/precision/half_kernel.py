@@ -54,7 +54,6 @@ from amp_rules.plan.old_kernels import is_dgl_without_half
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
-from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
@@ -103,9 +102,7 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
             yield from in_float32(context, RULE, site, message)
     old_dgl = is_dgl_without_half(context.program)
-    for site in context.program.calls_to(KEEPS_TYPE_OF_INPUT):
-        if site.body in uncalled(context.program):
-            continue
+    for site in _of_two_types(context):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` runs in FP32: in half it joins tensors of two types, which raises"
         written = context.vocabulary.in_float32(site.module, site.node)
@@ -116,6 +113,20 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
+
+
+def _of_two_types(context: Context) -> list[Site]:
+    """Where layers are made that regions run, and that join their input's type with another."""
+    program = context.program
+    made = program.calls_to(KEEPS_TYPE_OF_INPUT)
+    calls = context.precision.nodes(program) if made else ()
+    run = {
+        value.site
+        for site in calls
+        if isinstance(site.node, ast.Call)
+        for value in program.called_models(site.node, site.scope)
+    }
+    return [site for site in made if site.node in run]
 
 
 def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope, old_dgl: bool) -> str | None:
