@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
@@ -32,6 +33,7 @@ from amp_rules.plan.own_ddp.gone_calls import gone_calls
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
@@ -80,9 +82,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
     shares = Shares(own)
     for second, first in joined_twice(own):
-        text = (
-            f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
-        )
+        line = first.told_line
+        text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
     yield from written_ranks(own)
     yield from without_address(own)
@@ -134,6 +135,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from told_nothing(own)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from arrays_of_all(own)
+    yield from loaded_into_wrapper(own)
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)

@@ -162,7 +162,7 @@ class RankValues:
         """What any object is given for an attribute of this name: the namespace of the arguments, above all."""
         if name in self._options:
             found.numbers |= self._options[name]
-            if f"--{name}" in OPTION_OF_LAUNCHERS:
+            if f"--{name}" in OPTION_OF_LAUNCHERS or name in self._options_of_machine:
                 found.ranks.append(True)
         for value, scope in self._attributes.get(name, ()):
             self._add(value, scope, found, seen, depth + 1)
@@ -213,6 +213,18 @@ class RankValues:
                 if isinstance(target, ast.Attribute):
                     found[target.attr].append((value, scope))
         return found
+
+    @cached_property
+    def _options_of_machine(self) -> frozenset[str]:
+        """The options whose default is the rank on the machine: ``default=int(os.environ.get("LOCAL_RANK", 0))``."""
+        return frozenset(
+            name.lstrip("-").replace("-", "_")
+            for module in self._program.flow.modules
+            for node in module.nodes
+            if isinstance(node, ast.Call) and node.args and isinstance(name := literal(node.args[0]), str)
+            if name.startswith("--") and (default := keyword(node, "default")) is not None
+            if any(literal(part) in LOCAL_RANK_VARIABLES for part in ast.walk(default))
+        )
 
     @cached_property
     def _options(self) -> dict[str, set[object]]:

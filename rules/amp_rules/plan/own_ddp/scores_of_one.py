@@ -36,7 +36,8 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         if found:
             told.add(loop.body)
             text = f"AMP233: `{loop.module.text(found[0])}` is the score of one process's share of the data, and is not"
-            yield loop.module, found[0], f"{text} reduced like the numbers beside it{more_places(len(found))}"
+            others = more_places(own, [(loop.module, node) for node in found])
+            yield loop.module, found[0], f"{text} reduced like the numbers beside it{others}"
 
 
 def _reduces(exchanges: Exchanges, node: ast.AST) -> bool:
