@@ -216,9 +216,10 @@ class Paths:
                 # What is not known of a text may have holes of its own.
                 known = item is not None and filled == UNKNOWN and UNKNOWN not in text
                 stands = self._texts(item, scope, depth - 1) if known and item is not None else {UNKNOWN}
-                parts.append(stands if stands != {UNKNOWN} else {_filled(hole, filled)})
+                # Of many texts one says nothing, and what stands around them would be lost.
+                parts.append(stands if len(stands) == 1 and stands != {UNKNOWN} else {_filled(hole, filled)})
             found |= self._joined([*parts, {text[end:]}])
-        return found if len(found) <= _MANY else _any_of(found)
+        return found
 
     def _asks_the_moment(self, node: ast.AST, scope: Scope) -> bool:
         return any(
