@@ -40,6 +40,8 @@ from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
+from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
@@ -86,6 +88,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from ranks_of_mpi(own)
+    yield from ranks_of_options(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
     yield from averages_by_gpus(own)
