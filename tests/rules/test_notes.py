@@ -97,6 +97,12 @@ def test_a_share_over_the_length_of_all_is_no_average_of_it():
     assert text.endswith("it is shown divided by the length of all the data: about 1/N of its average")
 
 
+def test_of_two_lists_the_one_whose_mean_is_reduced_is_not_named():
+    path = FOLDER / "AMP288" / "means_of_lists_beside_one_that_is_reduced.py"
+    (text,) = [note.text for note in noted(path).notes if "AMP233" in note.text]
+    assert "`worst` keeps numbers" in text and "`errors`" not in text
+
+
 def test_a_line_in_a_sentence_is_one_of_the_file_on_disk():
     path = FOLDER / "AMP288" / "noise_below_a_new_option.py"
     report = noted(path)
