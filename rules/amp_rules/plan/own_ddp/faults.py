@@ -62,6 +62,7 @@ from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
+from amp_rules.plan.own_ddp.wrapped_on_cpu import wrapped_on_cpu
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -115,6 +116,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from no_sync_below(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
+    yield from wrapped_on_cpu(own)
     yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
