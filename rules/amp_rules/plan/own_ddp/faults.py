@@ -37,6 +37,7 @@ from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
+from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
@@ -130,6 +131,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
+    yield from passes_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)
