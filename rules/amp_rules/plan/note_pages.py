@@ -371,8 +371,8 @@ _PAGES = {
         the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
-        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, and something else than a number
-        where a sampler takes the number of processes.
+        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,
