@@ -165,7 +165,6 @@ def _read(entry: Path, files: Files, selection: Selection) -> Modernized:
                 return Modernized(program, drafts)
         drafts |= found
         files = files.with_texts({path: draft.module.source for path, draft in found.items()})
-        files.rewritten |= found.keys()
 
 
 def _draft(files: Files, error: SourceError, *, is_entry: bool) -> Draft | None:

@@ -20,6 +20,7 @@ from amp_rules.torch.wrappers import OF_DISTRIBUTED_DATA_PARALLEL
 
 _MAX_CALLERS = 4
 """Functions between the wrapping and the one that does all in its order: ``wrap``, ``setup``, ``main``."""
+_CAUGHT = frozenset({"AttributeError", "Exception", "BaseException"})
 _REGISTERS = frozenset({"register_buffer", "register_parameter"})
 
 
@@ -29,6 +30,7 @@ class _Asked:
 
     module: Module
     node: ast.Attribute
+    is_caught: bool
     places: list[ast.Attribute] = field(default_factory=list)
 
 
@@ -55,12 +57,15 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         site = Site(scope.module, scope, body, node)
         if _is_in_wrapper(own, site, node.value) and not _is_looked_after(own, site):
-            found.setdefault((body, path), _Asked(scope.module, node)).places.append(node)
+            found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
         here = _where(own, path)
+        error = "this raises an AttributeError"
+        if asked.is_caught:
+            error += ", which is caught, and what follows in the `try` never runs"
         text = (
-            f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: this raises an AttributeError; "
+            f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
         yield asked.module, asked.node, text + more_places(len(asked.places))
@@ -72,7 +77,7 @@ def _where(own: OwnDdp, path: str) -> str:
     others = [wrap for wrap in own.wraps if wrap not in wraps]
     for wrap in wraps:
         if any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
-            return f"where line {wrap.line} wraps it"
+            return f"where line {wrap.told_line} wraps it"
     return "here"
 
 
@@ -164,7 +169,7 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
     for item in site.module.ancestors(site.node):
         if isinstance(item, blocks.BODIES):
             return False
-        if isinstance(item, ast.Try):
+        if isinstance(item, ast.Try) and not _only_tells(item):
             return True
         if isinstance(item, (ast.If, ast.IfExp)):
             if asks_kind(item.test):
@@ -172,6 +177,25 @@ def _is_looked_after(own: OwnDdp, site: Site) -> bool:
             if any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
                 return not _is_for_others(own, site, item)
     return False
+
+
+def _is_caught(site: Site) -> bool:
+    """Whether the error at a place ends what a ``try`` around it begins, and the function goes on."""
+    return any(
+        handler.type is None or not _CAUGHT.isdisjoint(last_name(part) for part in walk(handler.type))
+        for item in blocks.enclosing(site.module, site.node)
+        if isinstance(item, ast.Try)
+        for handler in item.handlers
+    )
+
+
+def _only_tells(item: ast.Try) -> bool:
+    """Whether all that is done about an error is to show it: nothing takes the place of what raises it."""
+    rest = [part for handler in item.handlers for part in handler.body]
+    return bool(item.handlers) and all(
+        isinstance(part, (ast.Pass, ast.Continue)) or (isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
+        for part in rest
+    )
 
 
 def _is_for_others(own: OwnDdp, site: Site, branch: ast.If | ast.IfExp) -> bool:

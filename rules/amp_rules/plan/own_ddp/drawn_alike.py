@@ -110,7 +110,7 @@ def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None
         beside: what seeds the generator of the draw, in the same function.
         workers: whether workers draw, whose generators torch's seeds.
     """
-    lines = sorted({seed.line, *([beside.line] if beside is not None else [])})
+    lines = sorted({seed.told_line, *([beside.told_line] if beside is not None else [])})
     where = f"line{'s' * (len(lines) > 1)} {' and '.join(map(str, lines))}"
     where += "" if seed.module is module else f" of `{name_of(own.program, seed.module)}`"
     if own.is_always(seed):

@@ -80,9 +80,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
     shares = Shares(own)
     for second, first in joined_twice(own):
-        text = (
-            f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
-        )
+        line = first.told_line
+        text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
     yield from written_ranks(own)
     yield from without_address(own)

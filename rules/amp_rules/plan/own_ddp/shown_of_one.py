@@ -68,16 +68,31 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             keeps = f"keep{'' if several else 's'} numbers of" if kept else f"add{'' if several else 's'} up"
             its = "their" if several else "its"
             text = f"AMP233: {listed} {keeps} the batches of one process"
-            yield (
-                loop.module,
-                added[names[0]],
-                f"{text}: {its} averages that are shown cover only that share of the data",
-            )
+            rest = f"{its} averages that are shown cover only that share of the data"
+            over_all = [path for path in names if _is_divided_by_all(shares, loop, path)]
+            if over_all:
+                rest = "what is shown covers only that share of the data"
+            if len(over_all) == len(names):
+                shown, averages = ("they are", "averages") if several else ("it is", "average")
+                rest = f"{shown} shown divided by the length of all the data: about 1/N of {its} {averages}"
+            yield loop.module, added[names[0]], f"{text}: {rest}"
             named |= {(loop.body, root_of(name)) for name in names}
         elif metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
     yield from shown_losses(own, shares, loops)
+
+
+def _is_divided_by_all(shares: Shares, loop: TrainingLoop, path: str) -> bool:
+    """Whether a sum is divided by what counts the whole of the dataset: ``total / len(dataset)``."""
+    for node in blocks.walk_body(loop.body):
+        if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, ast.Div):
+            continue
+        over, by = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
+        if node.lineno >= loop.line and any(variable(part) == path for part in walk(over)):
+            if shares.metrics.whole_lengths.count(by, loop.scope) is not None:
+                return True
+    return False
 
 
 def _shown_meanwhile(
