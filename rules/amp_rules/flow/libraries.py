@@ -195,7 +195,7 @@ class Libraries:
                 self._store.write_attribute(receiver, attribute.value, given.arguments[1])
             return set()
         if name == _LOADS and (is_module(receiver) or is_optimizer(receiver)):
-            # The names of missing keys, or nothing; ``model = model.load_state_dict(saved)`` is a mistake of the script.
+            # Names of missing keys, or nothing: ``model = model.load_state_dict(saved)`` is a mistake of the script.
             return set()
         if name in _PARTS and receiver.kind in ("object", "instance", "attribute"):
             return {Value("parameters", receiver)}
