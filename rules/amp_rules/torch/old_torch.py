@@ -26,6 +26,9 @@ RENAMED: dict[str, str] = {
 }
 """Functions and classes with another name in the same module and the same arguments."""
 
+GONE_TRANSFORMS = frozenset({"Scale", "RandomSizedCrop"})
+"""Of what is renamed, what is not there by its old name any more."""
+
 SIX = {
     "torch._six.container_abcs": "import collections.abc as container_abcs",
     "torch._six.inf": "from math import inf",
@@ -167,6 +170,11 @@ SAME_RANK = frozenset(
 )
 SHAPED = frozenset("view reshape expand repeat permute resize_".split())
 """Methods whose arguments are the sizes of the result, one for each dimension."""
+KEEPS_TYPE = frozenset(
+    "clone contiguous cpu cuda detach expand expand_as flatten permute repeat reshape squeeze t transpose unsqueeze "
+    "view".split()
+)
+"""Methods whose result has the type of the tensor; `view` of a type is not asked for by scripts of that time."""
 TENSOR_METHODS = (
     SAME_RANK
     | SHAPED
@@ -235,6 +243,8 @@ LINEAR_ALGEBRA = {
     "torch.matrix_rank": "torch.linalg.matrix_rank",
 }
 """Functions with another name and the same result, when they are called with one matrix only."""
+STILL_THERE = frozenset({"torch.qr", "torch.cholesky"})
+"""Those of them that PyTorch 2.13 still has by the old name."""
 SOLVERS = frozenset({"torch.solve", "torch.gesv"})
 DATASETS = frozenset(
     f"torchvision.datasets.{name}"
