@@ -64,8 +64,8 @@ class Modernized:
         if not codes:
             return found
         text = (
-            "names and calls of Apex's time that a current PyTorch, NumPy or Python refuses or has renamed are "
-            f"replaced too, as far as they are known ({', '.join(codes)}); --no-modernize leaves them"
+            f"names and calls of Apex's time that a current PyTorch refuses or has renamed are replaced too, as far as "
+            f"they are known ({', '.join(codes)}); --no-modernize leaves them"
         )
         if self.left:
             text += f"; {_count(len(self.left))}, which --modernize names"
