@@ -65,7 +65,7 @@ def _may_be_lowered(program: Program, site: Site, kept: frozenset[ast.AST]) -> b
     names = program.callee_names(node, scope)
     if names:
         return not all(map(_is_without, names))
-    if program.flow.callees(node):
+    if program.found_by_name.callees(node):
         return False  # what it runs is among the nodes itself
     return not isinstance(node.func, ast.Attribute) or _may_lower(node.func)
 
