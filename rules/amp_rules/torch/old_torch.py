@@ -263,6 +263,8 @@ REWRITTEN = frozenset({"torch.symeig", *SOLVERS, *LINEAR_ALGEBRA})
 
 # ---- what is gone without a counterpart --------------------------------------------------------------------
 
+_WITH_ADDRESSES = "alexnet densenet googlenet inception mnasnet mobilenet resnet shufflenetv2 squeezenet vgg".split()
+
 GONE: dict[str, tuple[str, str]] = {
     "torch.gels": ("was removed", "use torch.linalg.lstsq(A, B).solution; the order of the arguments has changed"),
     "torch.lstsq": ("was removed", "use torch.linalg.lstsq(A, B).solution; the order of the arguments has changed"),
@@ -275,6 +277,15 @@ GONE: dict[str, tuple[str, str]] = {
     "torch.btrisolve": ("was removed", "use torch.lu_solve"),
     "torch.rfft": ("was removed", "use torch.fft.rfft, which gives complex numbers"),
     "torch.irfft": ("was removed", "use torch.fft.irfft, which takes complex numbers"),
+    "torch._utils._accumulate": ("was removed", "use itertools.accumulate"),
+    "torch.hub._download_url_to_file": ("was removed", "use torch.hub.download_url_to_file"),
+    "torch.nn.modules.loss._assert_no_grad": ("was removed", "leave the call out"),
+    "torch.optim.lr_scheduler.SAVE_STATE_WARNING": ("was removed", "leave the warning out"),
+    "torchvision.models.utils": ("was removed", "import load_state_dict_from_url from torch.hub"),
+    **dict.fromkeys(
+        (f"torchvision.models.{name}.model_urls" for name in _WITH_ADDRESSES),
+        ("was removed", "take the address from torchvision's weights: ResNet50_Weights.IMAGENET1K_V1.url"),
+    ),
     "torch.utils.ffi": ("was removed", "build the extension with torch.utils.cpp_extension"),
     "torch.legacy": ("was removed", "use torch.nn"),
     "torch.nn._functions": ("was removed", "use torch.nn.functional, or torch.autograd.Function"),
@@ -292,6 +303,12 @@ GONE: dict[str, tuple[str, str]] = {
     "torchtext.legacy": ("is gone", "prepare the text with your own code"),
 }
 """What no rewrite knows a counterpart for: what became of it, and what to do."""
+
+GONE_MODULES = frozenset(
+    {"torch.legacy", "torch.nn._functions", "torch.utils.ffi", "torch.utils.serialization"}
+    | {"torchtext.legacy", "torchvision.models.utils"}
+)
+"""Those of them that are modules, whose last name says little."""
 
 TRANSPOSING = frozenset({"t", "transpose", "permute", "swapaxes", "swapdims", "movedim"})
 """Methods and functions whose result has the same elements in another order of dimensions."""

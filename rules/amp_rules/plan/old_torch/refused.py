@@ -48,7 +48,13 @@ _WORDS = {
         "AMP521": r"\b_six\b",
         "AMP523": r"\.view\(",
         "AMP524": r"\bfull\(",
-        _GONE: rf"{_any_of(*old_names.GONE)}|\bFunction\b",
+        _GONE: "|".join(
+            [
+                _any_of(*old_names.GONE.keys() - old_names.GONE_MODULES),
+                *map(re.escape, sorted(old_names.GONE_MODULES)),
+                r"\bFunction\b",
+            ]
+        ),
     }.items()
 }
 
@@ -91,7 +97,7 @@ _WHY: dict[str, Callable[[Module, Change], str]] = {
     ),
     "AMP513": lambda module, found: f"{found.message}: `{_shown(module, found)}` raises RuntimeError",
     "AMP514": _of_numpy,
-    "AMP515": lambda module, found: f"{found.message} alone since Python 3.10: the line raises an error",
+    "AMP515": lambda module, found: f"{found.message} alone since Python 3.10, and raises an error where it is read",
     "AMP516": lambda module, found: "schedulers of a current PyTorch take no `verbose`, and raise TypeError",
     "AMP518": _of_linear_algebra,
     "AMP519": lambda module, found: f"{found.message} alone, and raises RuntimeError",
