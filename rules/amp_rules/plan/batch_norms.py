@@ -48,6 +48,10 @@ class BatchNorms:
             return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
 
+    def may_be_in(self, value: Value) -> bool:
+        """The same, where a module of a library whose layers are not known counts as one that has it."""
+        return self.are_in(value) or not (value.kind == "instance" or str(value.name).startswith("torch.nn."))
+
     def _are_given(self, call: ast.AST) -> bool:
         """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
         known = self._chains.get(call)

@@ -117,6 +117,22 @@ _PAGES = {
         ## What to do by hand
         `next(batches)`, which `--modernize` writes too (AMP508).
         """,
+    notes.REFUSED: """
+        A current PyTorch refuses what the script does at a place.
+
+        ## What is noted
+        Of a script that is migrated and was not asked to be modernized, what raises an error since PyTorch, NumPy or
+        Python have changed, and what `--modernize` has a rewrite for: `torch.load` of a pickled model, a mask of bytes
+        for `masked_fill`, `np.int`, `collections.Iterable`, `torch._six` and so on. Once for each kind, at the first
+        place that the script can come to; not within `try`, or where the script asks for a version.
+
+        ## Why
+        The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and
+        not because of the migration.
+
+        ## What to do by hand
+        Run the migration with `--modernize`, or change the place as the page of the code in brackets says.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU, or for `mps` and never CUDA, stays.
 

@@ -88,3 +88,7 @@ def is_scheduler_name(name: str) -> bool:
     """
     last = name.rpartition(".")[2]
     return name.startswith(SCHEDULER_PREFIXES) or "schedule" in last.lower() or last.endswith("LR")
+
+
+PLATEAU = "ReduceLROnPlateau"
+"""The schedule that is stepped with a metric."""
