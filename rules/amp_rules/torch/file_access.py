@@ -99,6 +99,16 @@ PATH_KEYWORDS = (
 )  # fmt: skip
 """Names of the arguments that say which file, where it is not the first one that stands there."""
 
+READERS_OF_OPEN_FILES = frozenset(
+    {
+        "pickle.load", "pickle.Unpickler", "_pickle.load", "cPickle.load", "dill.load", "cloudpickle.load", "marshal.load",
+        "json.load", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "tomllib.load", "csv.reader",
+        "csv.DictReader", "joblib.load", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "torch.load",
+        "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
+    }
+)  # fmt: skip
+"""What reads from the open file that it is given first."""
+
 ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
 """What opens a file as an array, which is read wherever it is used."""
 
