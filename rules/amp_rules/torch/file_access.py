@@ -101,9 +101,9 @@ PATH_KEYWORDS = (
 
 READERS_OF_OPEN_FILES = frozenset(
     {
-        "pickle.load", "pickle.Unpickler", "_pickle.load", "cPickle.load", "dill.load", "cloudpickle.load", "marshal.load",
-        "json.load", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "tomllib.load", "csv.reader",
-        "csv.DictReader", "joblib.load", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "torch.load",
+        "pickle.load", "pickle.Unpickler", "_pickle.load", "cPickle.load", "dill.load", "cloudpickle.load",
+        "marshal.load", "json.load", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "tomllib.load",
+        "csv.reader", "csv.DictReader", "joblib.load", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "torch.load",
         "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
     }
 )  # fmt: skip
