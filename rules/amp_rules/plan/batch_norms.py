@@ -14,6 +14,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.models import BATCH_NORM_FUNCTIONS, PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
 
@@ -116,9 +117,30 @@ class BatchNorms:
         for node in _without_looks(nodes):
             if batch_norm.names_batch_norm([node]):
                 located = self._program.locate(node)
-                if located is None or not never_runs(flow, located[1].module, node):
+                if located is None:
+                    return True
+                module = located[1].module
+                if not never_runs(flow, module, node) and not self._is_replaced(module, node):
                     return True
         return False
+
+    def _is_replaced(self, module: Module, node: ast.AST) -> bool:
+        """Whether a node is the default of a parameter that each call gives: ``norm=nn.BatchNorm1d``."""
+        default, parameters = node, module.parents.get(node)
+        while parameters is not None and not isinstance(parameters, (ast.arguments, ast.stmt)):
+            default, parameters = parameters, module.parents.get(parameters)
+        info = self._program.function_of(module.parents[parameters]) if isinstance(parameters, ast.arguments) else None
+        name = next((name for name, item in info.defaults.items() if item is default), None) if info else None
+        if info is None or name is None:
+            return False
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(
+            # What a partial function was given does not stand at the call of it.
+            caller.scope.module.parents.get(caller.call.func) is caller.call
+            and not any(isinstance(item, ast.Starred) for item in caller.call.args)
+            and info.argument(caller.call, name) is not None
+            for caller in callers
+        )
 
 
 def is_chosen(value: Value) -> bool:
