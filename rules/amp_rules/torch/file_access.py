@@ -235,6 +235,9 @@ FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.dat
 WEIGHT_LOADERS = frozenset({"torch.load"})
 """Of these, what reads the weights that ``torch.save`` has written."""
 
+IMAGE_LOADERS = frozenset({"PIL.Image.open", "cv2.imread", "imageio.imread"})
+"""Of these, what reads images, which are most often what a script trains on."""
+
 _WRITES_IMAGES = frozenset(
     {
         "torchvision.utils.save_image", "torchvision.utils.utils.save_image", "torchvision.io.write_png",
@@ -247,7 +250,7 @@ _WRITES_IMAGES = frozenset(
 
 WRITERS_OF_READERS = {
     **dict.fromkeys(FOLDER_LOADERS, _WRITES_IMAGES),
-    "PIL.Image.open": _WRITES_IMAGES, "cv2.imread": _WRITES_IMAGES, "imageio.imread": _WRITES_IMAGES,
+    **dict.fromkeys(IMAGE_LOADERS, _WRITES_IMAGES),
     "torch.load": frozenset({"torch.save", "torch.jit.save", "pickle.dump", "save", "save_model", "save_weights",
                              "save_pretrained"}),
     "torch.jit.load": frozenset({"torch.jit.save", "save"}),
