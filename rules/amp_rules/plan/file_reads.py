@@ -325,8 +325,10 @@ class FileReads:
                 return False
             if not effect.removes and literal(keyword(reading.node, "exist_ok") or _FALSE) is not False:
                 return False  # it is left as it is found
-            if effect.removes and _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
-                return True  # ``makedirs`` fails where the folder goes while it looks, and what is made goes too
+            if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
+                # ``makedirs`` fails where the folder goes while it looks, and what is made goes too. What fills it
+                # makes no folder of that name in it.
+                return effect.removes
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):
