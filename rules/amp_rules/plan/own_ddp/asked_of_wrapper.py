@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import asks_kind, wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
@@ -57,7 +58,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if node.attr not in OF_PRETRAINED and not any(has(value, node.attr) for value in values):
             continue
         site = Site(scope.module, scope, body, node)
-        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site, node.value):
+        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site):
             found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
@@ -69,7 +70,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
+        yield asked.module, asked.node, text + more_places(own.program, [(asked.module, node) for node in asked.places])
 
 
 def _where(own: OwnDdp, path: str, asked: _Asked) -> str:
@@ -164,11 +165,13 @@ def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
     return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
 
 
-def is_looked_after(own: OwnDdp, site: Site, model: ast.expr) -> bool:
-    """Whether a test for a model's wrapper is around a place, an error is caught, or there is one process only."""
+def is_looked_after(own: OwnDdp, site: Site) -> bool:
+    """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
-    path = blocks.path_of(model)
+    asked = site.node.func if isinstance(site.node, ast.Call) else site.node
+    assert isinstance(asked, ast.Attribute)
+    path = blocks.path_of(asked.value)
     if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
