@@ -50,6 +50,10 @@ class BatchNorms:
             return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
 
+    def may_be_in(self, value: Value) -> bool:
+        """The same, where a module of a library whose layers are not known counts as one that has it."""
+        return self.are_in(value) or not (value.kind == "instance" or str(value.name).startswith("torch.nn."))
+
     def _are_given(self, call: ast.AST) -> bool:
         """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
         known = self._chains.get(call)
@@ -196,7 +200,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
         shared = parts - _made_with(program, value, parts)
         if any(part in trained or program.is_trained(part) for part in shared):
             continue
-        if any(map(has_norms, parts)) and not _is_evaluated(program, parts):
+        if any(map(has_norms, parts)) and not _is_evaluated(program, precision, parts):
             found[value] = parts
     inner = {part for value, parts in found.items() for part in parts - {value}}
     return sorted(found.keys() - inner, key=lambda value: getattr(value.site, "lineno", 0))
@@ -233,21 +237,35 @@ def _called(program: Program, precision: Precision) -> set[Value]:
     }
 
 
-def _is_evaluated(program: Program, parts: set[Value]) -> bool:
-    """Whether something puts the module or a part of it into evaluation mode, wherever that is."""
+def _is_evaluated(program: Program, precision: Precision, parts: set[Value]) -> bool:
+    """Whether something puts the module or a part of it into evaluation mode, wherever that is.
+
+    The function that trains may put it back: ``encoder.train()`` beside the ``encoder.eval()`` of an evaluation.
+    """
     texts = {info.facts.node for part in parts if part.kind == "instance" for info in part.ref.mro()}
     if any(_evaluates(node) for text in texts for node in walk(text)):
         return True
-    for call, _, scope in program.calls():
-        if not _evaluates(call):
+    evaluated: set[ast.AST] = set()
+    put_back: set[ast.AST] = set()
+    for call, body, scope in program.calls():
+        if not (_evaluates(call) or _trains(call)):
             continue
         assert isinstance(call.func, ast.Attribute)
         owner: ast.expr = call.func.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and not program.roles.modules(owner, scope):
             owner = owner.value
         if program.roles.modules(owner, scope) & parts:
-            return True
-    return False
+            (evaluated if _evaluates(call) else put_back).add(body)
+    training = {blocks.body_of(run.module, run.first) for run in precision.training}
+    is_put_back = bool(training) and training <= put_back and evaluated.isdisjoint(training)
+    return bool(evaluated) and not is_put_back
+
+
+def _trains(node: ast.AST) -> bool:
+    """``net.train()``, ``net.train(True)``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"):
+        return False
+    return all(literal(item) is True for item in values_given(node))
 
 
 def _evaluates(node: ast.AST) -> bool:

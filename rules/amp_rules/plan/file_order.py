@@ -490,8 +490,8 @@ class FileOrder:
                 declining.FILES,
                 site.module,
                 site.node,
-                f"`{site.module.text(site.node)}` ends a loop once line {effect.line} has written the file, and each "
-                "process would see that in a different iteration",
+                f"`{site.module.text(site.node)}` ends a loop once line {effect.told_line} has written the file, and "
+                "each process would see that in a different iteration",
                 "run the loop under `if amp.is_main_process():`",
             )
         )
@@ -522,7 +522,7 @@ class FileOrder:
                 declining.FILES,
                 site.module,
                 site.node,
-                f"`{site.module.text(site.node)}` looks, where samples are made, for what line {effect.line} of "
+                f"`{site.module.text(site.node)}` looks, where samples are made, for what line {effect.told_line} of "
                 f"{effect.module.path.name} writes, and each process is asked for other samples",
                 "write the files before the training",
             )

@@ -50,6 +50,9 @@ FETCHERS = frozenset(
 )
 """Calls that download."""
 
+WITHOUT_LOCKS = ("pytorch_pretrained_bert.", "pytorch_transformers.")
+"""Packages whose ``from_pretrained`` copies what it downloads into one folder, with no lock and under its last name."""
+
 FETCHES_FILES = frozenset(
     {
         "urllib.request.urlretrieve",
