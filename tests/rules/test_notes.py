@@ -97,6 +97,20 @@ def test_a_share_over_the_length_of_all_is_no_average_of_it():
     assert text.endswith("it is shown divided by the length of all the data: about 1/N of its average")
 
 
+def test_further_places_of_an_error_are_named_as_far_as_they_are_few():
+    (gone,) = noted(FOLDER / "AMP288" / "exchange_that_torch_has_no_more.py").notes
+    assert gone.text.endswith("; so it is at exchange_that_torch_has_no_more.py:28")
+    (array,) = noted(FOLDER / "AMP288" / "array_in_a_file_of_all.py").notes
+    named = [f"array_in_a_file_of_all.py:{array.line + further}" for further in (1, 2, 3)]
+    assert array.text.endswith(f"; so it is at {', '.join(named)} and 1 more place")
+
+
+def test_of_two_lists_the_one_whose_mean_is_reduced_is_not_named():
+    path = FOLDER / "AMP288" / "means_of_lists_beside_one_that_is_reduced.py"
+    (text,) = [note.text for note in noted(path).notes if "AMP233" in note.text]
+    assert "`worst` keeps numbers" in text and "`errors`" not in text
+
+
 def test_a_line_in_a_sentence_is_one_of_the_file_on_disk():
     path = FOLDER / "AMP288" / "noise_below_a_new_option.py"
     report = noted(path)

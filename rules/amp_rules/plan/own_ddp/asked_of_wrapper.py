@@ -57,7 +57,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if node.attr not in OF_PRETRAINED and not any(has(value, node.attr) for value in values):
             continue
         site = Site(scope.module, scope, body, node)
-        if _is_in_wrapper(own, site, node.value) and not _is_looked_after(own, site):
+        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site):
             found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
@@ -69,7 +69,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(len(asked.places))
+        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
 
 
 def _where(own: OwnDdp, path: str, asked: _Asked) -> str:
@@ -112,7 +112,7 @@ class _Attributes:
 # ---- whether it is the wrapper --------------------------------------------------------------------------------------
 
 
-def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
+def is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
     """Whether a variable holds a wrapper at a place where there are several processes, for all that is known."""
     wraps = [wrap for wrap in own.wraps if not _contradicts(own, wrap, site)]
     if not wraps or not wrapped_by(own, held, site, wraps):
@@ -164,7 +164,7 @@ def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
     return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
 
 
-def _is_looked_after(own: OwnDdp, site: Site) -> bool:
+def is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
