@@ -98,6 +98,37 @@ class _Draws:
         names = self._program.callee_names(call, self._scope)
         return bool(names) and names <= _DRAWS and not any(item.arg in ("generator", None) for item in call.keywords)
 
+    # ---- what a loss comes of ----------------------------------------------------------------------------------------
+
+    def _running_models(self, made: list[ast.expr]) -> Iterator[ast.Call]:
+        """Yield each call that runs a model, of those that some expressions are computed from."""
+        pending, seen = [*made], set[str]()
+        while pending:
+            for node in walk(pending.pop()):
+                if isinstance(node, ast.Name) and node.id not in seen:
+                    seen.add(node.id)
+                    pending.extend(self._made.get(node.id, ()))
+                elif isinstance(node, ast.Call) and self._runs_model(node):
+                    yield node
+
+    def _is_fed(self, call: ast.Call) -> bool:
+        """Whether what a call gives a model is drawn here, or in the function of the project that is called."""
+        if self._gives_drawn(call):
+            return True
+        callees = self._program.flow.callees(call) if self._depth > 0 else []
+        return (
+            bool(callees)
+            and not self._program.called_models(call, self._scope)
+            and all(
+                _is_straight(info) and _FunctionDraws(self._program, info, self._depth - 1).feed_models()
+                for info in callees
+            )
+        )
+
+    def _gives_drawn(self, call: ast.Call) -> bool:
+        given = [item for item in values_given(call) if not self._program.roles.modules(item, self._scope)]
+        return bool(given) and all(map(self._is_of_round, given)) and any(map(self._is_drawn, given))
+
     def _runs_model(self, call: ast.Call) -> bool:
         if self._program.called_models(call, self._scope):
             return True
@@ -225,14 +256,13 @@ class InlineDraws(_Draws):
         """The first statement that draws; None where the batch is not drawn here, or that is not certain."""
         if self._backward.body is not self._loop.body or self._backward.node not in self._inner:
             return None
-        if not self._draws(self._inner) or self._goes_on() or self._seeds():
+        if self._goes_on() or self._seeds():
             return None
-        given = list(self._given())
-        if not given or not all(parts and all(map(self._is_of_round, parts)) for parts in given):
+        running = list(self._running_models([self._backward.loss]))
+        if not running or not all(map(self._is_fed, running)):
             return None
-        if not all(any(self._is_drawn(part) for part in parts) for parts in given):
-            return None
-        statements = [blocks.statement_of(self._loop.module, call) for call in self._draws(self._inner)]
+        drawing = [*self._draws(self._inner), *(call for call in running if not self._gives_drawn(call))]
+        statements = [blocks.statement_of(self._loop.module, call) for call in drawing]
         return next((item for item in self._loop.node.body if item in statements), None)  # type: ignore[attr-defined]
 
     # ---- the loop --------------------------------------------------------------------------------------------------
@@ -255,22 +285,6 @@ class InlineDraws(_Draws):
             for node in blocks.walk_own(item)
         )
 
-    # ---- what the loss comes of --------------------------------------------------------------------------------------
-
-    def _given(self) -> Iterator[list[ast.expr]]:
-        """Yield what each call that runs a model is given, of those that the loss is computed from."""
-        pending: list[ast.expr] = [self._backward.loss]
-        seen: set[str] = set()
-        while pending:
-            one = pending.pop()
-            for node in walk(one):
-                if isinstance(node, ast.Name) and node.id not in seen:
-                    seen.add(node.id)
-                    pending.extend(self._made.get(node.id, ()))
-                elif isinstance(node, ast.Call) and self._runs_model(node):
-                    given = values_given(node)
-                    yield [item for item in given if not self._program.roles.modules(item, self._scope)]
-
 
 class _FunctionDraws(_Draws):
     """What a function of the project draws each time that it is called.
@@ -285,15 +299,22 @@ class _FunctionDraws(_Draws):
 
     def are_all(self) -> bool:
         """Whether it gives nothing but what it draws, and what is made of that and of plain numbers."""
-        calls = [node for node in self._inner if isinstance(node, ast.Call)]
-        if any(self._program.callee_names(call, self._scope) & _SEEDS for call in calls):
-            return False
         assigned_here = [item.value for item in self._info.body if isinstance(item, ast.Assign)]
         return (
             bool(self._info.returns)
+            and not self._seeds()
             and all(map(self._is_of_round, [*assigned_here, *self._info.returns]))
             and all(map(self._is_drawn, self._info.returns))
         )
+
+    def feed_models(self) -> bool:
+        """Whether they are all that the models are given which it runs for what it returns: a loss."""
+        running = list(self._running_models(self._info.returns))
+        return bool(running) and not self._seeds() and all(map(self._is_fed, running))
+
+    def _seeds(self) -> bool:
+        calls = (node for node in self._inner if isinstance(node, ast.Call))
+        return any(self._program.callee_names(call, self._scope) & _SEEDS for call in calls)
 
     def _is_number(self, node: ast.Name | ast.Attribute) -> bool:
         info = self._info
@@ -315,11 +336,14 @@ class _FunctionDraws(_Draws):
 
 
 def _gives_draws(program: Program, info: FunctionFacts, depth: int) -> bool:
+    return _is_straight(info) and _FunctionDraws(program, info, depth).are_all()
+
+
+def _is_straight(info: FunctionFacts) -> bool:
+    """Whether a function does the same in each call: it assigns variables and returns."""
     if info.decorator_list or info.is_generator or not isinstance(info.node, ast.FunctionDef):
         return False
-    if not all(_is_plain(item, index) for index, item in enumerate(info.body)):
-        return False
-    return _FunctionDraws(program, info, depth).are_all()
+    return all(_is_plain(item, index) for index, item in enumerate(info.body))
 
 
 def _is_plain(statement: ast.stmt, index: int) -> bool:
