@@ -87,7 +87,7 @@ def _renamed(module: Module, change: Change) -> str:
 # What happens at a place of each rewrite; nothing where a current PyTorch takes it.
 _WHY: dict[str, Callable[[Module, Change], str]] = {
     "AMP505": lambda module, found: (
-        f"`{_shown(module, found)}` raises IndexError where the tensor has no dimension, as losses have none since "
+        f"`{_shown(module, found)}` raises IndexError where the tensor has no dimension, as losses of torch have none since "
         "PyTorch 0.4"
     ),
     "AMP507": _renamed,
