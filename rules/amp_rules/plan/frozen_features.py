@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from amp_rules.plan.notes import IN_FULL_PRECISION, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
-from amp_rules.roles.evaluation_regions import is_dropped
+from amp_rules.roles.evaluation_regions import asks_for_shape, is_dropped, is_for_shapes
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -54,7 +54,9 @@ def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> 
         call = site.node
         assert isinstance(call, ast.Call)
         name = last_name(call.func)
-        if name in names or is_dropped(site) or _is_trial(program, site):
+        if name in names or is_dropped(site) or is_for_shapes(site) or asks_for_shape(site.module, call):
+            continue
+        if _is_trial(program, site):
             continue
         names.add(name)
         text = (

@@ -355,7 +355,8 @@ _PAGES = {
         the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
         many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
         number of steps that ends the training is not noted, because as many steps are made as before; that there are N
-        times as many epochs is, where their number is worked out of it. Also a quotient of the dataset's length in a
+        times as many epochs is, where their number is worked out of it. A number of samples that ends it is noted, too,
+        as each process counts its own: `while seen < limit:`. Also a quotient of the dataset's length in a
         training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
         script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
 
@@ -386,8 +387,8 @@ _PAGES = {
         the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
-        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, and something else than a number
-        where a sampler takes the number of processes.
+        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

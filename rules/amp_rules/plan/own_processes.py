@@ -65,12 +65,12 @@ def _not_looked_at(program: Program) -> str:
     unknown = _joining_elsewhere(program) if use is None and next(joins_run(program), None) is None else None
     if unknown is not None:
         module, called = unknown
-        where = f"line {called.lineno} of {name_of(program, module)}"
+        where = f"line {module.line_on_disk(called.lineno)} of {name_of(program, module)}"
         return f"{_NOT_LOOKED_AT}: `{module.text(called)}` ({where}) was not found"
     if use is None:
         return _NOT_LOOKED_AT
     module, node, name = use
-    where = f"line {getattr(node, 'lineno', 1)} of {name_of(program, module)}"
+    where = f"line {module.line_on_disk(getattr(node, 'lineno', 1))} of {name_of(program, module)}"
     return f"{_NOT_LOOKED_AT}: `{name}` ({where}) may look after them"
 
 

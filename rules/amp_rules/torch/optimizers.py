@@ -11,6 +11,9 @@ OPTIMIZERS = frozenset(
     ]
 )  # fmt: skip
 
+EVALUATE_AGAIN = frozenset({"LBFGS", "Optimizer"})
+"""Optimizers that evaluate a closure several times in a step, and the class of which nothing is known."""
+
 OPTIMIZER_PREFIXES = ("torch.optim.", "amp_runtime.optim.", "apex.optimizers.", "apex.contrib.optimizers.")
 
 COUNTED = frozenset({"_with_counter", "_wrapped_by_lr_sched"})

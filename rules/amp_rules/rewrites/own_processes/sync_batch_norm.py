@@ -299,7 +299,7 @@ def _by_function(own: OwnDdp, values: set[Value], norms: BatchNorms) -> str | No
         call = norms.by_function(value)
         module = own.program.module_of(call) if call is not None else None
         if call is not None and module is not None:
-            place = f"`{module.text(call)}` ({name_of(own.program, module)}:{call.lineno})"
+            place = f"`{module.text(call)}` ({name_of(own.program, module)}:{module.line_on_disk(call.lineno)})"
             derived = _derived_batch_norm(own.program, module, call)
             if derived is not None:
                 return (
