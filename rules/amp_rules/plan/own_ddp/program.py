@@ -12,7 +12,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import further_places, place_in
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
@@ -27,9 +27,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
-
-_MAX_PLACES = 3
-"""Further places that a note lists; the others are counted."""
 
 
 @dataclass
@@ -161,7 +158,7 @@ class OwnDdp(ReachOfRanks):
 
     def place(self, module: Module, node: ast.AST) -> str:
         """A place within a sentence: its file and line, as the user has them."""
-        return f"{name_of(self.program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
+        return place_in(self.program, module, node)
 
     @staticmethod
     def source(module: Module, node: ast.AST) -> str:
@@ -183,10 +180,4 @@ class OwnDdp(ReachOfRanks):
 
 def more_places(own: OwnDdp, places: Iterable[tuple[Module, ast.AST]]) -> str:
     """What a note on the first of some places says of the others: where they are, as far as they are few."""
-    named = list(dict.fromkeys(own.place(*item) for item in places))[1:]
-    if not named:
-        return ""
-    listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES
-    if left > 0:
-        return f"; so it is at {', '.join(listed)} and {left} more place{'s' * (left > 1)}"
-    return f"; so it is at {' and '.join([*[', '.join(listed[:-1])] * (len(listed) > 1), listed[-1]])}"
+    return further_places(own.program, places)
