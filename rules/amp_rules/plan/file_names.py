@@ -1,4 +1,4 @@
-"""What a file of a program is called within a sentence, and places in it."""
+"""What a file of a program is called within a sentence, and a place in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
+
+_MAX_PLACES = 3
+"""Further places that a note lists; the others are counted."""
 
 
 def name_of(program: Program, module: Module) -> str:
@@ -17,18 +20,14 @@ def name_of(program: Program, module: Module) -> str:
     return module.path.name
 
 
-_MAX_PLACES = 3
-"""Further places that a sentence names."""
-
-
-def place_in(program: Program, module: Module, node: ast.AST) -> str:
+def place_of(program: Program, module: Module, node: ast.AST) -> str:
     """A place within a sentence: its file and line, as the user has them."""
     return f"{name_of(program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
 
 
-def further_places(program: Program, places: Iterable[tuple[Module, ast.AST]]) -> str:
-    """What a sentence on the first of some places says of the others: where they are, as far as they are few."""
-    named = list(dict.fromkeys(place_in(program, *item) for item in places))[1:]
+def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]]) -> str:
+    """What a note on the first of some places says of the others: where they are, as far as they are few."""
+    named = list(dict.fromkeys(place_of(program, *item) for item in places))[1:]
     if not named:
         return ""
     listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES

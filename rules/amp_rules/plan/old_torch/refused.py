@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from amp_rules import rewrites
 from amp_rules.plan.context import Change
-from amp_rules.plan.file_names import further_places
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.notes import REFUSED, note
 from amp_rules.plan.old_torch import removed
 from amp_rules.plan.old_torch.old import OldProgram
@@ -130,7 +130,7 @@ def notes(program: Program) -> Iterator[Note]:
         if places:
             places.sort(key=lambda item: (str(item[0].path), item[0].start(item[1])))
             module, node, why = places[0]
-            others = further_places(program, [item[:2] for item in places])
+            others = more_places(program, [item[:2] for item in places])
             yield note(REFUSED, module, node, f"{why}{others}; {recipe}")
 
 

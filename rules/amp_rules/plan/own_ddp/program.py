@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +11,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.file_names import further_places, place_in
+from amp_rules.plan.file_names import place_of
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
@@ -158,7 +157,7 @@ class OwnDdp(ReachOfRanks):
 
     def place(self, module: Module, node: ast.AST) -> str:
         """A place within a sentence: its file and line, as the user has them."""
-        return place_in(self.program, module, node)
+        return place_of(self.program, module, node)
 
     @staticmethod
     def source(module: Module, node: ast.AST) -> str:
@@ -176,8 +175,3 @@ class OwnDdp(ReachOfRanks):
     def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
         """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
-
-
-def more_places(own: OwnDdp, places: Iterable[tuple[Module, ast.AST]]) -> str:
-    """What a note on the first of some places says of the others: where they are, as far as they are few."""
-    return further_places(own.program, places)
