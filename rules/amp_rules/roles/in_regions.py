@@ -11,9 +11,18 @@ from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
 
 
-def bodies_in(program: Program, runs: Iterable[StatementRun], apart: Collection[ast.AST] = ()) -> set[ast.AST]:
-    """The functions that run within some statements, methods of models with their hooks included; without ``apart``."""
-    return program.called_from((node for run in runs for item in run.statements() for node in ast.walk(item)), apart)
+def bodies_in(
+    program: Program,
+    runs: Iterable[StatementRun],
+    apart: Collection[ast.AST] = (),
+    passed_by: Collection[ast.AST] = (),
+) -> set[ast.AST]:
+    """The functions that run within some statements, methods of models with their hooks included.
+
+    Without functions that are ``apart``, and those that run in calls that are ``passed_by`` alone.
+    """
+    nodes = (node for run in runs for item in run.statements() for node in ast.walk(item))
+    return program.called_from(nodes, apart, passed_by)
 
 
 def nodes_in(
@@ -27,12 +36,12 @@ def nodes_in(
     Args:
         program: the program.
         runs: the statements.
-        without: statements among them that are left out.
+        without: statements among them, and in what they call, that are left out with what they alone call.
         apart: functions that are left out, with what they alone call.
     """
     outside = {node for run in without for item in run.statements() for node in ast.walk(item)}
     inside = {node for run in runs for item in run.statements() for node in blocks.walk_own(item)} - outside
-    bodies = bodies_in(program, runs, apart)
+    bodies = bodies_in(program, runs, apart, outside)
     return [
         Site(scope.module, scope, body, node)
         for node, body, scope in program.nodes()
