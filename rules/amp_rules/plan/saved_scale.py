@@ -165,7 +165,22 @@ class _Checkpoints:
                     if spelling(previous.targets[0]) == variable:
                         return self._program.flow.values(previous.value, site.scope)
                 break
+        given = self._given_above(site, variable) if isinstance(node, ast.Name) and variable else []
+        if given:
+            return set().union(*(self._program.flow.values(value, site.scope) for value in given))
         return self._program.flow.values(node, site.scope)
+
+    @staticmethod
+    def _given_above(site: Site, variable: str) -> list[ast.expr]:
+        """What a variable of a function may be given by when a place is reached; empty where that is not known."""
+        writes = [
+            item for item in blocks.walk_body(site.body) if isinstance(item, ast.stmt) and _writes(item, variable)
+        ]
+        loops = [item for item in blocks.enclosing(site.module, site.statement) if isinstance(item, blocks.LOOPS)]
+        reaching = [item for item in writes if item.lineno < site.line or any(item in walk(loop) for loop in loops)]
+        plain = [item for item in reaching if isinstance(item, ast.Assign) and len(item.targets) == 1]
+        is_known = len(plain) == len(reaching) and all(spelling(item.targets[0]) == variable for item in plain)
+        return [item.value for item in plain] if is_known else []
 
     def _place(self, site: Site, variable: str) -> Site | None:
         """The statement, or the outermost loop that does it for several optimizers; None where that loop trains."""
@@ -210,6 +225,15 @@ class _Checkpoints:
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == method):
             return frozenset()
         return frozenset(self._program.flow.values(call.func.value, scope) & self._optimizers)
+
+
+def _writes(statement: ast.stmt, variable: str) -> bool:
+    """Whether a statement, and nothing within it, writes a variable."""
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return any(
+            item.optional_vars is not None and spelling(item.optional_vars) == variable for item in statement.items
+        )
+    return variable in blocks.writes_itself(statement)
 
 
 def _is_loaded(value: Value) -> bool:
