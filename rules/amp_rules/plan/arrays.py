@@ -86,6 +86,8 @@ class Arrays:
                 # A tensor is scaled by `np.sqrt(2)` too.
                 told = isinstance(node.op, ast.MatMult) or None not in sides or _has_constant(node)
                 return _operated(sides) if told or "tensor" in sides else None
+            case ast.Compare():
+                return _operated([self._kind(item, scope, asked) for item in (node.left, *node.comparators)])
             case ast.IfExp():
                 return _any(self._kind(item, scope, asked) for item in (node.body, node.orelse))
             case ast.Tuple() | ast.List():
