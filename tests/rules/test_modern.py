@@ -355,7 +355,12 @@ def test_a_script_for_apex_is_brought_up_to_date_unless_told_otherwise(tmp_path,
     assert "from math import inf" in result and "right[:1].reshape(-1)" in result and "from apex" not in result
     assert {"AMP521", "AMP523"} <= codes(report)
     (text,) = of_modernizing(report)
-    assert "AMP521, AMP523" in text and "--no-modernize" in text
+    assert "AMP521, AMP523" in text and "--no-modernize" in text and "a current PyTorch refuses" in text
+    of_numpy = APEX_STEP.replace(
+        "import torch\n", "import numpy as np\nimport torch\n\nkept = np.zeros(3, dtype=np.bool)\n", 1
+    )
+    (text,) = of_modernizing(migrated_text(tmp_path / "numpy", of_numpy, Options(apex=apex))[0])
+    assert "AMP514" in text and "a current PyTorch or NumPy refuses" in text
     report, result = migrated_text(tmp_path / "left", APEX_STEP, Options(apex=apex, modernize=False))
     assert "torch._six" in result and "right[:1].view(-1)" in result and not of_modernizing(report)
     report, _ = migrated_text(tmp_path / "asked", APEX_STEP, Options(apex=apex, modernize=True))

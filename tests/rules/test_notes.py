@@ -77,6 +77,48 @@ def test_an_evaluation_that_no_call_stops_is_in_full():
     ]
 
 
+def test_the_length_of_a_loader_that_is_evaluated_too_is_its_own():
+    told = noted(FOLDER / "AMP281" / "divided_by_the_length_of_what_trains_too.py").notes
+    assert not any("own length" in note.text for note in told)
+
+
+def test_further_evaluations_are_named_with_their_places():
+    told = [note.text for note in noted(FOLDER / "AMP281" / "three_evaluations.py").notes if note.code == "AMP281"]
+    assert [text.rpartition("one process")[2] for text in told] == ["", "; so is `valid_loader` (line 31)"]
+
+
+def test_a_batch_of_one_sample_is_not_called_small():
+    told = [note.text for note in noted(FOLDER / "AMP280" / "batches_made_beforehand.py").notes]
+    assert any("averages over N batches, one per process" in text for text in told)
+
+
+def test_a_share_over_the_length_of_all_is_no_average_of_it():
+    (text,) = [note.text for note in noted(FOLDER / "AMP288" / "sum_over_the_length_of_all.py").notes]
+    assert text.endswith("it is shown divided by the length of all the data: about 1/N of its average")
+
+
+def test_further_places_of_an_error_are_named_as_far_as_they_are_few():
+    (gone,) = noted(FOLDER / "AMP288" / "exchange_that_torch_has_no_more.py").notes
+    assert gone.text.endswith("; so it is at exchange_that_torch_has_no_more.py:28")
+    (array,) = noted(FOLDER / "AMP288" / "array_in_a_file_of_all.py").notes
+    named = [f"array_in_a_file_of_all.py:{array.line + further}" for further in (1, 2, 3)]
+    assert array.text.endswith(f"; so it is at {', '.join(named)} and 1 more place")
+
+
+def test_of_two_lists_the_one_whose_mean_is_reduced_is_not_named():
+    path = FOLDER / "AMP288" / "means_of_lists_beside_one_that_is_reduced.py"
+    (text,) = [note.text for note in noted(path).notes if "AMP233" in note.text]
+    assert "`worst` keeps numbers" in text and "`errors`" not in text
+
+
+def test_a_line_in_a_sentence_is_one_of_the_file_on_disk():
+    path = FOLDER / "AMP288" / "noise_below_a_new_option.py"
+    report = noted(path)
+    seeds = path.read_text(encoding="utf-8").splitlines().index("    torch.manual_seed(0)") + 1
+    assert any(edit.code == "AMP409" for edit in report.edits)
+    assert any(f"seeded alike at line {seeds}," in note.text for note in report.notes)
+
+
 def test_averages_of_the_first_process_over_all_data_are_no_share():
     told = [item.text for item in noted(FOLDER / "AMP288" / "average_beside_one_of_all_data.py").notes]
     (text,) = [text for text in told if "AMP233" in text]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from amp_rules.flow.values import UNKNOWN_MEMBER, ClassInfo, Value
+from amp_rules.flow.values import UNKNOWN_MEMBER, CallSite, ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
@@ -13,7 +13,9 @@ from amp_rules.roles.absent import never_runs
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import argument_at, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.models import BATCH_NORM_FUNCTIONS, PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
 
@@ -57,6 +59,10 @@ class BatchNorms:
             parts = (part for part in with_parts(self._program, [value]) if part.kind == "instance" and part != value)
             known = self._given[value] = any(map(self.are_in, parts))
         return known
+
+    def may_be_in(self, value: Value) -> bool:
+        """The same, where a module of a library whose layers are not known counts as one that has it."""
+        return self.are_in(value) or not (value.kind == "instance" or str(value.name).startswith("torch.nn."))
 
     def _are_given(self, call: ast.AST) -> bool:
         """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
@@ -126,9 +132,38 @@ class BatchNorms:
         for node in _without_looks(nodes):
             if batch_norm.names_batch_norm([node]):
                 located = self._program.locate(node)
-                if located is None or not never_runs(flow, located[1].module, node):
+                if located is None:
+                    return True
+                module = located[1].module
+                if not never_runs(flow, module, node) and not self._is_replaced(module, node):
                     return True
         return False
+
+    def _is_replaced(self, module: Module, node: ast.AST) -> bool:
+        """Whether a node is the default of a parameter, and each call gives another layer of torch's.
+
+        ``def __init__(self, norm=nn.BatchNorm1d)``, and ``Encoder(norm=nn.InstanceNorm1d)`` wherever it is called.
+        """
+        default, parameters = node, module.parents.get(node)
+        while parameters is not None and not isinstance(parameters, (ast.arguments, ast.stmt)):
+            default, parameters = parameters, module.parents.get(parameters)
+        info = self._program.function_of(module.parents[parameters]) if isinstance(parameters, ast.arguments) else None
+        name = next((name for name, item in info.defaults.items() if item is default), None) if info else None
+        if info is None or name is None:
+            return False
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(self._gives_another(info, name, caller) for caller in callers)
+
+    def _gives_another(self, info: FunctionFacts, name: str, caller: CallSite) -> bool:
+        """Whether a call gives a parameter a class of torch's that is no batch norm."""
+        is_written = caller.scope.module.parents.get(caller.call.func) is caller.call  # not that of a partial function
+        if not is_written or any(isinstance(item, ast.Starred) for item in caller.call.args):
+            return False
+        given = info.argument(caller.call, name)
+        values = self._program.flow.values(given, caller.scope) if given is not None else set()
+        return bool(values) and all(
+            value.name.startswith("torch.nn.") and not batch_norm.is_batch_norm(value.name) for value in values
+        )
 
 
 def is_chosen(value: Value) -> bool:
@@ -175,7 +210,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
         shared = parts - _made_with(program, value, parts)
         if any(part in trained or program.is_trained(part) for part in shared):
             continue
-        if any(map(has_norms, parts)) and not _is_evaluated(program, parts):
+        if any(map(has_norms, parts)) and not _is_evaluated(program, precision, parts):
             found[value] = parts
     inner = {part for value, parts in found.items() for part in parts - {value}}
     return sorted(found.keys() - inner, key=lambda value: getattr(value.site, "lineno", 0))
@@ -212,21 +247,35 @@ def _called(program: Program, precision: Precision) -> set[Value]:
     }
 
 
-def _is_evaluated(program: Program, parts: set[Value]) -> bool:
-    """Whether something puts the module or a part of it into evaluation mode, wherever that is."""
+def _is_evaluated(program: Program, precision: Precision, parts: set[Value]) -> bool:
+    """Whether something puts the module or a part of it into evaluation mode, wherever that is.
+
+    The function that trains may put it back: ``encoder.train()`` beside the ``encoder.eval()`` of an evaluation.
+    """
     texts = {info.facts.node for part in parts if part.kind == "instance" for info in part.ref.mro()}
     if any(_evaluates(node) for text in texts for node in walk(text)):
         return True
-    for call, _, scope in program.calls():
-        if not _evaluates(call):
+    evaluated: set[ast.AST] = set()
+    put_back: set[ast.AST] = set()
+    for call, body, scope in program.calls():
+        if not (_evaluates(call) or _trains(call)):
             continue
         assert isinstance(call.func, ast.Attribute)
         owner: ast.expr = call.func.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and not program.roles.modules(owner, scope):
             owner = owner.value
         if program.roles.modules(owner, scope) & parts:
-            return True
-    return False
+            (evaluated if _evaluates(call) else put_back).add(body)
+    training = {blocks.body_of(run.module, run.first) for run in precision.training}
+    is_put_back = bool(training) and training <= put_back and evaluated.isdisjoint(training)
+    return bool(evaluated) and not is_put_back
+
+
+def _trains(node: ast.AST) -> bool:
+    """``net.train()``, ``net.train(True)``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "train"):
+        return False
+    return all(literal(item) is True for item in values_given(node))
 
 
 def _evaluates(node: ast.AST) -> bool:

@@ -46,13 +46,17 @@ def stepped_optimizers(program: Program) -> set[Value]:
 
 
 def is_key(node: ast.expr | None) -> bool:
-    """Whether it is a string that stands there."""
+    """Whether it is a string that stands there, in one piece or in several: ``"model" + "_optimizer"``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return is_key(node.left) and is_key(node.right)
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def key_of(node: ast.expr) -> str:
     """That string."""
-    assert isinstance(node, (ast.Constant, ast.keyword))
+    if isinstance(node, ast.BinOp):
+        return key_of(node.left) + key_of(node.right)
+    assert isinstance(node, ast.Constant)
     return str(node.value)
 
 

@@ -67,8 +67,15 @@ def _divided(node: ast.AST) -> set[str]:
 
 
 def _length_in(processes: Distribution, node: ast.AST, use: LoaderUse) -> ast.expr | None:
-    """``len(loader)`` of a loader that is shared out, where something is divided by it alone."""
+    """``len(loader)`` of a loader that is shared out, where something is divided by it alone.
+
+    A loader that is evaluated too is prepared where the training takes it, and stays whole elsewhere.
+    """
     if not (isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.Div, ast.FloorDiv))):
         return None
     by = node.right if isinstance(node, ast.BinOp) else node.value
-    return by if is_length(processes.whole_lengths, by, use.scope) else None
+    if not is_length(processes.whole_lengths, by, use.scope):
+        return None
+    assert isinstance(by, ast.Call)
+    held = processes.program.flow.values(by.args[0], use.scope)
+    return by if all(held.isdisjoint(other.values) for other in processes.data.evaluated) else None

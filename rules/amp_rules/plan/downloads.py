@@ -16,7 +16,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import FETCHERS
+from amp_rules.torch.data import FETCHERS, WITHOUT_LOCKS
 from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS
 
 _READERS = LOADERS | OPENERS.keys()
@@ -183,6 +183,8 @@ def _fetches(program: Program, node: ast.AST) -> bool:
     # ``datasets.__dict__[name](download=True)`` and ``getattr(datasets, name)(...)`` say it without a name.
     names = program.names(node.func, located[1])
     if any(name.endswith(fetcher) for name in names for fetcher in FETCHERS):
+        return True
+    if any(name.startswith(WITHOUT_LOCKS) and name.endswith(".from_pretrained") for name in names):
         return True
     is_model = any(name.startswith("torchvision.models.") for name in names)
     return any(

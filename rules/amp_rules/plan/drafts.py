@@ -114,7 +114,9 @@ def drafted(program: Program, drafts: Mapping[Path, Draft]) -> Program:
     """The program with the drafts in place of its files."""
     texts = {path: draft.module.source for path, draft in drafts.items()}
     files = program.project.files.with_texts(texts)
-    files.rewritten |= {path for path, draft in drafts.items() if draft.changed}
+    for path, draft in drafts.items():
+        if draft.changed:
+            files.origins[path] = [draft.original.line_on_disk(line) for line in draft.origins]
     found = Program(Project(program.entry.path, files))
     found.told_optimizers = program.told_optimizers
     found = without_idle_steps(found)

@@ -26,8 +26,10 @@ from amp_rules.roles.sites import Site
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.devices import MOVING
 
 _HALF = Mode("O1", "fp16")
 _MAX_REGIONS = 2
@@ -236,7 +238,7 @@ class EvaluatedMethods:
             longer = StatementRun(run.module, above, run.last)
             if self._is_input(above, longer):
                 first = above
-            elif not only_prepares(above) or not self._is_read_within(above, longer):
+            elif not _moves(above) and not (only_prepares(above) and self._is_read_within(above, longer)):
                 break
         return run if first is run.first else StatementRun(run.module, first, run.last)
 
@@ -261,6 +263,7 @@ class EvaluatedMethods:
             node
             for node in blocks.walk_body(located[0])
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+            if not _reads_another(located[1].module, node, statement)
         ]
         return bool(reads) and all(node in inner for node in reads)
 
@@ -295,6 +298,31 @@ class EvaluatedMethods:
             if located is not None and isinstance(node, ast.Call):
                 found |= self._program.called_models(node, located[1])
         return found
+
+
+def _moves(statement: ast.stmt) -> bool:
+    """``labels = labels.to(device)``."""
+    call = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in MOVING
+        and isinstance(call.func.value, ast.Name)
+        and blocks.path_of(statement.targets[0]) == call.func.value.id  # type: ignore[attr-defined]
+    )
+
+
+def _reads_another(module: Module, read: ast.Name, statement: ast.stmt) -> bool:
+    """Whether a variable is read above the statement that gives it anew: no round of a loop brings that value there."""
+    if read.lineno >= statement.lineno:
+        return False
+    loops = [item for item in blocks.enclosing(module, statement) if isinstance(item, blocks.LOOPS)]
+    if not loops:
+        return True
+    # The head of the nearest loop gives the variable a value in each round.
+    head = loops[0].target if isinstance(loops[0], (ast.For, ast.AsyncFor)) else None
+    is_given = head is not None and any(isinstance(item, ast.Name) and item.id == read.id for item in walk(head))
+    return is_given and (len(loops) == 1 or loops[0] in blocks.enclosing(module, read))
 
 
 def _is_by_name(call: ast.Call) -> bool:

@@ -297,7 +297,7 @@ class _Decision:
             if isinstance(owner, ast.expr) and any(
                 value.site is effect.call for value in self._program.flow.values(owner, scope)
             ):
-                return int(getattr(node, "lineno", 1))
+                return scope.module.line_on_disk(getattr(node, "lineno", 1))
         return None
 
     def _result_is_used(self, effect: FileEffect) -> bool:

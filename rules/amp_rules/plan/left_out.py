@@ -50,7 +50,7 @@ def why_left_out_as_written(program: Program) -> str:
     for site in program.calls_to(DISTRIBUTED_DATA_PARALLEL):
         keywords = site.node.keywords if isinstance(site.node, ast.Call) else []
         if any(item.arg == "find_unused_parameters" and literal(item.value) is True for item in keywords):
-            return f"the script's own wrapper in line {site.line} of {name_of(program, site.module)} does"
+            return f"the script's own wrapper in line {site.told_line} of {name_of(program, site.module)} does"
     return why_left_out(program, Precision(backwards=program.backwards), calls_as_written(program))
 
 

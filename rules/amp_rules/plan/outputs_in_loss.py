@@ -18,7 +18,7 @@ _ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
 def at(module: Module, node: ast.AST) -> str:
     """A piece of code and its line, for the report."""
-    return f"`{module.text(node)}` (line {getattr(node, 'lineno', 1)})"
+    return f"`{module.text(node)}` (line {module.line_on_disk(getattr(node, 'lineno', 1))})"
 
 
 class Outputs:

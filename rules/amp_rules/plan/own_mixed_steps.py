@@ -86,7 +86,7 @@ def scaled_by_others(program: Program) -> Iterator[Declined]:
 
 
 def _place(site: Site, seen_from: Module) -> str:
-    return f"line {site.line}" if site.module is seen_from else f"{site.module.path.name}:{site.line}"
+    return f"line {site.told_line}" if site.module is seen_from else f"{site.module.path.name}:{site.told_line}"
 
 
 class _Steps:

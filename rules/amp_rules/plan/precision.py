@@ -258,7 +258,7 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
     double = next(iter(double_precision.places(program)), None)
     if double is not None:
         place, what = double
-        text, line = place.module.text(place.node), f"{name_of(program, place.module)}:{place.line}"
+        text, line = place.module.text(place.node), f"{name_of(program, place.module)}:{place.told_line}"
         return declining.decline(
             declining.UNKNOWN_LOSS,
             site.module,

@@ -15,6 +15,7 @@ from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.divided_by_shares import divided_by_shares
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
 from amp_rules.plan.loaders_to_prepare import before_the_bar
@@ -32,11 +33,16 @@ from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import COMPREHENSIONS, walk
 
 _EVALUATIONS = 2
-"""Loops that evaluate, told one by one; of more, the last line says how many there are."""
+"""Loops that evaluate, told one by one; the last line names others."""
+
+_NAMED = 3
+"""How many others it names."""
 
 
 _TIMES_DEVICES = (
@@ -80,13 +86,14 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     places = [*shown_of_shares(program, processes.agreed.ranks)]
     drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)
     drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
-    alone = [] if found else [*shown_alone(processes, places)] or [*shown_alone(processes, drawn_here, OF_DRAWS)]
-    for told in found or alone:
+    alone = [] if found else [*shown_alone(processes, places)]
+    of_draws = [] if found or alone else [*shown_alone(processes, drawn_here, OF_DRAWS)]
+    for told in found or alone or of_draws:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if has_rest(processes, drawn_here, found or alone) else ""
+    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found or alone) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"
@@ -104,7 +111,9 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
         site = _made(program, use)
         call = site.node
         size = batch_size_of(call) if isinstance(call, ast.Call) else None
-        batches = f"N batches of `{site.module.text(size)}`" if size is not None else "N batches"
+        # A sample of a loader with batches of one may be a batch itself; with none, it is.
+        told = None if literal(size) in (None, 1) else size
+        batches = f"N batches of `{site.module.text(told)}`" if told is not None else "N batches"
         yield notes.note(
             notes.BATCH_SIZE,
             site.module,
@@ -161,7 +170,7 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
         )
     room = _EVALUATIONS - len(flagged[:1])
     for index, use in enumerate(uses[:room]):
-        more = f"; so are {len(uses) - room} more" if index == room - 1 and len(uses) > room else ""
+        more = _more(program, use.module, uses[room:]) if index == room - 1 else ""
         yield notes.note(
             notes.EVALUATION,
             use.module,
@@ -169,6 +178,21 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: the metrics and "
             f"the time are those of one process{more}",
         )
+
+
+def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:
+    """What a note on an evaluation says of further ones, by name and place."""
+    places = []
+    for use in uses[:_NAMED]:
+        line = use.module.line_on_disk(use.line)
+        where = f"line {line}" if use.module is module else f"{name_of(program, use.module)}:{line}"
+        places.append(f"`{use.module.text(use.loader)}` ({where})")
+    if len(uses) > _NAMED:
+        places.append(f"{len(uses) - _NAMED} more")
+    if not places:
+        return ""
+    named = f"{', '.join(places[:-1])} and {places[-1]}" if len(places) > 1 else places[0]
+    return f"; so {'are' if len(uses) > 1 else 'is'} {named}"
 
 
 def _how_far(program: Program, use: LoaderUse) -> str:

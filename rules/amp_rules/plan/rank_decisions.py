@@ -143,4 +143,5 @@ def _because(origin: Origin, sink: Sink) -> str:
 
 def _place(line: int, module: Module, sink: Sink) -> str:
     """A line, with its file where that is not the one that the message stands under."""
-    return f"line {line}" if module is sink.module else f"line {line} of {module.path.name}"
+    told = module.line_on_disk(line)
+    return f"line {told}" if module is sink.module else f"line {told} of {module.path.name}"

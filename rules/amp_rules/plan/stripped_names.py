@@ -6,9 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.statement_order import comes_after
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import last_name, walk
 
@@ -24,13 +26,14 @@ def stripped_of(program: Program, wraps: list[Site]) -> list[Site]:
 
     No run goes on with them past the load. What is saved without them is loaded as well.
     """
-    loads = [site for site in _loads(program) if _is_stripped(site)] if wraps else []
+    loads = [site for site in strict_loads(program) if _is_stripped(site)] if wraps else []
     return [
         site for site in wraps if any(_takes(program, site, load) and _follows(program, load, site) for load in loads)
     ]
 
 
-def _loads(program: Program) -> Iterator[Site]:
+def strict_loads(program: Program) -> Iterator[Site]:
+    """Yield the calls of ``load_state_dict`` that want all names to fit."""
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict" and len(call.args) == 1:
             strict = keyword(call, "strict")
@@ -119,6 +122,71 @@ def _takes_prefix_off(key: ast.expr) -> bool:
     if not (isinstance(key, ast.Call) and isinstance(key.func, ast.Attribute) and key.func.attr == "replace"):
         return False
     return len(key.args) == 2 and literal(key.args[0]) == _PREFIX and literal(key.args[1]) == ""
+
+
+def lacks_prefix(program: Program, load: Site) -> bool:
+    """Whether no name of the state that is loaded begins with ``module.``; functions of the project may see to it."""
+    if _is_stripped(load):
+        return True
+    assert isinstance(load.node, ast.Call)
+    pending = [load.node.args[0]]
+    for seen, given in enumerate(pending):
+        if isinstance(given, ast.Call):
+            called = program.flow.callees(given)
+            if not called or not all(_gives_without_prefix(info) for info in called):
+                return False
+        elif isinstance(given, ast.Name) and seen < _MAX_NAMES:
+            values = assigned(program, given, load.scope)
+            if not values:
+                return False
+            pending += values
+        else:
+            return False
+    return True
+
+
+def _gives_without_prefix(info: FunctionFacts) -> bool:
+    """Whether a function gives back a dictionary that a loop of it fills by keys without the prefix."""
+    loops = [node for node in walk(info.node) if isinstance(node, ast.For)]
+    paths = [blocks.path_of(item) for item in info.returns]
+    return bool(paths) and all(path is not None and any(_strips(path, loop) for loop in loops) for path in paths)
+
+
+def _strips(path: str, loop: ast.For) -> bool:
+    """``new[key[7:]] = value``, for all keys, or for those for which a test of the prefix holds."""
+    keys = [
+        node.targets[0].slice
+        for node in walk(loop)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+        if blocks.path_of(node.targets[0].value) == path
+    ]
+    given: dict[str, list[ast.expr]] = {}
+    for node in walk(loop):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            given.setdefault(node.targets[0].id, []).append(node.value)
+    names = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
+    values = [value for key in keys for value in (given.get(key.id, [key]) if isinstance(key, ast.Name) else [key])]
+    values = [
+        part for value in values for part in ([value.body, value.orelse] if isinstance(value, ast.IfExp) else [value])
+    ]
+    others = [value for value in values if not _cuts_prefix_off(value)]
+    if not values or len(others) == len(values) or not all(blocks.path_of(value) in names for value in others):
+        return False
+    tests = [node.test for node in walk(loop) if isinstance(node, (ast.If, ast.IfExp))]
+    asks = [any(str(literal(part)) in ("module", _PREFIX) for part in walk(test)) for test in tests]
+    return all(asks) and (bool(asks) or not others)
+
+
+def _cuts_prefix_off(key: ast.expr) -> bool:
+    """``key[7:]``, ``key[len("module."):]``, ``key.removeprefix("module.")`` or ``key.replace("module.", "")``."""
+    if isinstance(key, ast.Subscript) and isinstance(key.slice, ast.Slice) and key.slice.upper is None:
+        lower = key.slice.lower
+        if isinstance(lower, ast.Call) and last_name(lower.func) == "len" and lower.args:
+            return literal(lower.args[0]) == _PREFIX
+        return literal(lower) == len(_PREFIX)
+    if isinstance(key, ast.Call) and isinstance(key.func, ast.Attribute) and key.func.attr == "removeprefix":
+        return len(key.args) == 1 and literal(key.args[0]) == _PREFIX
+    return _takes_prefix_off(key)
 
 
 # ---- order -------------------------------------------------------------------------------------------------------

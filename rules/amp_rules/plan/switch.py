@@ -138,7 +138,8 @@ def _reused(own: OwnOptions, existing: list[Option], level: str, place: Place, v
         raise NoSwitch(option.module, option.call, f"{option.shown} is added under a condition")
     reader = next(own.readers(option.name, besides=option.call), None)
     if reader is not None:
-        text = f"the script has {option.shown}, which something else reads (line {getattr(reader[1], 'lineno', 1)})"
+        line = reader[0].line_on_disk(getattr(reader[1], "lineno", 1))
+        text = f"the script has {option.shown}, which something else reads (line {line})"
         raise NoSwitch(option.module, option.call, text)
     argument = f"{variable}.{option.name}"
     if _is_flag(option):

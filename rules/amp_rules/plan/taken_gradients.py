@@ -30,7 +30,7 @@ def reasons(program: Program, mixes_nothing: Spared) -> Iterator[Declined]:
     if found is None:
         return
     taken, put = found
-    where = f"line {put.line}" if put.module is taken.module else f"{name_of(program, put.module)}:{put.line}"
+    where = f"line {put.told_line}" if put.module is taken.module else f"{name_of(program, put.module)}:{put.told_line}"
     text = (
         f"`{taken.module.text(taken.node)}` gives the gradients, and `{put.module.text(put.node)}` ({where}) sets "
         "them by hand, without a backward pass"

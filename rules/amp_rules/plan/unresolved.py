@@ -38,12 +38,13 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
         if isinstance(current, ast.Call):
             why = _why(program, current, site.scope)
             if why:
-                where = f"{name_of(program, site.module)}:{current.lineno}"
+                where = f"{name_of(program, site.module)}:{site.module.line_on_disk(current.lineno)}"
                 return f", which `{site.module.text(current)}` makes ({where}), {why}"
             continue
         outside = _from_outside(program, current, site)
         if outside is not None:
-            place = f"`{_called(outside)}` ({outside.module.module.path.name}:{outside.node.lineno})"
+            file = outside.module.module
+            place = f"`{_called(outside)}` ({file.path.name}:{file.line_on_disk(outside.node.lineno)})"
             return f", which {place} is given by a script that is not part of this program: migrate that script"
         pending.extend(_given(program, current, site))
     return ""

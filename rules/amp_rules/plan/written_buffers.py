@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan import declining
@@ -29,7 +29,7 @@ _OR_EVALUATE = "; or put it into evaluation mode"
 def homes(program: Program, precision: Precision) -> list[Home]:
     """Where such modules are prepared."""
     finder = Homes(program)
-    return [home for value in _writers(program, precision) for home in finder.each_of(value)]
+    return _once(home for value in _writers(program, precision) for home in finder.each_of(value))
 
 
 def homes_of_batch_norm(program: Program, precision: Precision) -> list[Home]:
@@ -37,7 +37,12 @@ def homes_of_batch_norm(program: Program, precision: Precision) -> list[Home]:
     finder = Homes(program)
     others = {home.key for home in homes(program, precision)}
     found = [home for value in normalising_beside(program, precision) for home in finder.each_of(value)]
-    return [home for home in found if home.key not in others]
+    return _once(home for home in found if home.key not in others)
+
+
+def _once(found: Iterable[Home]) -> list[Home]:
+    """Each place once: the branches above it may each make a module for the variable."""
+    return list({(home.statement, home.variable): home for home in found}.values())
 
 
 def reasons(program: Program, precision: Precision, *, sync_bn: bool) -> Iterator[Declined]:

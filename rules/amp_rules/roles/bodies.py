@@ -213,20 +213,17 @@ class Bodies:
         return owner is not None and is_module(Value("instance", owner))
 
     def called_from(
-        self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = (), passed_by: Collection[ast.AST] = ()
+        self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = (), outside: Collection[ast.AST] = ()
     ) -> set[ast.AST]:
         """Bodies of the project's functions that the calls among ``nodes`` run, at any depth.
 
-        Args:
-            nodes: where it begins.
-            apart: functions that are not followed.
-            passed_by: calls that are not followed.
+        Not through functions that stand ``apart``, nor by calls that are ``outside``.
         """
         found: set[ast.AST] = set()
         pending = [node for node in nodes if isinstance(node, ast.Call)]
         while pending:
             call = pending.pop()
-            if call in passed_by:
+            if call in outside:
                 continue
             for info in self.found_by_name.callees(call):
                 if info.node not in found and info.node not in apart:

@@ -15,14 +15,14 @@ def bodies_in(
     program: Program,
     runs: Iterable[StatementRun],
     apart: Collection[ast.AST] = (),
-    passed_by: Collection[ast.AST] = (),
+    outside: Collection[ast.AST] = (),
 ) -> set[ast.AST]:
-    """The functions that run within some statements, methods of models with their hooks included.
+    """The functions that run within some statements, methods of models with their hooks included; without ``apart``.
 
-    Without functions that are ``apart``, and those that run in calls that are ``passed_by`` alone.
+    What only calls ``outside`` of them run is none of these.
     """
     nodes = (node for run in runs for item in run.statements() for node in ast.walk(item))
-    return program.called_from(nodes, apart, passed_by)
+    return program.called_from(nodes, apart, outside)
 
 
 def nodes_in(
@@ -36,7 +36,7 @@ def nodes_in(
     Args:
         program: the program.
         runs: the statements.
-        without: statements among them, and in what they call, that are left out with what they alone call.
+        without: statements among them that are left out.
         apart: functions that are left out, with what they alone call.
     """
     outside = {node for run in without for item in run.statements() for node in ast.walk(item)}

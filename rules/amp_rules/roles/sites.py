@@ -30,6 +30,11 @@ class Site:
         """The line that it begins on."""
         return int(getattr(self.node, "lineno", 1))
 
+    @property
+    def told_line(self) -> int:
+        """That line as a sentence names it: in the file on disk."""
+        return self.module.line_on_disk(self.line)
+
 
 @dataclass(frozen=True)
 class Backward(Site):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Files:
         overrides: texts to use in place of what is on disk.
 
     Attributes:
-        rewritten: files whose text here is a draft, so that its lines are not those that the user sees.
+        origins: of files whose text here is a draft, the line on disk that each of its lines stands for.
         kept: what others found out about folders, for all programs of the run.
     """
 
@@ -37,7 +37,7 @@ class Files:
         self._listings: dict[Path, Mapping[str, bool]] = {}
         self._modules: OrderedDict[Path, Module | SourceError] = OrderedDict()
         self._size = 0
-        self.rewritten: frozenset[Path] = frozenset()
+        self.origins: dict[Path, Sequence[int]] = {}
         self.kept: dict[Any, Any] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -95,6 +95,7 @@ class Files:
             try:
                 with phase("reading"):
                     known = parse(self.source(path))
+                    known.origins = self.origins.get(known.path, ())
             except SourceError as error:
                 known = error
             self._modules[path] = known
@@ -120,7 +121,7 @@ class Files:
         found = Files()
         found._overrides = {**self._overrides, **{path.resolve(): source for path, source in texts.items()}}
         found._listings = self._listings
-        found.rewritten = self.rewritten
+        found.origins = {**self.origins}
         found.kept = self.kept
         for path, module in self._modules.items():
             if path not in texts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,7 @@ class Module:
         tree: its syntax tree; the nodes are the keys of everything the model knows.
         is_entry: whether it is run as ``__main__``.
         kept: what others found out about the text alone, for all programs that the file is part of.
+        origins: of a draft, the line on disk that each of its lines stands for.
     """
 
     def __init__(self, source: SourceFile, tree: ast.Module, is_entry: bool) -> None:
@@ -33,11 +34,12 @@ class Module:
         self.tree = tree
         self.is_entry = is_entry
         self.kept: dict[str, Any] = {}
+        self.origins: Sequence[int] = ()
 
     def as_entry(self) -> Module:
         """The same file when it is run itself."""
         found = Module(self.source, self.tree, is_entry=True)
-        found.kept = self.kept
+        found.kept, found.origins = self.kept, self.origins
         found.nodes, found.parents = self.nodes, self.parents
         return found
 
@@ -48,6 +50,10 @@ class Module:
     def lines(self) -> list[str]:
         """The lines of the text, as Python counts them, without line ends."""
         return _NEWLINE.split(self.source.text)
+
+    def line_on_disk(self, line: int) -> int:
+        """What a line is called in a sentence: of a draft, the line of the file that the user has."""
+        return self.origins[min(line, len(self.origins)) - 1] if self.origins else line
 
     @cached_property
     def cells(self) -> tuple[notebook.TextCell, ...]:

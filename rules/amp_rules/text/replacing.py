@@ -33,6 +33,8 @@ class Replacing:
             updated = self._replaced(original, within)
             if isinstance(original, cst.Call) and isinstance(updated, cst.Call) and isinstance(within, cst.Call):
                 updated = self._realigned(original, updated, within.func)
+        if self._replacements and isinstance(original, cst.For) and isinstance(updated, cst.For):
+            updated = self._realigned_below(original, updated)
         if self._homeless and isinstance(updated, cst.CSTNode) and hasattr(updated, "leading_lines"):
             rows = [cst.EmptyLine(comment=comment) for comment in self._homeless]
             self._homeless = []
@@ -52,14 +54,25 @@ class Replacing:
 
     def _realigned(self, original: cst.Call, updated: cst.Call, was: cst.BaseExpression) -> cst.Call:
         """Arguments that stood below the first one still do when the function, ``was``, has another length now."""
+        return self._moved(original, updated, len(_last_row(updated.func)) - len(_last_row(was)))
+
+    def _realigned_below(self, original: cst.For, updated: cst.For) -> cst.For:
+        """So do those of what a loop goes over when its variable has another length now."""
+        if not isinstance(original.iter, cst.Call) or not isinstance(updated.iter, cst.Call):
+            return updated
+        shift = len(_last_row(updated.target)) - len(_last_row(original.target))
+        return updated.with_changes(iter=self._moved(original.iter, updated.iter, shift))
+
+    def _moved(self, original: cst.Call, updated: cst.Call, shift: int) -> cst.Call:
+        """A call whose arguments below the first one are moved with that, if they all stand right below it."""
         function = self._places.whole(original.func)
         rows = [where for item in original.args if (where := self._places.whole(item)) is not None]
-        if function is None or not rows or rows[0].start.line != function.end.line:
+        if not shift or function is None or not rows or rows[0].start.line != function.end.line:
             return updated
         heads = {where.start.line: where.start.column for where in reversed(rows)}
-        below = [column for line, column in heads.items() if line > function.end.line]
-        shift = len(_last_row(updated.func)) - len(_last_row(was))
-        if not shift or not below or set(below) != {rows[0].start.column}:
+        below = {column for line, column in heads.items() if line > function.end.line}
+        was_one_row = rows[-1].end.line == function.end.line  # what is below now was put there, right below the first
+        if below != {rows[0].start.column} and not was_one_row:
             return updated
         shifted = [item.visit(Shift(shift)) for item in updated.args]
         return updated.with_changes(args=[item for item in shifted if isinstance(item, cst.Arg)])
@@ -86,5 +99,5 @@ def _comments(node: cst.CSTNode) -> list[cst.Comment]:
     return found
 
 
-def _last_row(node: cst.BaseExpression) -> str:
+def _last_row(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node).rpartition("\n")[2]

@@ -50,6 +50,9 @@ FETCHERS = frozenset(
 )
 """Calls that download."""
 
+WITHOUT_LOCKS = ("pytorch_pretrained_bert.", "pytorch_transformers.")
+"""Packages whose ``from_pretrained`` copies what it downloads into one folder, with no lock and under its last name."""
+
 FETCHES_FILES = frozenset(
     {
         "urllib.request.urlretrieve",
@@ -100,6 +103,9 @@ TAKES_TURNS_ITSELF = frozenset(
 
 LOADER_PARTS = frozenset({"dataset", "sampler"})
 """Attributes of a loader that are as long as its data."""
+
+LOADER_SAMPLERS = frozenset({"sampler", "batch_sampler"})
+"""Attributes of a loader that a prepared one has for its rank's share."""
 
 DATA_PARTS: dict[str, int | None] = {
     "TensorDataset": None, "Subset": 1, "SubsetRandomSampler": 0, "RandomSampler": 0, "SequentialSampler": 0,

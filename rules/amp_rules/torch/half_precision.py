@@ -125,6 +125,9 @@ Source: https://www.kernel-operations.io/geomloss; https://github.com/SeanNaren/
 https://github.com/HawkAaron/warp-transducer; https://github.com/k2-fsa/k2
 """
 
+KEEPS_TYPE_OF_INPUT = frozenset({"torch.nn.AdaptiveLogSoftmaxWithLoss"})
+"""Layers of torch that put what autocast computes in one type into a tensor of their input's, which raises."""
+
 _KERNELS_BY_NAME = frozenset(
     """
     ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv

@@ -63,13 +63,18 @@ class Modernized:
         codes = sorted({edit.code for draft in self.drafts.values() for edit in draft.edits})
         if not codes:
             return found
+        changed = dict.fromkeys(_OF_OTHERS.get(code, "PyTorch") for code in sorted(codes, key=_OF_OTHERS.__contains__))
         text = (
-            f"names and calls of Apex's time that a current PyTorch refuses or has renamed are replaced too, as far as "
-            f"they are known ({', '.join(codes)}); --no-modernize leaves them"
+            f"names and calls of Apex's time that a current {' or '.join(changed)} refuses or has renamed are "
+            f"replaced too, as far as they are known ({', '.join(codes)}); --no-modernize leaves them"
         )
         if self.left:
             text += f"; {_count(len(self.left))}, which --modernize names"
         return replace(found, notes=(*found.notes, notes.note(notes.OLD_TORCH, self.program.entry, None, text)))
+
+
+_OF_OTHERS = {"AMP514": "NumPy", "AMP515": "Python"}
+"""Rewrites of what is not PyTorch's."""
 
 
 def _count(places: int) -> str:
@@ -165,7 +170,6 @@ def _read(entry: Path, files: Files, selection: Selection) -> Modernized:
                 return Modernized(program, drafts)
         drafts |= found
         files = files.with_texts({path: draft.module.source for path, draft in found.items()})
-        files.rewritten |= found.keys()
 
 
 def _draft(files: Files, error: SourceError, *, is_entry: bool) -> Draft | None:

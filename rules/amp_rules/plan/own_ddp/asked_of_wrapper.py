@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.wrappers import asks_kind, wrapped_by
@@ -20,6 +21,7 @@ from amp_rules.torch.wrappers import OF_DISTRIBUTED_DATA_PARALLEL
 
 _MAX_CALLERS = 4
 """Functions between the wrapping and the one that does all in its order: ``wrap``, ``setup``, ``main``."""
+_CAUGHT = frozenset({"AttributeError", "Exception", "BaseException"})
 _REGISTERS = frozenset({"register_buffer", "register_parameter"})
 
 
@@ -29,6 +31,7 @@ class _Asked:
 
     module: Module
     node: ast.Attribute
+    is_caught: bool
     places: list[ast.Attribute] = field(default_factory=list)
 
 
@@ -54,25 +57,31 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if node.attr not in OF_PRETRAINED and not any(has(value, node.attr) for value in values):
             continue
         site = Site(scope.module, scope, body, node)
-        if _is_in_wrapper(own, site, node.value) and not _is_looked_after(own, site):
-            found.setdefault((body, path), _Asked(scope.module, node)).places.append(node)
+        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site):
+            found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
-        here = _where(own, path)
+        here = _where(own, path, asked)
+        error = "this raises an AttributeError"
+        if asked.is_caught:
+            error += ", which is caught, and what follows in the `try` never runs"
         text = (
-            f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: this raises an AttributeError; "
+            f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(len(asked.places))
+        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
 
 
-def _where(own: OwnDdp, path: str) -> str:
+def _where(own: OwnDdp, path: str, asked: _Asked) -> str:
     """Where a variable holds a wrapper, in words: some scripts wrap it, or a part of it, by an option."""
     wraps = [wrap for wrap in own.wraps if path in blocks.writes(wrap.statement)]
     others = [wrap for wrap in own.wraps if wrap not in wraps]
+    around = {ast.unparse(test) for test, _ in own.branches(asked.module, asked.node)}
     for wrap in wraps:
-        if any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
-            return f"where line {wrap.line} wraps it"
+        tests = [test for test, _ in own.branches(wrap.module, wrap.node) if ast.unparse(test) not in around]
+        by_option = bool(tests) and all(in_several(test) is None for test in tests)
+        if by_option or any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
+            return f"where line {wrap.told_line} wraps it"
     return "here"
 
 
@@ -103,7 +112,7 @@ class _Attributes:
 # ---- whether it is the wrapper --------------------------------------------------------------------------------------
 
 
-def _is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
+def is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
     """Whether a variable holds a wrapper at a place where there are several processes, for all that is known."""
     wraps = [wrap for wrap in own.wraps if not _contradicts(own, wrap, site)]
     if not wraps or not wrapped_by(own, held, site, wraps):
@@ -155,23 +164,45 @@ def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
     return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
 
 
-def _is_looked_after(own: OwnDdp, site: Site) -> bool:
+def is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
+    assert isinstance(site.node, ast.Attribute)
+    path = blocks.path_of(site.node.value)
     if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
         if isinstance(item, blocks.BODIES):
             return False
-        if isinstance(item, ast.Try):
+        if isinstance(item, ast.Try) and not _only_tells(item):
             return True
         if isinstance(item, (ast.If, ast.IfExp)):
             if asks_kind(item.test):
                 return True
-            if any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+            inner = [n.value for n in walk(item) if isinstance(n, ast.Attribute) and n.attr == "module"]
+            if path in map(blocks.path_of, inner):
                 return not _is_for_others(own, site, item)
     return False
+
+
+def _is_caught(site: Site) -> bool:
+    """Whether the error at a place ends what a ``try`` around it begins, and the function goes on."""
+    return any(
+        handler.type is None or not _CAUGHT.isdisjoint(last_name(part) for part in walk(handler.type))
+        for item in blocks.enclosing(site.module, site.node)
+        if isinstance(item, ast.Try)
+        for handler in item.handlers
+    )
+
+
+def _only_tells(item: ast.Try) -> bool:
+    """Whether all that is done about an error is to show it: nothing takes the place of what raises it."""
+    rest = [part for handler in item.handlers for part in handler.body]
+    return bool(item.handlers) and all(
+        isinstance(part, (ast.Pass, ast.Continue)) or (isinstance(part, ast.Expr) and isinstance(part.value, ast.Call))
+        for part in rest
+    )
 
 
 def _is_for_others(own: OwnDdp, site: Site, branch: ast.If | ast.IfExp) -> bool:

@@ -38,7 +38,7 @@ def backwards_of_one_pass(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             told.add(second.body)
             name = sorted(both)[0]
             text = (
-                f"no pass through `{name}` lies between the backward pass of line {first.line} and this one: "
+                f"no pass through `{name}` lies between the backward pass of line {first.told_line} and this one: "
                 "DistributedDataParallel averages the gradients of the first alone, and each process adds its own of "
                 "this one, so that the models become different; add both losses up, and call `backward()` once"
             )

@@ -21,9 +21,10 @@ def barriers_never_run(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if (name := _function_denied(own, site)) is not None
     ]
     for site, name in found[:1]:
+        others = more_places(own, [(item.module, item.node) for item, _ in found])
         text = (
             f"`{name.id}` is a function here, so that `not {name.id}` never holds, and "
-            f"`{site.module.text(site.node)}` never runs: no process waits for another{more_places(len(found))}"
+            f"`{site.module.text(site.node)}` never runs: no process waits for another{others}"
         )
         yield site.module, site.node, text
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
 from amp_rules.plan.own_ddp.augmented_alike import augmented_alike
@@ -32,12 +33,16 @@ from amp_rules.plan.own_ddp.gone_calls import gone_calls
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
+from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
+from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
@@ -62,6 +67,7 @@ from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
+from amp_rules.plan.own_ddp.wrapped_on_cpu import wrapped_on_cpu
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -80,11 +86,12 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     """Yield what is wrong, for certain."""
     shares = Shares(own)
     for second, first in joined_twice(own):
-        text = (
-            f"the process group is created at line {first.line} already: torch raises an error if it is created twice"
-        )
+        line = first.told_line
+        text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from ranks_of_mpi(own)
+    yield from ranks_of_options(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
     yield from averages_by_gpus(own)
@@ -116,6 +123,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from no_sync_below(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
+    yield from wrapped_on_cpu(own)
     yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
@@ -129,11 +137,14 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
+    yield from passes_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)
     yield from whole_schedules(own, shares)
     yield from files_of_all(own)
+    yield from arrays_of_all(own)
+    yield from loaded_into_wrapper(own)
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)

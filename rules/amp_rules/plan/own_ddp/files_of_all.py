@@ -150,7 +150,7 @@ def _commands(own: OwnDdp) -> Iterator[_Found]:
     ]
     for site in found[:1]:
         text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
-        yield site.module, site.node, text + more_places(len(found))
+        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
 
 
 def _is_for_own_path(own: OwnDdp, site: Site) -> bool:
@@ -195,7 +195,7 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
             f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "
             'process; `map_location="cpu"` does not'
         )
-        yield site.module, site.node, text + more_places(len(found))
+        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
 
 
 def _is_for_one(site: Site, loads: list[Site]) -> bool:

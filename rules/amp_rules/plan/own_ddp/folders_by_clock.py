@@ -36,7 +36,11 @@ def folders_by_clock(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if own.reach(scope.module, call) is Reach.EVERY and not never_runs(program.flow, scope.module, call):
             found.append(Site(scope.module, scope, body, call))
     for site in found[:1]:
-        yield site.module, site.node, _text(site, has_clock, has_identifier) + more_places(len(found))
+        yield (
+            site.module,
+            site.node,
+            _text(site, has_clock, has_identifier) + more_places(own, [(item.module, item.node) for item in found]),
+        )
 
 
 def _text(site: Site, has_clock: bool, has_identifier: bool) -> str:

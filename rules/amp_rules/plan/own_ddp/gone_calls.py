@@ -23,4 +23,5 @@ def gone_calls(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         new = OF_SEVERAL_GPUS[min(names)] if names else "the function without that ending"
         called = first.module.text(first.node.func)
         text = f"a current PyTorch has no `{called}`, and this call fails: `{new}` takes the tensor itself"
-        yield first.module, first.node, f"{text}, not a list with one of each GPU{more_places(len(sites))}"
+        others = more_places(own, [(item.module, item.node) for item in sites])
+        yield first.module, first.node, f"{text}, not a list with one of each GPU{others}"

@@ -10,6 +10,7 @@ from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
@@ -60,12 +61,23 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
         given = _gpu_given(site.node)
         if given is None or site.module not in own.modules or site.body in own.uncalled:
             continue
-        rank = ranks.of(given, site.scope)
+        rank = ranks.of(_written_above(site, given), site.scope)
         if rank is not None and rank.is_global:
             name = site.module.text(given)
             text = f"`{name}` is the rank among all processes: on several machines there is no GPU of such a number"
             yield site.module, site.node, f"{text}; `LOCAL_RANK` of the environment is that of the GPU"
             return
+
+
+def _written_above(site: Site, given: ast.expr) -> ast.expr:
+    """What a variable was given last in the statements right above a place, whatever it holds elsewhere."""
+    path, where = blocks.path_of(given), blocks.place(site.module, site.statement)
+    for above in reversed(where.suite[: where.index]):
+        if path is None or path not in blocks.writes(above):
+            continue
+        is_whole = isinstance(above, ast.Assign) and [blocks.path_of(item) for item in above.targets] == [path]
+        return above.value if is_whole else given  # type: ignore[attr-defined]
+    return given
 
 
 def _gpu_given(call: ast.Call) -> ast.expr | None:

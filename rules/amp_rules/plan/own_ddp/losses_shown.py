@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.program import OwnDdp, more_places
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_within import shown_parameters
 from amp_rules.plan.rest_shown import OF_BATCHES
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
@@ -30,8 +32,8 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         shown = list(_shown(own, shares, backward))
         if shown:
             node, name = shown[0]
-            lines = {getattr(item, "lineno", 0) for item, _ in shown}
-            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{more_places(len(lines))}"
+            others = more_places(own, [(backward.module, item) for item, _ in shown])
+            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{others}"
 
 
 def _backwards(own: OwnDdp) -> Iterator[Backward]:
@@ -57,14 +59,28 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward) -> Iterator[tuple[as
     losses = _made_of(loop, {path for path in blocks.reads(backward.loss) if path.isidentifier()})
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
     for node in blocks.walk_own(loop):
-        if not isinstance(node, ast.Call) or called_name(node) not in SHOWING_OR_WRITING:
+        if not isinstance(node, ast.Call) or told.isdisjoint(blocks.reads(node)):
             continue
-        given = values_given(node)
-        if own.program.flow.callees(node) or any(map(names_rank, given)):
+        given = _given_to_be_shown(own, shares, node)
+        if any(map(names_rank, given)):
             continue  # what every process says of itself
         names = sorted({path for item in given for path in blocks.reads(item)} & told)
         if names and _is_outermost(backward.module, node):
             yield node, names[0]
+
+
+def _given_to_be_shown(own: OwnDdp, shares: Shares, call: ast.Call) -> list[ast.expr]:
+    """What a call shows of what it is given: all of it, or what a function of the project shows of its parameters."""
+    callees = own.program.flow.callees(call)
+    if not callees:
+        return values_given(call) if called_name(call) in SHOWING_OR_WRITING else []
+    if may_run_anything(own.program, call) or shares.metrics.exchanges.puts_together(call):
+        return []
+    found = []
+    for info in callees:
+        shown = shown_parameters(own, info.node)
+        found += [value for name, value in info.bound(call) if name in shown]
+    return found
 
 
 def _made_of(loop: ast.stmt, names: set[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """Files that the first process makes before the others look for them, so that those find them.
 
-It runs a function, and a barrier follows; or the others wait where a block begins: ``with zero_first(rank): ...``.
+It runs a function, and a barrier follows; or the others wait where a block begins: ``with zero_first(rank): ...``; or
+they wait at a barrier above, and it comes to one below.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -88,12 +90,30 @@ def _is_in_turns(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
         if isinstance(item, (ast.With, ast.AsyncWith)):
             if any(_lets_first_go(own, given.context_expr) for given in item.items):
                 return True
+    if own.is_of_first_alone(site.module, site.node) or _is_between_barriers(own, site):
+        return True
     info = own.program.function_of(site.body)
     if info is None or site.body in seen or len(seen) > _MAX_CALLERS:
         return False
     callers = [calling(item) for item in own.program.flow.callers(info)]
     callers = [item for item in callers if item.body not in own.uncalled and not _is_guarded(own, item)]
     return bool(callers) and all(_is_in_turns(own, item, seen | {site.body}) for item in callers)
+
+
+def _is_between_barriers(own: OwnDdp, site: Site) -> bool:
+    """Whether the others wait at a barrier above a place, and the first process comes to one below it."""
+    barriers = {item.node for item in own.program.calls_to(BARRIERS)}
+
+    def waits(item: ast.stmt, *, first: bool) -> bool:
+        if not isinstance(item, ast.If) or item.orelse or not own.tells_apart(site.module, item.test):
+            return False
+        return is_of_first(item.test, first) and any(not barriers.isdisjoint(walk(part)) for part in item.body)
+
+    for suite, index in blocks.suites_around(site.module, site.statement):
+        above = any(waits(item, first=False) for item in suite[:index])
+        if above and any(waits(item, first=True) for item in suite[index + 1 :]):
+            return True
+    return False
 
 
 def _is_guarded(own: OwnDdp, site: Site) -> bool:

@@ -307,10 +307,14 @@ class Metrics:
         """Where the script puts numbers of all processes together itself."""
         return Exchanges(self._own, self.loops)
 
+    @cached_property
+    def whole_lengths(self) -> WholeLengths:
+        """The numbers that count all of a dataset of which a process has its share."""
+        return WholeLengths(self._own.program, TrainingData(uses=[*self._uses()]))
+
     def found(self) -> list[Metric]:
         """The numbers, in the order of files and lines."""
-        shared = TrainingData(uses=[*self._uses()])
-        sums = RankSums(self._own.program, self.loops, WholeLengths(self._own.program, shared))
+        sums = RankSums(self._own.program, self.loops, self.whole_lengths)
         found: dict[ast.AST, Metric] = {}
         several: list[Metric] = []
         for item in sums.after:

@@ -24,7 +24,7 @@ def opened_by_mode(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     found = [site for site in own.program.calls_to(_OPENS) if _is_of_all(own, site)]
     for site in found[:1]:
         text = f"AMP234: every process runs `{site.module.text(site.node)}`, which writes a file"
-        yield site.module, site.node, text + more_places(len(found))
+        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
 
 
 def _is_of_all(own: OwnDdp, site: Site) -> bool:

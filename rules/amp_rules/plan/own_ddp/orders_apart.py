@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
@@ -25,7 +25,7 @@ _MAX_CALLERS = 3
 
 
 def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first such shuffle."""
+    """Yield the first such shuffle; with no sampler to share its places out, the first whose order is cut in two."""
     shuffles = [site for site in own.program.calls_to(SHUFFLES) if site.module in own.modules]
     if not shuffles or not own.wraps:
         return
@@ -41,14 +41,20 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         data = data or _Data(own)
         if data.takes(site):
-            reason = "its seed is the rank's" if seeds.are_apart else "nothing seeds it"
-            text = (
-                f"each process draws another order in `{site.module.text(site.node)}`, as {reason}: the place that a "
-                "sampler gives out holds another sample in each, and some samples are trained on by several processes "
-                "and others by none; seed it alike in all of them"
+            outcome = (
+                ": the place that a sampler gives out holds another sample in each, and some samples are trained on by "
+                "several processes and others by none"
             )
-            yield site.module, site.node, text
-            return
+        elif not _is_run_in_training(own, site) and any(
+            _are_halves(names, below) for _, names, below in _ways_of(own, site, _reordered)
+        ):
+            outcome = ", and splits the data by it: samples that one process holds back are trained on by others"
+        else:
+            continue
+        reason = "its seed is the rank's" if seeds.are_apart else "nothing seeds it"
+        order = f"each process draws another order in `{site.module.text(site.node)}`, as {reason}"
+        yield site.module, site.node, f"{order}{outcome}; seed it alike in all of them"
+        return
 
 
 class _Seeds:
@@ -108,44 +114,101 @@ class _Data:
 
     def takes(self, shuffle: Site) -> bool:
         """Whether one of them gives its samples in the order that a call draws."""
-        assert isinstance(shuffle.node, ast.Call)
-        statement = shuffle.statement
-        if isinstance(statement, ast.Expr):
-            given = shuffle.node.args[0] if shuffle.node.args else None
-            names = {path} if given is not None and (path := blocks.path_of(given)) is not None else set()
-        else:
-            names = blocks.writes(statement)
-        return bool(names) and self._reach(shuffle, names, _MAX_CALLERS)
+        return any(self._takes(site, names, below) for site, names, below in _ways_of(self._own, shuffle, made_of))
 
-    def _reach(self, site: Site, names: set[str], depth: int) -> bool:
+    def _takes(self, site: Site, names: set[str], below: list[ast.AST]) -> bool:
         """Whether variables of a body go into one of them."""
-        below = [node for node in blocks.walk_body(site.body) if getattr(node, "lineno", 0) > site.line]
-        if any(isinstance(node, ast.Call) and _sorts(node, names) for node in below):
-            return False
-        names = names | made_of(below, names)
         if any(node in self._made and blocks.touches(names, blocks.reads(node)) for node in below):
             return True
         info = self._own.program.function_of(site.body)
-        if info is None:
+        owner = self._own.program.flow.class_of(info) if info is not None else None
+        if info is None or owner is None or info.receiver is None:
             return False
-        owner = self._own.program.flow.class_of(info)
-        if owner is not None and info.receiver is not None:
-            kept = {name for name in names if name.startswith(f"{info.receiver}.")}
-            if info.name == "__init__" or self._is_run_at_start(owner, site.body):
-                if any(owner in cls.mro() and _is_indexed(cls, kept) for cls in self._classes):
-                    return True
-        returned = [item for item in info.returns if blocks.touches(names, blocks.reads(item))]
-        if not returned or depth == 0:
+        kept = {name for name in names if name.startswith(f"{info.receiver}.")}
+        if info.name != "__init__" and not self._is_run_at_start(owner, site.body):
             return False
-        for caller in self._own.program.flow.callers(info):
-            above = calling(caller)
-            if self._reach(above, blocks.writes(above.statement), depth - 1):
-                return True
-        return False
+        return any(owner in cls.mro() and _is_indexed(cls, kept) for cls in self._classes)
 
     def _is_run_at_start(self, owner: ClassInfo, body: ast.AST) -> bool:
         start = owner.find_method("__init__")
         return start is not None and body in self._own.program.called_from(blocks.walk_body(start.node))
+
+
+def _is_run_in_training(own: OwnDdp, site: Site) -> bool:
+    """Whether a place is run in the rounds of a training loop, where orders are of batches."""
+    return any(
+        isinstance(node, blocks.LOOPS) and own.program.runs_backward(node) and runs(node)
+        for runs in [own.program.closure(lambda node: node is site.node)]
+        for node, _, _ in own.program.nodes()
+    )
+
+
+_Made = Callable[[list[ast.AST], set[str]], set[str]]
+_Ways = Iterator[tuple[Site, set[str], list[ast.AST]]]
+
+
+def _ways_of(own: OwnDdp, shuffle: Site, made: _Made) -> _Ways:
+    """Yield where what a call shuffles gets to: a place, the variables that hold it there, and what runs below it.
+
+    It goes on by what ``made`` finds of variables below them, and by what functions give back.
+    """
+    assert isinstance(shuffle.node, ast.Call)
+    statement = shuffle.statement
+    if isinstance(statement, ast.Return):
+        yield from _ways_above(own, shuffle, made, _MAX_CALLERS)
+        return
+    if isinstance(statement, ast.Expr):
+        given = shuffle.node.args[0] if shuffle.node.args else None
+        names = {path} if given is not None and (path := blocks.path_of(given)) is not None else set()
+    else:
+        names = blocks.writes(statement)
+    yield from _ways(own, shuffle, names, made, _MAX_CALLERS)
+
+
+def _ways(own: OwnDdp, site: Site, names: set[str], made: _Made, depth: int) -> _Ways:
+    below = [node for node in blocks.walk_body(site.body) if getattr(node, "lineno", 0) > site.line]
+    if not names or any(isinstance(node, ast.Call) and _sorts(node, names) for node in below):
+        return
+    names = names | made(below, names)
+    yield site, names, below
+    info = own.program.function_of(site.body)
+    if info is not None and any(blocks.touches(names, blocks.reads(item)) for item in info.returns):
+        yield from _ways_above(own, site, made, depth)
+
+
+def _ways_above(own: OwnDdp, site: Site, made: _Made, depth: int) -> _Ways:
+    """Yield those of the callers of a place's function, which gives it back."""
+    info = own.program.function_of(site.body)
+    for caller in own.program.flow.callers(info) if info is not None and depth else ():
+        above = calling(caller)
+        yield from _ways(own, above, blocks.writes(above.statement), made, depth - 1)
+
+
+def _are_halves(names: set[str], below: list[ast.AST]) -> bool:
+    """Whether a variable is cut in two at one place: ``data[:size]`` and ``data[size:]``."""
+    begins, ends = set(), set()
+    for node in below:
+        if not isinstance(node, ast.Subscript) or blocks.path_of(node.value) not in names:
+            continue
+        cut = node.slice
+        if isinstance(cut, ast.Slice) and cut.step is None and isinstance(node.ctx, ast.Load):
+            whole = ast.dump(node.value)
+            if cut.lower is None and cut.upper is not None:
+                begins.add((whole, ast.dump(cut.upper)))
+            elif cut.upper is None and cut.lower is not None:
+                ends.add((whole, ast.dump(cut.lower)))
+    return not begins.isdisjoint(ends)
+
+
+def _reordered(nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """What holds other data in an order that a variable holds: ``data = data[order]``."""
+    return {
+        path
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)
+        if isinstance(node.value.slice, ast.Name) and node.value.slice.id in names
+        for path in blocks.writes(node)
+    }
 
 
 def made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
@@ -25,6 +27,9 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+
+_MAX_PLACES = 3
+"""Further places that a note lists; the others are counted."""
 
 
 @dataclass
@@ -154,6 +159,10 @@ class OwnDdp(ReachOfRanks):
         """How a file calls something of torch by what it imports at its head; None where it cannot."""
         return Words(self.program).word(module, target)
 
+    def place(self, module: Module, node: ast.AST) -> str:
+        """A place within a sentence: its file and line, as the user has them."""
+        return f"{name_of(self.program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
+
     @staticmethod
     def source(module: Module, node: ast.AST) -> str:
         """The exact source of an expression on one line; of several lines, as Python would write it."""
@@ -172,6 +181,12 @@ class OwnDdp(ReachOfRanks):
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
 
 
-def more_places(count: int) -> str:
-    """What a note on the first of some places says of the others."""
-    return f"; so it is at {count - 1} more place{'s' * (count > 2)}" if count > 1 else ""
+def more_places(own: OwnDdp, places: Iterable[tuple[Module, ast.AST]]) -> str:
+    """What a note on the first of some places says of the others: where they are, as far as they are few."""
+    named = list(dict.fromkeys(own.place(*item) for item in places))[1:]
+    if not named:
+        return ""
+    listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES
+    if left > 0:
+        return f"; so it is at {', '.join(listed)} and {left} more place{'s' * (left > 1)}"
+    return f"; so it is at {' and '.join([*[', '.join(listed[:-1])] * (len(listed) > 1), listed[-1]])}"

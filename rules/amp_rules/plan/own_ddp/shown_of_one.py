@@ -57,7 +57,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         ]
         names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names]
-        kept = [path for path in kept if _is_averaged(loop, path) or _is_given_averaged(own, loop, path)]
+        kept = [path for path in kept if is_averaged(loop, path) or _is_given_averaged(own, loop, path)]
         kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
@@ -68,16 +68,31 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             keeps = f"keep{'' if several else 's'} numbers of" if kept else f"add{'' if several else 's'} up"
             its = "their" if several else "its"
             text = f"AMP233: {listed} {keeps} the batches of one process"
-            yield (
-                loop.module,
-                added[names[0]],
-                f"{text}: {its} averages that are shown cover only that share of the data",
-            )
+            rest = f"{its} averages that are shown cover only that share of the data"
+            over_all = [path for path in names if _is_divided_by_all(shares, loop, path)]
+            if over_all:
+                rest = "what is shown covers only that share of the data"
+            if len(over_all) == len(names):
+                shown, averages = ("they are", "averages") if several else ("it is", "average")
+                rest = f"{shown} shown divided by the length of all the data: about 1/N of {its} {averages}"
+            yield loop.module, added[names[0]], f"{text}: {rest}"
             named |= {(loop.body, root_of(name)) for name in names}
         elif metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
     yield from shown_losses(own, shares, loops)
+
+
+def _is_divided_by_all(shares: Shares, loop: TrainingLoop, path: str) -> bool:
+    """Whether a sum is divided by what counts the whole of the dataset: ``total / len(dataset)``."""
+    for node in blocks.walk_body(loop.body):
+        if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, ast.Div):
+            continue
+        over, by = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
+        if node.lineno >= loop.line and any(variable(part) == path for part in walk(over)):
+            if shares.metrics.whole_lengths.count(by, loop.scope) is not None:
+                return True
+    return False
 
 
 def _shown_meanwhile(
@@ -196,7 +211,7 @@ def _is_given_averaged(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
     return False
 
 
-def _is_averaged(loop: TrainingLoop, path: str) -> bool:
+def is_averaged(loop: TrainingLoop, path: str) -> bool:
     """Whether the function shows the mean of a list from its loop on."""
     nodes, means, names = _averages(loop, path)
     return any(is_shown(loop, node) for node in means) or any(
@@ -220,9 +235,16 @@ def _is_given(call: ast.Call, path: str) -> bool:
     """Whether a function is given a list, or a method is one of what a function makes of it."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     given = [*call.args[:1], *(owner.args[:1] if isinstance(owner, ast.Call) else ())]
+    given += [
+        part
+        for item in given
+        if isinstance(item, ast.Call) and last_name(item.func) in _ARRAYS
+        for part in item.args[:1]
+    ]
     return any(variable(item) == path for item in given)
 
 
+_ARRAYS = frozenset({"array", "asarray", "cat", "concatenate", "stack", "tensor"})
 _MEANS = frozenset({"mean", "fmean", "average", "nanmean"})
 
 

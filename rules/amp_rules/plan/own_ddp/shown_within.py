@@ -28,6 +28,9 @@ _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim
 _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "report_scalar"})
 """Methods whose first argument is the name of what they show."""
 
+_MAX_HELPERS = 1
+"""Functions between the one that a loop calls and the one that shows: ``self.plot(step, loss)``."""
+
 _MAX_NAMES = 6
 """Variables that a note lists; more say nothing more."""
 
@@ -94,7 +97,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
             continue
         for info in own.program.flow.callees(node):
             if info.node not in showing:
-                showing[info.node] = _shown_parameters(own, info.node)
+                showing[info.node] = shown_parameters(own, info.node)
             for name, value in info.bound(node) if showing[info.node] else ():
                 if name in showing[info.node] and isinstance(value, (ast.Name, ast.Dict)):
                     if is_of_batch(value, shares.ranks):
@@ -102,8 +105,11 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
                             yield Site(loop.module, loop.scope, loop.body, node), path
 
 
-def _shown_parameters(own: OwnDdp, body: ast.AST) -> set[str]:
-    """The parameters of a function that it gives to calls of libraries that show something, or their elements."""
+def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> set[str]:
+    """The parameters of a function that it gives to calls of libraries that show something, or their elements.
+
+    A helper of the project may give them on.
+    """
     info = own.program.function_of(body)
     if info is None:
         return set()
@@ -113,9 +119,16 @@ def _shown_parameters(own: OwnDdp, body: ast.AST) -> set[str]:
     elements = {path: blocks.reads(loop.iter) for loop in loops for path in blocks.writes_target(loop)}
     scope = own.program.flow.scopes[body]
     for node in nodes:
-        if isinstance(node, ast.Call) and called_name(node) in SHOWING_OR_WRITING and shows(own.program, node, scope):
+        if not isinstance(node, ast.Call):
+            continue
+        read: set[str] = set()
+        if called_name(node) in SHOWING_OR_WRITING and shows(own.program, node, scope):
             read = {path for value in _values(node) for path in _numbers_in(value)}
-            found |= read | {path for name in read for path in elements.get(name, ())}
+        elif depth and not may_run_anything(own.program, node):
+            for helper in own.program.flow.callees(node):
+                shown = shown_parameters(own, helper.node, depth - 1)
+                read |= {path for name, value in helper.bound(node) if name in shown for path in _numbers_in(value)}
+        found |= read | {path for name in read for path in elements.get(name, ())}
     return found & set(info.parameters)
 
 

@@ -129,7 +129,7 @@ def reasons(context: Context) -> Iterator[Declined]:
                 use.module,
                 use.node,
                 f"one process uses several devices: `{use.module.text(use.node)}` here, `{other}` at line "
-                f"{first[0].line} of {first[0].module.path.name}",
+                f"{first[0].told_line} of {first[0].module.path.name}",
                 recipe,
             )
             return

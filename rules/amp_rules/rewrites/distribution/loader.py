@@ -170,7 +170,7 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
     if loader is not None:
         return (
             f"how the batches of `{loss}` come from a DataLoader is not followed: it is not known whether the one of "
-            f"line {loader.line} of {loader.module.path.name} feeds it",
+            f"line {loader.told_line} of {loader.module.path.name} feeds it",
             "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
             "with all that several processes need",
         )

@@ -45,6 +45,7 @@ from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.file_order import FileOrder
+from amp_rules.plan.own_ddp.arrays_of_all import makes_array
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.lookups import is_only_looked_up
@@ -106,9 +107,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
     for node, (module, holder) in list(own_on_some_way.items())[:1]:
-        text = (
-            f"every process writes this file, whose path {own.way_of_rank(holder)}{more_places(len(own_on_some_way))}"
-        )
+        others = more_places(own, [(where, item) for item, (where, _) in own_on_some_way.items()])
+        text = f"every process writes this file, whose path {own.way_of_rank(holder)}{others}"
         own.leave(RULE, module, node, text)
     yield from _logs(own, first_rank)
     _leave_savers(own)
@@ -128,9 +128,8 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
     named = [row for row in saves if row not in kept and _is_named_to_callers(own, *row)]
     for module, statement in named[:1]:
-        text = (
-            f"every process writes this file, and its name is given back to what may read it{more_places(len(named))}"
-        )
+        text = "every process writes this file, and its name is given back to what may read it"
+        text += more_places(own, named)
         own.leave(RULE, module, statement, text)
     kept |= _with_neighbours(saves, named)
     written = [row for row in saves if row not in kept]
@@ -341,7 +340,8 @@ def _leave_read(own: OwnDdp, order: FileOrder, read: list[_Read]) -> None:
             barrier = "left to one process, that one would have to wait until the others have done so"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
-        own.leave(RULE, write.module, write.node, f"{text}: {barrier}{more_places(len(read))}")
+        others = more_places(own, [(item.write.module, item.write.node) for item in read])
+        own.leave(RULE, write.module, write.node, f"{text}: {barrier}{others}")
 
 
 def _looks(own: OwnDdp, reader: Site) -> bool:
@@ -361,7 +361,7 @@ def _leave_calls(own: OwnDdp, guards: FileGuards, is_left: Callable[[Module, ast
     """Note files that stay open, and results that are used: no test around the statement can leave them to one."""
     for site in guards.calls:
         call = site.module.parents[site.node]
-        if not is_left(site.module, call):
+        if not is_left(site.module, call) and not makes_array(own, call, site.scope):
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which writes a file")
     guards.calls.clear()
 
@@ -383,13 +383,26 @@ def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
             continue
         test = None if is_named or is_spawned else first_rank.known_at(site.module, call)
         other = own.word(site.module, _NO_HANDLER)
-        if test is not None and other is not None:
+        if test is not None and other is not None and not _tells_rank(site):
             message = f"`{site.module.text(call)}` opens a log on the first process alone"
             edit = either_within(site.module, call, test.text, f"{other}()")
             yield Change(RULE, site.module, call, message, [Replace(call, edit)])
         elif not is_noted:
             is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
+
+
+def _tells_rank(site: Site) -> bool:
+    """Whether the class that opens a log, or the form that its function gives the lines, writes the rank into them."""
+    around = [item for item in site.module.ancestors(site.node) if isinstance(item, (ast.ClassDef, *blocks.BODIES))]
+    owner = next((item for item in around if isinstance(item, ast.ClassDef)), None)
+    forms = [node for node in blocks.walk_body(site.body) if last_name(getattr(node, "func", None)) == "Formatter"]
+    own = set(walk(site.node))
+    return any(
+        isinstance(node, ast.FormattedValue) and names_rank(node.value) and node not in own
+        for part in ([owner] if owner is not None else forms)
+        for node in walk(part)
+    )
 
 
 def _runs_in_the_spawned(own: OwnDdp, site: Site) -> bool:

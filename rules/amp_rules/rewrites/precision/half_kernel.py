@@ -5,7 +5,8 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
-functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D.
+functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D. So is an
+`nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
 steps, with what they integrate; also those of a copy of the package that the project keeps.
@@ -57,6 +58,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.half_precision import (
     FIXED_STEPS,
+    KEEPS_TYPE_OF_INPUT,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
     SOLVERS,
@@ -100,12 +102,31 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
             yield from in_float32(context, RULE, site, message)
     old_dgl = is_dgl_without_half(context.program)
+    for site in _of_two_types(context):
+        assert isinstance(site.node, ast.Call)
+        message = f"`{site.module.text(site.node)}` runs in FP32: in half it joins tensors of two types, which raises"
+        written = context.vocabulary.in_float32(site.module, site.node)
+        yield Change.written(RULE, site.module, site.node, message, written)
     for call, body, scope in context.program.calls():
         name = _in_own_kernels(context.program, call, body, scope, old_dgl)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
             made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
+
+
+def _of_two_types(context: Context) -> list[Site]:
+    """Where layers are made that regions run, and that join their input's type with another."""
+    program = context.program
+    made = program.calls_to(KEEPS_TYPE_OF_INPUT)
+    calls = context.precision.nodes(program) if made else ()
+    run = {
+        value.site
+        for site in calls
+        if isinstance(site.node, ast.Call)
+        for value in program.called_models(site.node, site.scope)
+    }
+    return [site for site in made if site.node in run]
 
 
 def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scope, old_dgl: bool) -> str | None:
