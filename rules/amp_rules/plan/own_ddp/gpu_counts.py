@@ -42,7 +42,7 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
         if info is not None and node.id in info.parameters:
             for caller in flow.callers(info):
                 given = info.argument_or_default(caller.call, node.id)
-                yield None if given is None else (given, caller.scope)
+                yield None if given is None else (given, flow.scope_given(info, caller, given))
         yield from ((value, owner) for value in assigned(own.program, node, scope))
     elif isinstance(node, ast.Attribute):
         # What is not known may be the namespace of the arguments: all that an attribute of this name gets counts.
