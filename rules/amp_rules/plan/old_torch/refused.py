@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 from amp_rules import rewrites
 from amp_rules.plan.context import Change
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.notes import REFUSED, note
 from amp_rules.plan.old_torch import removed
 from amp_rules.plan.old_torch.old import OldProgram
-from amp_rules.plan.own_ddp.program import more_places
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
@@ -128,8 +128,10 @@ def notes(program: Program) -> Iterator[Note]:
     for recipe, several in found.items():
         places = [item for item in several if item[2] and _is_met(program, *item[:2])]
         if places:
-            module, node, why = min(places, key=lambda item: (str(item[0].path), item[0].start(item[1])))
-            yield note(REFUSED, module, node, f"{why}{more_places(len(places))}; {recipe}")
+            places.sort(key=lambda item: (str(item[0].path), item[0].start(item[1])))
+            module, node, why = places[0]
+            others = more_places(program, [item[:2] for item in places])
+            yield note(REFUSED, module, node, f"{why}{others}; {recipe}")
 
 
 def _codes(module: Module) -> frozenset[str]:

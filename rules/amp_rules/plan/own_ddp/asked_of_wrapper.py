@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import asks_kind, wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
@@ -69,7 +70,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
+        yield asked.module, asked.node, text + more_places(own.program, [(asked.module, node) for node in asked.places])
 
 
 def _where(own: OwnDdp, path: str, asked: _Asked) -> str:

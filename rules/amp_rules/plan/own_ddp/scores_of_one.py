@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.exchanges import Exchanges
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import is_averaged
 from amp_rules.plan.summed_terms import is_of_batch
@@ -39,7 +40,7 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         if found:
             told.add(loop.body)
             text = f"AMP233: `{loop.module.text(found[0])}` is the score of one process's share of the data, and is not"
-            others = more_places(own, [(loop.module, node) for node in found])
+            others = more_places(own.program, [(loop.module, node) for node in found])
             yield loop.module, found[0], f"{text} reduced like the numbers beside it{others}"
             continue
         averaged = [path for path in dict.fromkeys(_kept(shares, loop)) if path in kept and is_averaged(loop, path)]
