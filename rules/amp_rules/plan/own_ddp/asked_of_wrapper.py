@@ -169,8 +169,9 @@ def is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
-    assert isinstance(site.node, ast.Attribute)
-    path = blocks.path_of(site.node.value)
+    asked = site.node.func if isinstance(site.node, ast.Call) else site.node
+    assert isinstance(asked, ast.Attribute)
+    path = blocks.path_of(asked.value)
     if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
