@@ -192,6 +192,13 @@ def test_a_level_that_is_given_under_a_condition_is_told_with_it(tmp_path):
     )
 
 
+def test_a_level_that_is_given_where_a_condition_does_not_hold_is_told_by_what_holds(tmp_path):
+    start = "        if args.amp >= 0:\n            self.init_amp()\n"
+    other = "        if not args.amp:\n            print('float32')\n        else:\n            self.init_amp()\n"
+    report, _ = migrated_text(tmp_path, UNDER.replace(start, other), Options())
+    assert report.level_if == "args.amp"
+
+
 def test_a_condition_of_the_whole_training_is_not_one_of_the_level(tmp_path):
     trained = UNDER.replace("        if args.amp >= 0:\n            self.init_amp()", "        self.init_amp()")
     trained = trained.replace("trainer = Trainer()\nfor", "if args.amp != 7:\n    trainer = Trainer()\n    for")

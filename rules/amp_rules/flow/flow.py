@@ -160,6 +160,11 @@ class Flow:
         """Functions of the project that the call can run, methods' ``forward`` of called models included."""
         return self._graph.callees(call)
 
+    def scope_given(self, info: FunctionFacts, caller: CallSite, given: ast.expr | None) -> Scope:
+        """The scope of the names of what a call gives a parameter: a default stands in the file of its function."""
+        is_default = given is not None and any(given is item for item in info.defaults.values())
+        return self.scopes[info.node].top if is_default else caller.scope
+
     def callers(self, info: FunctionFacts) -> list[CallSite]:
         """The calls that can run a function of the project."""
         return self._graph.callers(info)

@@ -86,6 +86,8 @@ class Arrays:
                 # A tensor is scaled by `np.sqrt(2)` too.
                 told = isinstance(node.op, ast.MatMult) or None not in sides or _has_constant(node)
                 return _operated(sides) if told or "tensor" in sides else None
+            case ast.Compare():
+                return _operated([self._kind(item, scope, asked) for item in (node.left, *node.comparators)])
             case ast.IfExp():
                 return _any(self._kind(item, scope, asked) for item in (node.body, node.orelse))
             case ast.Tuple() | ast.List():
@@ -121,7 +123,8 @@ class Arrays:
         if info is not None and isinstance(node, ast.Name):
             for caller in self._program.flow.callers(info):
                 value = info.argument_or_default(caller.call, node.id)
-                given += [self._kind(value, caller.scope, asked)] if value is not None else []
+                where = self._program.flow.scope_given(info, caller, value)
+                given += [self._kind(value, where, asked)] if value is not None else []
         if not given and isinstance(node, ast.Attribute) and node.attr in _SHAPED:
             return self._kind(node.value, scope, asked)
         return _any(given)

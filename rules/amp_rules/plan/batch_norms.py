@@ -30,6 +30,7 @@ class BatchNorms:
         self._program = program
         self._classes: dict[ClassInfo, bool] = {}
         self._texts: dict[ast.AST, bool] = {}
+        self._given: dict[Value, bool] = {}
         self._chains: dict[ast.AST, bool] = {}
         self._functions: dict[ast.AST, list[ast.Call]] = {}
         # Models share their bases.
@@ -41,7 +42,7 @@ class BatchNorms:
             known = self._classes.get(value.ref)
             if known is None:
                 known = self._classes[value.ref] = self._are_in_class(value.ref)
-            return known
+            return known or self._are_in_parts(value)
         name = value.name if isinstance(value.name, str) else ""
         if name.startswith("torch.nn.") and value.site is not None:
             return self._are_named(value.site) or self._are_given(value.site)
@@ -49,6 +50,15 @@ class BatchNorms:
             last = name.rpartition(".")[2].lower()
             return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
+
+    def _are_in_parts(self, value: Value) -> bool:
+        """Whether parts of the script's own have batch norm that a model is given: ``Pair(encoder=net)``."""
+        known = self._given.get(value)
+        if known is None:
+            self._given[value] = False  # parts that hold the model
+            parts = (part for part in with_parts(self._program, [value]) if part.kind == "instance" and part != value)
+            known = self._given[value] = any(map(self.are_in, parts))
+        return known
 
     def may_be_in(self, value: Value) -> bool:
         """The same, where a module of a library whose layers are not known counts as one that has it."""

@@ -182,7 +182,7 @@ class Definitions:
         if info is None or not isinstance(node, ast.Name):
             return False
         given = [
-            (value, caller.scope)
+            (value, self._program.flow.scope_given(info, caller, value))
             for caller in self._program.flow.callers(info)
             if (value := info.argument_or_default(caller.call, node.id)) is not None
         ]

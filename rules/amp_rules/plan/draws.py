@@ -9,6 +9,7 @@ from functools import cached_property
 from amp_rules.lattice.operation_names import FACTORIES, LIKES
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.sinks import Need, Sink
+from amp_rules.plan.weight_writes import only_makes
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin, Origins
 from amp_rules.roles.batches import TrainingData
@@ -19,7 +20,16 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.evaluating import SINGLE
-from amp_rules.torch.replication import ARRAY_DRAWS, DRAWING_METHODS, DROPOUT, GENERATORS, RESETTING, SEEDS, SIZED_DRAWS
+from amp_rules.torch.replication import (
+    ARRAY_DRAWS,
+    DRAWING_METHODS,
+    DRAWS,
+    DROPOUT,
+    GENERATORS,
+    RESETTING,
+    SEEDS,
+    SIZED_DRAWS,
+)
 
 _DRAWN = frozenset({Kind.DRAW, Kind.GENERATOR})
 _MAKING = frozenset(f"torch.{name}" for name in FACTORIES | LIKES)
@@ -92,12 +102,17 @@ class Draws:
 
     @cached_property
     def _resets(self) -> dict[ast.Call, Module]:
-        """Calls that draw weights anew while a batch is worked on, and seeds that the script sets there."""
+        """Calls that draw weights anew while a batch is worked on, and seeds that the script sets there.
+
+        What a model's constructor draws is none of them: a model is prepared after that.
+        """
         inside = {node for loop in self._loops for item in getattr(loop, "body", []) for node in blocks.walk_own(item)}
         bodies = self._program.called_from(inside)
         found: dict[ast.Call, Module] = {}
         for call, body, scope in self._program.calls():
-            if (call in inside or body in bodies) and self._resets_by(call, scope):
+            if not (call in inside or body in bodies) or not self._resets_by(call, scope):
+                continue
+            if call in inside or not only_makes(self._program, body):
                 found[call] = scope.module
         return found
 
@@ -105,7 +120,8 @@ class Draws:
         names = self._program.callee_names(call, scope)
         if any(name.startswith("torch.nn.init.") for name in names):
             # Into a tensor that is made for it, it draws noise.
-            return not (call.args and self._is_new_tensor(call.args[0], scope))
+            is_drawn = any(name.startswith(DRAWS) for name in names)
+            return is_drawn and not (call.args and self._is_new_tensor(call.args[0], scope))
         if names & SEEDS:
             return True
         if not isinstance(call.func, ast.Attribute) or self._program.flow.callees(call):

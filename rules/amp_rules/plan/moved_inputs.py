@@ -182,8 +182,9 @@ class _Places:
         info = self._program.function_of(function) if function is not None else None
         if function is None or info is None:
             return []
-        callers = self._program.flow.callers(info)
-        return [(info.argument_or_default(item.call, node.id), item.scope) for item in callers]
+        flow = self._program.flow
+        given = [(item, info.argument_or_default(item.call, node.id)) for item in flow.callers(info)]
+        return [(value, flow.scope_given(info, item, value)) for item, value in given]
 
 
 def _is_literal(node: ast.expr) -> bool:

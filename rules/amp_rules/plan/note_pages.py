@@ -69,13 +69,14 @@ _PAGES = {
         (AMP293), and so is a backward pass that looks at the model, which would average gradients there.
         """,
     notes.OVERFLOWN_RECORD: """
-        What a script records of gradients breaks at an overflow.
+        What a script records of gradients, or mends in them, breaks at an overflow.
 
         ## What is noted
         A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
         So is `wandb.watch(model)`, unless it logs parameters alone, and a sum or an average of the norms that
         `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`. And anomaly detection that is on:
-        `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`.
+        `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`. And what writes other
+        numbers into gradients that are infinite or NaN, `p.grad[torch.isnan(p.grad)] = 0`, `p.grad.nan_to_num_()`.
 
         ## Why
         The loss scale is found by trying: a step whose gradients overflow is skipped, the first ones of a run often.
@@ -83,10 +84,15 @@ _PAGES = {
         raises where a tensor holds nothing else, NumPy's at the first. What `wandb.watch` logs are the gradients of the
         scaled loss, before they are unscaled and before the ranks average them. A sum that was infinite once stays so.
         Anomaly detection raises at the first NaN of a backward pass, so the script ends where a step would be skipped.
+        And the scaler looks for what is no number when it makes gradients true, which is before they are mended: it
+        skips that step, which the script makes in full precision. With zeros in their place it would not learn that its
+        scale is too large.
 
         ## What to do by hand
         Leave the record out then: `if torch.isfinite(p.grad).all():` above a histogram, `if torch.isfinite(norm):`
-        above a sum. In full precision that changes nothing. Turn anomaly detection on for debugging at O0 alone.
+        above a sum. In full precision that changes nothing. Turn anomaly detection on for debugging at O0 alone. Where
+        gradients are NaN for another reason than an overflow, mend that in the model or the loss: after many skipped
+        steps in a row the scaler raises an error.
         """,
     notes.OWN_STEP: """
         A step of the script's own mixed precision goes wrong.

@@ -28,7 +28,10 @@ OTHERS = Rule("AMP184", "autocast-for-others", "A script that is not migrated ru
 NO_SWITCH = Rule("AMP185", "no-level-switch", "The script got no option for the level.", "precision")
 IN_FULL_PRECISION = Rule("AMP186", "step-in-full-precision", "A step stays in full precision.", "precision")
 OVERFLOWN_RECORD = Rule(
-    "AMP187", "overflow-in-a-record", "What a script records of gradients breaks at an overflow.", "precision"
+    "AMP187",
+    "overflow-in-a-record",
+    "What a script records of gradients, or mends in them, breaks at an overflow.",
+    "precision",
 )
 OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
 NEXT_METHOD = Rule("AMP486", "next-of-a-loader", "An iterator of a loader has no method `next`.", "precision")

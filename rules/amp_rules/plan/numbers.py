@@ -10,7 +10,6 @@ from functools import cached_property
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import calling
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.dtypes import FLOAT32_TYPES
 from amp_rules.torch.functions import INFINITIES
@@ -108,8 +107,7 @@ class Numbers:
                 return None
             for caller in self._program.flow.callers(info):
                 value = info.argument_or_default(caller.call, node.id)
-                is_default = value is not None and value is info.defaults.get(node.id)
-                where = scope.top if is_default else calling(caller).scope
+                where = self._program.flow.scope_given(info, caller, value)
                 found.append(None if value is None else self._of(value, where, depth + 1))
         return _joined(found)
 

@@ -7,10 +7,12 @@ goes over all keys, or hands the dictionary to what is not known, may not expect
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, keys_of, stepped_optimizers, written_values
+from amp_rules.plan.definitions import Definition, Definitions
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -18,6 +20,9 @@ from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import spelling, walk
 from amp_rules.torch.checkpoints import LOADS, SCALER_KEYS
+
+_MAX_FUNCTIONS = 3
+"""Functions that hand a state on to each other: ``resume``, ``load_checkpoint``, ``read``."""
 
 _STATE, _LOAD = "state_dict", "load_state_dict"
 
@@ -127,6 +132,7 @@ class _Checkpoints:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._optimizers = stepped_optimizers(program)
+        self._definitions = Definitions(program)
 
     def loaded(self) -> list[Loaded]:
         """``optimizer.load_state_dict(checkpoint["optimizer"])``."""
@@ -141,17 +147,41 @@ class _Checkpoints:
                 item = item.value  # of the states of several optimizers
             while isinstance(item, ast.Subscript) and isinstance(item.value, ast.Subscript):
                 item = item.value
-            if not isinstance(item, ast.Subscript) or not is_key(item.slice):
-                continue
-            variable = spelling(item.value)
-            values = self._held(Site(scope.module, scope, body, call), item.value, variable)
-            if variable is None or not values or not all(_is_loaded(value) for value in values):
-                continue
-            place = self._place(Site(scope.module, scope, body, call), variable)
-            if place is not None:
-                key, quote = key_of(item.slice), _quote(place, item.slice)
-                found.append(Loaded(place, frozenset(values), key, optimizers, variable, quote))
+            for taken, site in self._taken(item, Site(scope.module, scope, body, call)):
+                one = self._of(taken, site, optimizers)
+                if one is not None:
+                    found.append(one)
         return found
+
+    def _taken(self, item: ast.expr, site: Site, depth: int = 0) -> Iterator[tuple[ast.Subscript, Site]]:
+        """Yield where a state is taken out of a dictionary, by a function that gives it back among others too."""
+        if isinstance(item, ast.Subscript) and is_key(item.slice):
+            yield item, site
+        if not isinstance(item, ast.Name) or depth > _MAX_FUNCTIONS:
+            return
+        for given in self._definitions.of(item, site.scope):
+            body = blocks.body_of(given.scope.module, given.statement)
+            here = Site(given.scope.module, given.scope, body, given.statement)
+            if isinstance(given.value, ast.Subscript) and given.whole:
+                yield from self._taken(given.value, here, depth)
+            index = _index_in(given, item.id)
+            for info in self._program.flow.callees(given.value) if isinstance(given.value, ast.Call) else ():
+                for value in info.returns:
+                    part = value.elts[index] if isinstance(value, ast.Tuple) and 0 <= index < len(value.elts) else value
+                    if (part is value) == given.whole:
+                        scope = self._program.flow.scopes[info.node]
+                        yield from self._taken(part, Site(scope.module, scope, info.node, part), depth + 1)
+
+    def _of(self, item: ast.Subscript, site: Site, optimizers: frozenset[Value]) -> Loaded | None:
+        """What an optimizer is given of a dictionary; None where that is not one out of a file."""
+        variable = spelling(item.value)
+        values = self._held(site, item.value, variable)
+        if variable is None or not values or not all(_is_loaded(value) for value in values):
+            return None
+        place = self._place(site, variable)
+        if place is None:
+            return None
+        return Loaded(place, frozenset(values), key_of(item.slice), optimizers, variable, _quote(place, item.slice))
 
     def _held(self, site: Site, node: ast.expr, variable: str | None) -> set[Value]:
         """What a variable holds at a place: what the suite gave it above, or else what it may hold anywhere.
@@ -165,7 +195,22 @@ class _Checkpoints:
                     if spelling(previous.targets[0]) == variable:
                         return self._program.flow.values(previous.value, site.scope)
                 break
+        given = self._given_above(site, variable) if isinstance(node, ast.Name) and variable else []
+        if given:
+            return set().union(*(self._program.flow.values(value, site.scope) for value in given))
         return self._program.flow.values(node, site.scope)
+
+    @staticmethod
+    def _given_above(site: Site, variable: str) -> list[ast.expr]:
+        """What a variable of a function may be given by when a place is reached; empty where that is not known."""
+        writes = [
+            item for item in blocks.walk_body(site.body) if isinstance(item, ast.stmt) and _writes(item, variable)
+        ]
+        loops = [item for item in blocks.enclosing(site.module, site.statement) if isinstance(item, blocks.LOOPS)]
+        reaching = [item for item in writes if item.lineno < site.line or any(item in walk(loop) for loop in loops)]
+        plain = [item for item in reaching if isinstance(item, ast.Assign) and len(item.targets) == 1]
+        is_known = len(plain) == len(reaching) and all(spelling(item.targets[0]) == variable for item in plain)
+        return [item.value for item in plain] if is_known else []
 
     def _place(self, site: Site, variable: str) -> Site | None:
         """The statement, or the outermost loop that does it for several optimizers; None where that loop trains."""
@@ -210,6 +255,22 @@ class _Checkpoints:
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == method):
             return frozenset()
         return frozenset(self._program.flow.values(call.func.value, scope) & self._optimizers)
+
+
+def _index_in(given: Definition, name: str) -> int:
+    """Which of several values a variable gets; -1 where it gets all of one."""
+    targets = given.statement.targets if isinstance(given.statement, ast.Assign) else []
+    names = [item for target in targets if isinstance(target, ast.Tuple) for item in target.elts]
+    return next((index for index, item in enumerate(names) if spelling(item) == name), -1)
+
+
+def _writes(statement: ast.stmt, variable: str) -> bool:
+    """Whether a statement, and nothing within it, writes a variable."""
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return any(
+            item.optional_vars is not None and spelling(item.optional_vars) == variable for item in statement.items
+        )
+    return variable in blocks.writes_itself(statement)
 
 
 def _is_loaded(value: Value) -> bool:

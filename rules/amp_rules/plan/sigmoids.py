@@ -214,7 +214,7 @@ class Logged(Endings):
         for caller in self.program.flow.callers(info) if info is not None and node.id in info.parameters else ():
             assert info is not None
             given = info.argument_or_default(caller.call, node.id)
-            located = self.program.locate(caller.call)
+            located = self.program.locate(given) if given is not None else None  # a default stands beside the function
             if given is not None and located is not None:
                 self._expressions.append((given, located[1], located[0]))
 

@@ -27,6 +27,18 @@ _MAX_CALLERS = 4
 Write = ast.Call | ast.Assign | ast.AugAssign
 
 
+def only_makes(program: Program, body: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether a function is the constructor of a model, or runs in such constructors alone."""
+    info = program.function_of(body)
+    if info is None or body in seen or len(seen) > _MAX_CALLERS:
+        return False
+    owner = program.flow.class_of(info)
+    if info.name == "__init__":
+        return owner is not None and is_module(Value("instance", owner))
+    callers = list(program.flow.callers(info))
+    return bool(callers) and all(only_makes(program, calling(caller).body, seen | {body}) for caller in callers)
+
+
 class WeightWrites:
     """Finds them in one program."""
 
@@ -44,20 +56,9 @@ class WeightWrites:
         for node, body, scope in self._program.nodes():
             if not isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)):
                 continue
-            if self._changes(node, scope) and not self._is_of_optimizer(body) and not self._only_makes(body):
+            if self._changes(node, scope) and not self._is_of_optimizer(body) and not only_makes(self._program, body):
                 found[node] = scope
         return found
-
-    def _only_makes(self, body: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-        """Whether a function is the constructor of a model, or runs in such constructors alone."""
-        info = self._program.function_of(body)
-        if info is None or body in seen or len(seen) > _MAX_CALLERS:
-            return False
-        owner = self._program.flow.class_of(info)
-        if info.name == "__init__":
-            return owner is not None and is_module(Value("instance", owner))
-        callers = list(self._program.flow.callers(info))
-        return bool(callers) and all(self._only_makes(calling(caller).body, seen | {body}) for caller in callers)
 
     def replaces(self, node: ast.Assign, scope: Scope) -> bool:
         """Whether a statement puts another parameter in the place of one: ``self.fc.weight = nn.Parameter(x)``."""

@@ -158,7 +158,8 @@ def _given(flow: Flow, name: ast.Name, scope: Scope) -> Iterator[tuple[ast.expr 
         for caller in flow.callers(info):
             # What a partial function was given in another body does not stand at the call of it.
             is_written = caller.scope.module.parents.get(caller.call.func) is caller.call
-            yield info.argument_or_default(caller.call, name.id) if is_written else None, caller.scope
+            given = info.argument_or_default(caller.call, name.id) if is_written else None
+            yield given, flow.scope_given(info, caller, given)
     # Variables of this name in functions further in count too: one more value says no more than that it is not known.
     for node in walk(owner.node):
         if isinstance(node, ast.Name) and node.id == name.id and not isinstance(node.ctx, ast.Load):

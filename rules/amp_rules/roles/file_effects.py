@@ -39,6 +39,7 @@ from amp_rules.torch.file_access import (
     REMOVERS,
     STORES,
     TEXT_OPENERS,
+    UPLOADS,
     WHEN_ALONE,
     WITH_A_PATH,
 )
@@ -254,7 +255,7 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
     fills = attr in FILLING_METHODS
-    paths = (receiver,) if of_path else given_paths(call)
+    paths = (receiver,) if of_path else () if attr in UPLOADS else given_paths(call)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
 

@@ -82,7 +82,7 @@ def _given(program: Program, node: ast.expr, scope: Scope) -> Iterator[_Named]:
     for caller in program.flow.callers(info):
         given = info.argument_or_default(caller.call, node.id)
         if given is not None:
-            yield given, caller.scope
+            yield given, program.flow.scope_given(info, caller, given)
 
 
 def _is_declared(program: Program, node: ast.Name | ast.Attribute, scope: Scope) -> bool:

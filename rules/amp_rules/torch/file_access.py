@@ -153,13 +153,18 @@ STORE_CHANGES = frozenset(
 STORE_STATEMENTS = ("insert", "update", "delete", "replace", "create", "drop", "alter")
 """How SQL begins that does."""
 
+UPLOADS = frozenset(
+    {"fput_object", "upload_file", "upload_fileobj", "upload_folder", "upload_from_file", "upload_from_filename"}
+)
+"""Methods that put a file where it is kept for others; here they read it."""
+
 CHANGING_METHODS = frozenset(
     {
         "write_text", "write_bytes", "unlink", "touch", "symlink_to", "hardlink_to", "link_to", "rmdir", "savefig",
         "to_csv", "to_json", "to_excel", "to_pickle", "to_parquet", "to_hdf", "to_feather", "to_stata", "to_latex",
         *SAVERS_OF_PRETRAINED, "save_model", "save_weights", "save_to_disk", "write_image", "write_html",
         "write_videofile", "write_gif", "tofile", "save_word2vec_format", "push_to_hub", "extractall", "save",
-        "export_chrome_trace", "export_stacks", "export_memory_timeline",
+        "export_chrome_trace", "export_stacks", "export_memory_timeline", *UPLOADS,
     }
 )  # fmt: skip
 """Methods of libraries' objects that change files. Those of the second set do so only where they are given a path."""

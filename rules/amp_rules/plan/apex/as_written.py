@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +10,8 @@ from amp_rules.plan.gradient_averaging import runs_once_a_pass
 from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.past_forward import reads_past_forward
 from amp_rules.roles.program import Program
+from amp_rules.source.scopes import Scope
+from amp_rules.torch.dtypes import HALF_TYPES
 
 
 @dataclass
@@ -32,6 +35,27 @@ class AsWritten:
         return self.program is not None and reads_past_forward(self.program)
 
     @cached_property
+    def makes_float16(self) -> bool:
+        """Whether the program makes values float16 by itself, which weights of another half type do not meet."""
+        return self.program is not None and any(
+            _makes_float16(self.program, node, scope) for node, _, scope in self.program.nodes()
+        )
+
+    @cached_property
     def is_one_pass(self) -> bool:
         """Whether each backward pass is of one forward pass, and no loss reads a parameter past it."""
         return self.program is not None and not self.reads_past_forward and runs_once_a_pass(self.program)
+
+
+def _makes_float16(program: Program, node: ast.AST, scope: Scope) -> bool:
+    """``mel.half()``, ``x.to(torch.float16)``; what asks for the type makes nothing."""
+    if isinstance(node, ast.Call):
+        is_method = (
+            isinstance(node.func, ast.Attribute) and node.func.attr == "half" and not (node.args or node.keywords)
+        )
+        return is_method and not program.flow.callees(node)
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return False
+    parent = scope.module.parents[node]
+    is_given = isinstance(parent, ast.keyword) or (isinstance(parent, ast.Call) and node in parent.args)
+    return is_given and any(HALF_TYPES.get(name) == "float16" for name in program.names(node, scope))

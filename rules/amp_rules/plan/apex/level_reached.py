@@ -36,11 +36,18 @@ def _conditions(program: Program, site: Site, seen: frozenset[ast.AST]) -> list[
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             break
         if isinstance(node, ast.If) and child is not node.test and not is_main_guard(node):
-            text = site.module.text(node.test)
-            found.append(text if child in node.body else f"not ({text})")
+            found.append(site.module.text(node.test) if child in node.body else _opposite(site, node.test))
         child = node
     info = program.function_of(site.body)
     if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
         return found
     ways = [_conditions(program, calling(item), seen | {info.node}) for item in program.flow.callers(info)]
     return [*found, *(text for text in ways[0] if all(text in way for way in ways))] if ways else found
+
+
+def _opposite(site: Site, test: ast.expr) -> str:
+    """What holds where a condition does not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return site.module.text(test.operand)
+    text = site.module.text(test)
+    return f"not {text}" if isinstance(test, (ast.Name, ast.Attribute, ast.Call)) else f"not ({text})"

@@ -17,7 +17,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.draft_check.binding import Reads, reads_of
 from amp_rules.plan.draft_check.matching import Defect, Draft, Mismatch, matched
-from amp_rules.plan.draft_check.naming import certain_names, leaves
+from amp_rules.plan.draft_check.naming import bindings, certain_names, leaves
 from amp_rules.plan.draft_check.protocol import Protocol
 from amp_rules.plan.report import Unit
 from amp_rules.roles.program import Program
@@ -63,7 +63,7 @@ def defects(program: Program, drafts: Mapping[Module, New]) -> Iterator[Defect]:
     updating = {name for draft in found for name in _updated_after(draft)}
     for draft in found:
         alias = _alias(draft.tree)
-        yield from _names(draft, alias)
+        yield from _names(program, draft, alias)
         if alias is not None:
             yield from _import(draft, alias)
             yield from Protocol(program, draft, alias, updating).defects()
@@ -79,13 +79,15 @@ def _alias(tree: ast.Module) -> str | None:
     return None
 
 
-def _names(draft: Draft, alias: str | None) -> Iterator[Defect]:
+def _names(program: Program, draft: Draft, alias: str | None) -> Iterator[Defect]:
     """Names that new code reads where they may not be bound, and what no path leads to any more."""
     before, after = reads_of(draft.module.tree, None), reads_of(draft.tree, alias)
     for statement, names in after.open.items():
         old = draft.old.get(statement)
         known = _open_before(draft, before, old) if old is not None else set()
         for name in sorted(names - known):
+            if _is_starred(program, draft, name):
+                continue
             if old is not None or not _read_soon(draft, statement, name):
                 yield Defect(
                     draft.module,
@@ -96,6 +98,15 @@ def _names(draft: Draft, alias: str | None) -> Iterator[Defect]:
         suite, index = draft.suite_of(statement)
         if index and suite[index - 1] not in after.unreachable:
             yield Defect(draft.module, draft.place_of(statement), f"never comes to `{_text(statement)}`")
+
+
+def _is_starred(program: Program, draft: Draft, name: str) -> bool:
+    """Whether a star import at the head of a file brings a name that nothing in the file binds."""
+    if not any(isinstance(item, ast.ImportFrom) and item.names[0].name == "*" for item in draft.tree.body):
+        return False
+    scope = program.flow.scopes.get(draft.module.tree)
+    is_bound = any(name in bindings(node) for node in walk(draft.tree))
+    return not is_bound and scope is not None and bool(program.flow.values(ast.Name(name, ast.Load()), scope))
 
 
 def _open_before(draft: Draft, before: Reads, statement: ast.stmt) -> set[str]:

@@ -88,7 +88,7 @@ def _origins(old: OldProgram, node: ast.expr, scope: Scope) -> Iterator[tuple[as
             for caller in flow.callers(function) if node.id in function.parameters else ():
                 given = function.argument_or_default(caller.call, node.id)
                 if given is not None:
-                    yield given, caller.scope
+                    yield given, flow.scope_given(function, caller, given)
 
 
 def _known_arguments(node: ast.Name, body: ast.AST) -> Iterator[ast.expr]:

@@ -286,9 +286,9 @@ class Tensors:
         found = []
         for caller in self.program.flow.callers(info) if info is not None else ():
             argument = info.argument_or_default(caller.call, name) if info is not None else None
-            if argument is None:
+            if info is None or argument is None:
                 return []
-            found.append((caller.scope.module, argument))
+            found.append((self.program.flow.scope_given(info, caller, argument).module, argument))
         return found
 
     def _given(self, function: ast.AST, name: str) -> Facts | None:

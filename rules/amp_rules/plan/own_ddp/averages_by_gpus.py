@@ -9,15 +9,13 @@ from amp_rules.plan.own_ddp.gpu_counts import counts_gpus
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
-from amp_rules.torch.distributed import REDUCTIONS, WORLD_SIZE_OF_JOIN
+from amp_rules.torch.distributed import REDUCTIONS
 
 
 def averages_by_gpus(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such division of each function, where a launcher says how many processes there are."""
-    starts = Starts(own.program, own.joins)
-    if not starts.by_launcher or starts.by_script or any(_has_size(site.node) for site in own.joins):
+    if not Starts(own.program, own.joins).counted_by_launcher:
         return
     for site in own.program.calls_to(REDUCTIONS):
         reduced = blocks.path_of(site.node.args[0]) if isinstance(site.node, ast.Call) and site.node.args else None
@@ -44,8 +42,3 @@ def _divisor(node: ast.AST, path: str) -> ast.expr | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and blocks.path_of(node.left) == path:
         return node.right
     return None
-
-
-def _has_size(node: ast.AST) -> bool:
-    """Whether a script says itself how many processes there are: that is told at another place."""
-    return isinstance(node, ast.Call) and argument_at(node, "world_size", WORLD_SIZE_OF_JOIN) is not None

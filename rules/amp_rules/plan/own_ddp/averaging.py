@@ -11,6 +11,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
+from amp_rules.torch.gradients import FACTS_OF_TENSORS
 from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 
@@ -96,8 +97,15 @@ def _sources(program: Program, site: Site, given: list[ast.expr]) -> tuple[set[s
 
 
 def _read_for(program: Program, site: Site, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a value is made of; what a module gives, a loss, is neither its weights nor their gradients."""
+    """Yield what a value is made of; what a module gives, a loss, is neither its weights nor their gradients.
+
+    Nor is a norm, or what tells of a shape: ``len(grad)``.
+    """
     if isinstance(node, ast.Call) and program.roles.modules(node.func, site.scope):
+        return
+    if isinstance(node, ast.Call) and last_name(node.func) in _TELLS_OF:
+        return
+    if isinstance(node, ast.Attribute) and node.attr in FACTS_OF_TENSORS:
         return
     yield node
     for child in children(node):
@@ -117,6 +125,9 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         for argument in node.args:
             yield node.func.value, argument
 
+
+_TELLS_OF = frozenset({"len", "norm", "get_total_norm", "clip_grad_norm_", *FACTS_OF_TENSORS})
+"""Own names of functions and methods that say one thing of a tensor."""
 
 _FILLS = ("append", "extend", "insert", "copy_")
 

@@ -10,6 +10,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
+from amp_rules.source.index import leaves_before
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -45,15 +46,28 @@ def backwards_of_one_pass(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
 
 
 def _ahead(own: OwnDdp, second: Backward) -> Backward | None:
-    """The backward pass that comes last before another one in its body, on every way there."""
+    """The backward pass that comes last before another one in its body, on every way there or in a branch above it."""
     here = [item for item in own.program.backwards if item.body is second.body and item.line < second.line]
-    above = set(blocks.statements_above(second.module, second.statement, second.body))
-    certain = [item for item in here if _outermost(item) in above]
     last = max(here, key=lambda item: item.line, default=None)
-    if last is None:
+    if last is None or not _comes_to(last, second):
         return None
     loop = blocks.loop_around(last.module, last.node)
-    return last if last in certain and loop is blocks.loop_around(second.module, second.node) else None
+    return last if loop is blocks.loop_around(second.module, second.node) else None
+
+
+def _comes_to(first: Backward, second: Backward) -> bool:
+    """Whether the way goes from one backward pass to the other: the first is run on every way, or the second is."""
+    if _outermost(first) in set(blocks.statements_above(second.module, second.statement, second.body)):
+        return True
+    later = _outermost(second)
+    suite = blocks.place(second.module, later).suite
+    current: ast.stmt = first.statement
+    while current not in suite:
+        parent = first.module.parents[current]
+        if not isinstance(parent, (ast.If, ast.With, ast.AsyncWith)):
+            return False
+        current = parent
+    return suite.index(current) < suite.index(later) and not leaves_before(first.module, first.node, second.node)
 
 
 def _outermost(item: Site) -> ast.stmt:

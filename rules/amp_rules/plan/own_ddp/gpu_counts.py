@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
+from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.functions import DEVICE_COUNTS
 
@@ -33,11 +34,15 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
     flow = own.program.flow
     if isinstance(node, ast.Name):
         owner = scope.owner(node.id)
+        just_above = _just_above(node, scope)
+        if just_above is not None:
+            yield just_above, scope
+            return
         info = flow.functions.get(owner.node)
         if info is not None and node.id in info.parameters:
             for caller in flow.callers(info):
                 given = info.argument_or_default(caller.call, node.id)
-                yield None if given is None else (given, caller.scope)
+                yield None if given is None else (given, flow.scope_given(info, caller, given))
         yield from ((value, owner) for value in assigned(own.program, node, scope))
     elif isinstance(node, ast.Attribute):
         # What is not known may be the namespace of the arguments: all that an attribute of this name gets counts.
@@ -52,3 +57,17 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
                     yield statement.value, where
                 else:
                     yield None
+
+
+def _just_above(node: ast.Name, scope: Scope) -> ast.expr | None:
+    """What a variable is given last above a place, where that is so on every way there."""
+    module = scope.module
+    body = blocks.body_of(module, node)
+    above = sorted(
+        blocks.statements_above(module, blocks.statement_of(module, node), body),
+        key=lambda item: item.lineno,
+        reverse=True,
+    )
+    last = next((item for item in above if node.id in blocks.writes(item)), None)
+    is_plain = isinstance(last, ast.Assign) and [blocks.path_of(target) for target in last.targets] == [node.id]
+    return last.value if is_plain and isinstance(last, ast.Assign) else None

@@ -19,6 +19,7 @@ from amp_rules.torch.distributed import (
     OPTION_OF_LAUNCHERS,
     PROCESSES,
     RANK_OF_JOIN,
+    WORLD_SIZE_OF_JOIN,
 )
 
 
@@ -51,6 +52,11 @@ class Starts:
     def by_script_alone(self) -> bool:
         """Whether the processes join in workers that the script starts, and nowhere else."""
         return self.by_script and bool(self._joins) and not any(map(self.is_direct, self._joins))
+
+    @cached_property
+    def counted_by_launcher(self) -> bool:
+        """Whether a launcher alone says how many processes there are; a group is told its size at its own place."""
+        return self.by_launcher and not self.by_script and not any(_has_size(site.node) for site in self._joins)
 
     def is_direct(self, site: Site) -> bool:
         """Whether a place is reached from the file's own suite, as far as is known, and not in a worker alone."""
@@ -109,3 +115,8 @@ def meets_by_environment(join: ast.AST) -> bool:
     assert isinstance(join, ast.Call)
     given = argument_at(join, "init_method", 1)
     return (given is None or literal(given) in ("env://", None)) and keyword(join, "store") is None
+
+
+def _has_size(join: ast.AST) -> bool:
+    """Whether a script says itself how many processes join."""
+    return isinstance(join, ast.Call) and argument_at(join, "world_size", WORLD_SIZE_OF_JOIN) is not None

@@ -1,4 +1,4 @@
-"""Samplers that are given what does not belong there: no number of processes, or a seed of the rank."""
+"""Samplers that are given what does not belong there: another number than that of processes, or a seed of the rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Form, Value
+from amp_rules.plan.own_ddp.gpu_counts import counts_gpus
+from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
@@ -21,6 +23,7 @@ _SHUFFLE, _SEED = 3, 4
 
 def sampler_arguments(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield each ``DistributedSampler(dataset, transforms)``, and each that shuffles by a seed of its process."""
+    starts = Starts(own.program, own.joins)
     for site in own.program.calls_to(DISTRIBUTED_SAMPLERS):
         assert isinstance(site.node, ast.Call)
         if site.module not in own.modules or site.body in own.uncalled:
@@ -34,11 +37,17 @@ def sampler_arguments(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             )
             yield site.module, site.node, text
         given = argument_at(site.node, "num_replicas", _NUMBER_OF_PROCESSES)
+        name = site.module.text(given) if given is not None else ""
         if given is not None and _is_no_number(own, given, site):
-            name = site.module.text(given)
             text = (
                 f"the sampler takes `{name}` for the number of processes (`num_replicas`), and it is none: this "
                 "raises an error or shares the data wrongly"
+            )
+            yield site.module, site.node, text
+        elif given is not None and starts.counted_by_launcher and counts_gpus(own, given, site.scope):
+            text = (
+                f"the sampler makes `{name}` shares, as many as the machine has GPUs, whatever number of processes a "
+                "launcher starts: with fewer of them nobody reads the other shares; without `num_replicas` it is theirs"
             )
             yield site.module, site.node, text
 

@@ -3,9 +3,10 @@
 ## What it does
 `amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
-values; where one is looked up or computed, which may fail without the condition, the condition stays. With `--ddp`, a
-model that is trained without the condition too is prepared behind it. A model that the script wraps for several
-processes just above, which Apex refuses, is prepared above the wrapper.
+values; where one is looked up or computed, which may fail without the condition, the condition stays. Where the level
+may be O2 or O3 and the script makes something float16 itself (`mel.half()`), the half type is Apex's, `dtype="fp16"`.
+With `--ddp`, a model that is trained without the condition too is prepared behind it. A model that the script wraps for
+several processes just above, which Apex refuses, is prepared above the wrapper.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
@@ -239,12 +240,21 @@ def _init(file: ApexFile, start: Start, before: ast.stmt) -> str:
     asked = file.options.loss_scale
     said = InitArguments(
         start.level,
-        None if file.options.dtype == "auto" else file.options.dtype,
+        _half_type(file, start),
         # The script's own scale stays, as its level does.
         None if asked == "dynamic" or any(name == "loss_scale" for name, _ in more) else asked,
         more=more,
     )
     return file.vocabulary.start(file.module, said, _WIDTH - file.module.start(before)[1])
+
+
+def _half_type(file: ApexFile, start: Start) -> str | None:
+    """The half type that was asked for; Apex's own where half weights meet what the script makes float16 itself."""
+    if file.options.dtype != "auto":
+        return file.options.dtype
+    level = start.arguments.get("opt_level")
+    keeps_weights = level is None or (isinstance(level, ast.Constant) and level.value in ("O0", "O1"))
+    return "fp16" if not keeps_weights and file.as_written.makes_float16 else None
 
 
 def _asked_under_condition(arguments: dict[str, ast.expr]) -> bool:

@@ -41,7 +41,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan import anomaly_detection, gradient_histograms, kept_gradient_norms
+from amp_rules.plan import anomaly_detection, gradient_histograms, kept_gradient_norms, mended_gradients
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.options import HALVED
 from amp_rules.plan.report import Note
@@ -88,3 +88,4 @@ def notes(context: Context) -> Iterator[Note]:
     yield from anomaly_detection.notes(context.program)
     yield from gradient_histograms.notes(context.program, is_shared=context.distribution is not None)
     yield from kept_gradient_norms.notes(context.program)
+    yield from mended_gradients.notes(context.program, context.precision.unscales)
