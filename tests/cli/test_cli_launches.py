@@ -211,6 +211,11 @@ def test_continued_lines_are_one_command_at_the_first(project):
     assert launch.scripts == (project / "train.py",)
 
 
+def test_a_comment_ends_with_its_line(project):
+    (launch,) = found(project, "# CUDA_VISIBLE_DEVICES=0 \\\npython train.py \\\n    --lr 1\n")
+    assert (launch.line, launch.command) == (2, "python train.py --lr 1")
+
+
 def test_a_folder_that_is_entered_holds_for_the_lines_below(project):
     listed = found(project, "python train.py\ncd package\npython train.py\n")
     assert [launch.scripts[0].relative_to(project).as_posix() for launch in listed] == ["train.py", "package/train.py"]

@@ -11,6 +11,8 @@ from amp_rules.plan.declining import Declined, Reasons
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Refusal
 
+FOLDER = Path(__file__).parents[2] / "fixtures" / "declines" / "AMP191"
+
 
 def declined(message: str, *, already: bool = False) -> Declined:
     rule = declining.CLOSURE
@@ -186,3 +188,10 @@ def test_a_model_that_is_prepared_in_an_else_branch_is_told_by_the_opposite_of_t
     (found,) = (item for item in report.refusals if item.code == "AMP293")
     assert f"only where `{told}` holds" in found.message
     assert f"enabled={told})`" in found.recipe
+
+
+@pytest.mark.parametrize(("name", "is_once"), [("evaluated_once", True), ("lbfgs", False)])
+def test_a_closure_that_is_evaluated_once_may_be_called_above_the_step(name, is_once):
+    refusals = migrate(FOLDER / f"{name}.py", Options()).refusals
+    found = ["then `optimizer.step()` computes the same" in item.recipe for item in refusals if item.code == "AMP191"]
+    assert found == [is_once]

@@ -105,6 +105,12 @@ def test_further_places_of_an_error_are_named_as_far_as_they_are_few():
     assert array.text.endswith(f"; so it is at {', '.join(named)} and 1 more place")
 
 
+def test_of_two_lists_the_one_whose_mean_is_reduced_is_not_named():
+    path = FOLDER / "AMP288" / "means_of_lists_beside_one_that_is_reduced.py"
+    (text,) = [note.text for note in noted(path).notes if "AMP233" in note.text]
+    assert "`worst` keeps numbers" in text and "`errors`" not in text
+
+
 def test_a_line_in_a_sentence_is_one_of_the_file_on_disk():
     path = FOLDER / "AMP288" / "noise_below_a_new_option.py"
     report = noted(path)

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from amp_runtime._core import capabilities
 from amp_runtime._core.context import context
+from amp_runtime._distributed.operations import try_operations
 from amp_runtime._precision import cast_tables, lacking
 from amp_runtime.apex import amp as apex_amp
 from torch import nn
@@ -232,6 +233,14 @@ def test_automatic_bfloat16_is_said_once_to_be_slow_where_it_is(without_bfloat16
     amp.init("O1")
     context.rank = 1
     assert notes_of(lambda: losses(net())) == [], "one process says it for all"
+
+
+def test_a_model_that_may_yet_be_moved_to_a_gpu_is_told_nothing_of_the_cpu(
+    without_bfloat16: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amp.init("O1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert not notes_of(lambda: try_operations(torch.device("cpu")))
 
 
 def test_a_script_for_apex_is_told_what_is_slow(without_bfloat16: None, monkeypatch: pytest.MonkeyPatch) -> None:

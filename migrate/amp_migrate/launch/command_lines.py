@@ -13,12 +13,15 @@ _PROMPT = re.compile(r"\s*(?:\([\w.-]+\)\s*)?(?:[$>%!]\s*)?(?=\S)")
 Line = tuple[int, str, bool]
 
 
-def _joined(rows: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines with those that a backslash continues, on one line."""
+def _joined(rows: Iterable[tuple[int, str]], *, comments_end: bool = True) -> Iterator[tuple[int, str]]:
+    """Lines with those that a backslash continues, on one line; a comment goes on where ``comments_end`` is false."""
     first, parts = 0, list[str]()
     for number, row in rows:
         row = row.rstrip()
         first = first if parts else number
+        if not parts and comments_end and row.lstrip().startswith("#"):
+            yield number, row
+            continue
         if row.endswith("\\") and not row.endswith("\\\\"):
             parts.append(row[:-1].strip() if parts else row[:-1].rstrip())
             continue
@@ -39,7 +42,7 @@ def _shell_lines(text: str) -> Iterator[Line]:
 
 
 def _make_lines(text: str) -> Iterator[Line]:
-    for number, row in _joined(_numbered(text)):
+    for number, row in _joined(_numbered(text), comments_end=False):
         if row[:1].isspace() and not row.lstrip().startswith("#"):
             yield number, row.strip().lstrip("@-+"), True
 

@@ -265,10 +265,11 @@ class ExpressionEvaluator:
         given = self._variables[scope.node].get(name)
         if not given:
             return None
-        # A variable that is computed from itself holds nothing while it is computed.
+        # A variable that is computed from itself holds what it was given above: ``optimizer = optimizer(parameters)``.
         overlay[name] = set()
-        found = overlay[name] = set().union(*(self.evaluate(item, scope, overlay) for item in given))
-        return found
+        for item in given:
+            overlay[name] = overlay[name] | self.evaluate(item, scope, overlay)
+        return overlay[name]
 
     def _attribute(self, node: ast.Attribute, scope: Scope, overlay: Overlay | None) -> set[Value]:
         owners = self.evaluate(node.value, scope, overlay)

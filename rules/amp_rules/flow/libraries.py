@@ -13,7 +13,7 @@ from amp_rules.flow.parts import Evaluation, Invocation
 from amp_rules.flow.reflection import Reflection
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, MemberOf, Value
-from amp_rules.roles.kinds import is_chain, is_module
+from amp_rules.roles.kinds import is_chain, is_module, is_optimizer
 from amp_rules.torch.containers import CONFIG_LOADERS, CONTAINERS, KEEP_EACH_ONCE, NAMESPACES
 from amp_rules.torch.distributed import PROCESSES, SPAWNS
 from amp_rules.torch.models import PUTS_PART_BY_NAME, RETURNS_RECEIVER
@@ -24,6 +24,7 @@ from amp_rules.torch.wrappers import COPIES_FIRST_ARGUMENT, GIVES_FUNCTIONS, RET
 _PARTS = frozenset({"parameters", "named_parameters", "modules", "named_modules", "children", "named_children"})
 _ADDING = frozenset({"append", "add", "insert", "appendleft"})
 _TAKING = frozenset({"get", "pop", "setdefault", "popleft", "__getitem__"})
+_LOADS = "load_state_dict"
 _CONTAINER_METHODS = _ADDING | _TAKING | {"extend", "update", "values", "copy", "items"}
 
 
@@ -192,6 +193,9 @@ class Libraries:
             attribute = given.node.args[0]
             if isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
                 self._store.write_attribute(receiver, attribute.value, given.arguments[1])
+            return set()
+        if name == _LOADS and (is_module(receiver) or is_optimizer(receiver)):
+            # Names of missing keys, or nothing: ``model = model.load_state_dict(saved)`` is a mistake of the script.
             return set()
         if name in _PARTS and receiver.kind in ("object", "instance", "attribute"):
             return {Value("parameters", receiver)}

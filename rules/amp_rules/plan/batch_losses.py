@@ -228,7 +228,14 @@ def _base(node: ast.expr) -> ast.expr:
 
 
 def _is_transposed(node: ast.expr) -> bool:
-    """``z.t()``, ``z.T``, ``F.normalize(z).transpose(0, 1)`` of a variable; of an attribute it is a weight."""
+    """``z.t()``, ``z.T``, ``F.normalize(z).transpose(0, 1)`` of a variable; of an attribute it is a weight.
+
+    Behind it may stand what leaves its elements as they are: ``z.t().contiguous()``.
+    """
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OF_EACH_ROW:
+        if node.args:
+            break
+        node = node.func.value
     if isinstance(node, ast.Attribute) and node.attr == "T":
         return isinstance(_rows(node.value), ast.Name)
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from amp_rules.flow.values import UNKNOWN_MEMBER, ClassInfo, Value
+from amp_rules.flow.values import UNKNOWN_MEMBER, CallSite, ClassInfo, Value
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
@@ -13,7 +13,9 @@ from amp_rules.roles.absent import never_runs
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import argument_at, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.models import BATCH_NORM_FUNCTIONS, PACKAGES_WITH_BATCH_NORM, WITH_BATCH_NORM
 
@@ -47,6 +49,10 @@ class BatchNorms:
             last = name.rpartition(".")[2].lower()
             return is_chosen(value) or last.startswith(WITH_BATCH_NORM) or "bn" in last
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
+
+    def may_be_in(self, value: Value) -> bool:
+        """The same, where a module of a library whose layers are not known counts as one that has it."""
+        return self.are_in(value) or not (value.kind == "instance" or str(value.name).startswith("torch.nn."))
 
     def _are_given(self, call: ast.AST) -> bool:
         """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
@@ -116,9 +122,38 @@ class BatchNorms:
         for node in _without_looks(nodes):
             if batch_norm.names_batch_norm([node]):
                 located = self._program.locate(node)
-                if located is None or not never_runs(flow, located[1].module, node):
+                if located is None:
+                    return True
+                module = located[1].module
+                if not never_runs(flow, module, node) and not self._is_replaced(module, node):
                     return True
         return False
+
+    def _is_replaced(self, module: Module, node: ast.AST) -> bool:
+        """Whether a node is the default of a parameter, and each call gives another layer of torch's.
+
+        ``def __init__(self, norm=nn.BatchNorm1d)``, and ``Encoder(norm=nn.InstanceNorm1d)`` wherever it is called.
+        """
+        default, parameters = node, module.parents.get(node)
+        while parameters is not None and not isinstance(parameters, (ast.arguments, ast.stmt)):
+            default, parameters = parameters, module.parents.get(parameters)
+        info = self._program.function_of(module.parents[parameters]) if isinstance(parameters, ast.arguments) else None
+        name = next((name for name, item in info.defaults.items() if item is default), None) if info else None
+        if info is None or name is None:
+            return False
+        callers = self._program.flow.callers(info)
+        return bool(callers) and all(self._gives_another(info, name, caller) for caller in callers)
+
+    def _gives_another(self, info: FunctionFacts, name: str, caller: CallSite) -> bool:
+        """Whether a call gives a parameter a class of torch's that is no batch norm."""
+        is_written = caller.scope.module.parents.get(caller.call.func) is caller.call  # not that of a partial function
+        if not is_written or any(isinstance(item, ast.Starred) for item in caller.call.args):
+            return False
+        given = info.argument(caller.call, name)
+        values = self._program.flow.values(given, caller.scope) if given is not None else set()
+        return bool(values) and all(
+            value.name.startswith("torch.nn.") and not batch_norm.is_batch_norm(value.name) for value in values
+        )
 
 
 def is_chosen(value: Value) -> bool:

@@ -75,6 +75,7 @@ def of_loader(
 
 
 def is_length(lengths: WholeLengths, node: ast.AST, scope: Scope) -> bool:
-    """Whether an expression is ``len(loader)``."""
-    is_asked = isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1
-    return is_asked and lengths.holds(node.args[0], scope)  # type: ignore[attr-defined]
+    """Whether an expression is ``len(loader)``, or ``len(loader.sampler)``."""
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
+        return False
+    return lengths.holds(node.args[0], scope) or lengths.is_sampler(node.args[0], scope)

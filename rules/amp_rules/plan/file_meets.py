@@ -19,6 +19,7 @@ from amp_rules.source.syntax import children, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 from amp_rules.torch.file_access import (
     FOLDER_LOADERS,
+    IMAGE_LOADERS,
     LISTS_FOLDERS,
     LOADERS,
     MOVES,
@@ -90,6 +91,7 @@ class FileMeets:
             return has_clock and self._paths.is_of_this_moment(path, read.scope)
         if of_folder or by_pattern or lists:
             return False  # what a script trains on lies where nothing of it writes, unless the path says so
+        of_data |= bool(self._program.callee_names(read.node, read.scope) & IMAGE_LOADERS)
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
         return self._fits(read, change, names, of_its_kind=of_data)

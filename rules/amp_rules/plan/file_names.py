@@ -1,9 +1,15 @@
-"""What a file of a program is called within a sentence."""
+"""What a file of a program is called within a sentence, and a place in it."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterable
+
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
+
+_MAX_PLACES = 3
+"""Further places that a note lists; the others are counted."""
 
 
 def name_of(program: Program, module: Module) -> str:
@@ -12,3 +18,19 @@ def name_of(program: Program, module: Module) -> str:
         if module.path.is_relative_to(folder):
             return module.path.relative_to(folder).as_posix()
     return module.path.name
+
+
+def place_of(program: Program, module: Module, node: ast.AST) -> str:
+    """A place within a sentence: its file and line, as the user has them."""
+    return f"{name_of(program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
+
+
+def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]]) -> str:
+    """What a note on the first of some places says of the others: where they are, as far as they are few."""
+    named = list(dict.fromkeys(place_of(program, *item) for item in places))[1:]
+    if not named:
+        return ""
+    listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES
+    if left > 0:
+        return f"; so it is at {', '.join(listed)} and {left} more place{'s' * (left > 1)}"
+    return f"; so it is at {' and '.join([*[', '.join(listed[:-1])] * (len(listed) > 1), listed[-1]])}"

@@ -135,16 +135,7 @@ class FileOrder:
                         self.places[effect.call].append((site, met, place))
                         found.setdefault(place, (met.module, "the file is read once the main process has written it"))
                         waits.setdefault(place, []).append((met, effect))
-        outside = {item: self._waits_outside(item, waits) for item in found}
-        for place in [item for item, other in outside.items() if other is not None]:
-            del found[place], waits[place]
-        above = {item: self._waits_above(item, waits) for item in found}
-        for place in [item for item, other in above.items() if other is not None]:
-            del found[place]
-        self.covered = {item: other for item, other in (outside | above).items() if other is not None}
-        waited: defaultdict[ast.stmt, list[Ways]] = defaultdict(list)
-        for place in found:
-            waited[place] += [self._ways(effect) for _, effect in waits[place]]
+        waited = self._leave_out_covered(found, waits)
         for site, path in reads:
             if self._in_data_set(site) or self._caches.is_beside(site, path):
                 continue
@@ -168,6 +159,34 @@ class FileOrder:
         for item in again:
             del moved[item]
         return [(module, item, why) for item, (module, why) in moved.items()]
+
+    def _leave_out_covered(
+        self, found: dict[ast.stmt, tuple[Module, str]], waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]
+    ) -> defaultdict[ast.stmt, list[Ways]]:
+        """Leave out the places above which the processes have waited already; give back what the others wait for.
+
+        One that covers another waits for the files of that, too: it is moved above no loop that writes them.
+        """
+        covered: dict[ast.stmt, ast.stmt] = {}
+        for item in list(found):
+            other = self._waits_outside(item, waits)
+            if other is not None:
+                covered[item] = other
+        for item in sorted(found.keys() - covered.keys(), key=lambda item: item.lineno):
+            # Those above are decided on first: who waits there for nothing anew covers nothing.
+            other = self._waits_above(item, waits, covered.keys())
+            if other is not None:
+                covered[item] = other
+        self.covered = covered
+        waited: defaultdict[ast.stmt, list[Ways]] = defaultdict(list)
+        for item, at in waits.items():
+            place = item
+            while place in covered:
+                place = covered[place]
+            waited[place] += [self._ways(effect) for _, effect in at]
+            if item in covered:
+                del found[item]
+        return waited
 
     def _where_all_come(self, site: Site, depth: int, run: FunctionFacts | None = None) -> Iterator[Site]:
         """The site, or what calls its function where that also runs on the main process alone, or in turns."""
@@ -231,22 +250,34 @@ class FileOrder:
         )
         return next(found, None)
 
-    def _waits_above(self, place: ast.stmt, waits: dict[ast.stmt, list[tuple[Site, FileEffect]]]) -> ast.stmt | None:
-        """The statement above in the function before which they wait already, if nothing writes the files since."""
+    def _waits_above(
+        self,
+        place: ast.stmt,
+        waits: dict[ast.stmt, list[tuple[Site, FileEffect]]],
+        without: Collection[ast.stmt],
+    ) -> ast.stmt | None:
+        """The nearest statement above in the function before which they wait, if nothing writes the files since.
+
+        Args:
+            place: the statement.
+            waits: the statements before which they wait, with what for.
+            without: those of them that are left out.
+        """
         module = waits[place][0][0].module
         for around in [place, *blocks.enclosing(module, place)]:
             where = blocks.place(module, around)
-            first = next((index for index, item in enumerate(where.suite[: where.index]) if item in waits), None)
-            if first is None:
+            above = [index for index, item in enumerate(where.suite[: where.index]) if item in waits]
+            last = next((index for index in reversed(above) if where.suite[index] not in without), None)
+            if last is None:
                 continue
-            passed = where.suite[first : where.index + (around is not place)]
+            passed = where.suite[last : where.index + (around is not place)]
             inside = {node for item in passed for node in walk(item)}
             is_written = any(
                 item.statement in inside
                 for met, effect in waits[place]
                 for item in self._ways(effect).get(met.body, ())
             )
-            return None if is_written else where.suite[first]
+            return None if is_written else where.suite[last]
         return None
 
     def _whole_guard(self, module: Module, statement: ast.stmt) -> ast.stmt:

@@ -10,6 +10,7 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.file_meets import FileMeets
+from amp_rules.plan.written_parameters import WrittenParameters
 from amp_rules.roles.commands import only_makes_folder
 from amp_rules.roles.file_effects import FileEffect, given_paths, mode_of
 from amp_rules.roles.file_paths import Paths, may_be_same
@@ -100,6 +101,7 @@ class FileReads:
         self._paths = paths
         self._guards = guards
         self._meets = FileMeets(program, paths)
+        self._parameters = WrittenParameters(program, guards.effects)
         self._written: dict[ast.AST, set[str]] = {}
         self._given: dict[tuple[ast.AST, str, int], list[tuple[Site, ast.expr] | None]] = {}
         self.inner = {child for statement in guards.statements for child in walk(statement)}
@@ -120,6 +122,9 @@ class FileReads:
         """The read, or where a helper that reads is given the path: other calls of it may read other files."""
         info = self._program.function_of(site.body)
         if info is None or depth == 0 or not (isinstance(path, ast.Name) and path.id in _parameters(site.body)):
+            yield site, path
+            return
+        if self._parameters.before(site, path.id):
             yield site, path
             return
         if info.node not in self._written:
@@ -320,8 +325,10 @@ class FileReads:
                 return False
             if not effect.removes and literal(keyword(reading.node, "exist_ok") or _FALSE) is not False:
                 return False  # it is left as it is found
-            if effect.removes and _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
-                return True  # ``makedirs`` fails where the folder goes while it looks, and what is made goes too
+            if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
+                # ``makedirs`` fails where the folder goes while it looks, and what is made goes too. What fills it
+                # makes no folder of that name in it.
+                return effect.removes
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):

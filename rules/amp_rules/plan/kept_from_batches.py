@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.carried_state import Round, settled_by
 from amp_rules.plan.distribution import Distribution
@@ -34,7 +35,8 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
     """Yield the first place of each that is kept."""
     losses = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     told: set[str] = set()
-    for site, path in chain(_kept(program, processes, losses), _kept_by_modules(program, processes, losses)):
+    kept = (_kept, _kept_by_modules, _kept_by_objects)
+    for site, path in chain.from_iterable(find(program, processes, losses) for find in kept):
         if path not in told:
             told.add(path)
             text = f"`{path}` keeps what the batches of one process gave, and later losses of that process use it"
@@ -101,6 +103,46 @@ def _kept_by_modules(program: Program, processes: Distribution, losses: set[ast.
                 if not _is_used(inner, path, updating) or not _adds_of_batch(processes, node.value, path):
                     continue
                 yield Site(scope.module, scope, function, node), path
+
+
+def _kept_by_objects(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
+    """Yield what an object that is no module keeps of the batches, and gives to the losses: ``norm.update(x)``."""
+    of_losses = program.called_from(losses)
+    beside = {
+        node for _, body in _rounds(program, processes, losses) for item in body for node in blocks.walk_own(item)
+    }
+    read: set[CellKey | None] | None = None
+    for function in program.called_from(beside - losses):
+        info = program.function_of(function)
+        owner = program.flow.class_of(info) if info is not None else None
+        if info is None or owner is None or info.name == "__init__" or isinstance(info.node, ast.Lambda):
+            continue
+        if function in of_losses or is_module(Value("instance", owner)):
+            continue
+        scope = program.flow.scopes[function]
+        entry = Round(written=_begun_with(function) - {info.receiver or ""})
+        entry.run(info.node.body)
+        for node in program.nodes_of(function):
+            if not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                place = blocks.reading(target)
+                path = blocks.path_of(place)
+                if path is None or path not in entry.carried or not _adds_of_batch(processes, node.value, path):
+                    continue
+                read = _read_by(program, losses) if read is None else read
+                if program.flow.key(place, scope) in read:
+                    yield Site(scope.module, scope, function, node), path
+
+
+def _read_by(program: Program, losses: set[ast.AST]) -> set[CellKey | None]:
+    """The attributes that losses read, and the functions that they call."""
+    found: set[CellKey | None] = set()
+    for node in chain(losses, *(program.nodes_of(body) for body in program.called_from(losses))):
+        located = program.locate(node) if isinstance(node, ast.Attribute) else None
+        if located is not None and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            found.add(program.flow.key(node, located[1]))
+    return found - {None}
 
 
 def _registered(owner: ClassInfo) -> set[str]:

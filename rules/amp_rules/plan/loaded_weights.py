@@ -65,7 +65,12 @@ def _is_copied(program: Program, node: ast.expr, scope: Scope, seen: _Names = fr
     """Whether a value goes nowhere but into ``load_state_dict``, but for its numbers and the names of its entries."""
     parent = scope.module.parents[node]
     if isinstance(parent, ast.Call) and node in parent.args:
-        return _copies(program, parent, scope) or _is_handed_on(program, parent, node, scope, seen)
+        if _copies(program, parent, scope) or _is_handed_on(program, parent, node, scope, seen):
+            return True
+        return _are_copied_by_helper(program, parent, node, seen)
+    if isinstance(parent, ast.keyword):
+        call = scope.module.parents[parent]
+        return isinstance(call, ast.Call) and _are_copied_by_helper(program, call, node, seen)
     if isinstance(parent, ast.Subscript) and parent.value is node:
         if not isinstance(parent.ctx, ast.Load):
             return True  # an entry is put in, or taken out
@@ -125,33 +130,47 @@ def _is_read_alike(program: Program, attribute: ast.Attribute, scope: Scope, see
     return len(pair) == 2 and isinstance(pair[1], ast.Name) and _are_copied(program, pair[1], scope, seen)
 
 
+def _are_copied_by_helper(program: Program, call: ast.Call, given: ast.expr, seen: _Names) -> bool:
+    """Whether so does what a function of the project is given: ``load_what_fits(model, weights)``."""
+    callees = program.flow.callees(call)
+    for info in callees:
+        name = next((name for name, value in info.bound(call) if value is given), None)
+        if name is None or not _are_all_copied(program, name, program.flow.scopes[info.node], seen):
+            return False
+    return bool(callees)
+
+
 def _are_put(program: Program, weights: ast.expr, scope: Scope, seen: _Names) -> bool:
     """Whether what a variable is given entries of is itself copied, and goes nowhere else."""
     if not isinstance(weights, ast.Name) or not _are_copied(program, weights, scope, seen):
         return False
-    reads = ((scope.module.parents[node], where) for node, where in _reads(program, weights, scope))
+    reads = ((scope.module.parents[node], where) for node, where in _reads(program, weights.id, scope))
     return any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads)
 
 
 def _are_copied(program: Program, target: ast.Name, scope: Scope, seen: _Names) -> bool:
     """Whether so do all reads of a variable of a body that others do not see."""
-    item = (scope.owner(target.id).node, target.id)
+    return _are_all_copied(program, target.id, scope, seen)
+
+
+def _are_all_copied(program: Program, name: str, scope: Scope, seen: _Names) -> bool:
+    item = (scope.owner(name).node, name)
     if item in seen:
         return True
     if len(seen) == _MAX_NAMES:
         return False
-    reads = _reads(program, target, scope)
+    reads = _reads(program, name, scope)
     return bool(reads) and all(_is_copied(program, node, where, seen | {item}) for node, where in reads)
 
 
-def _reads(program: Program, name: ast.Name, scope: Scope) -> list[tuple[ast.Name, Scope]]:
-    owner = scope.owner(name.id)
+def _reads(program: Program, name: str, scope: Scope) -> list[tuple[ast.Name, Scope]]:
+    owner = scope.owner(name)
     return [
         (node, where)
         for node, _, where in program.nodes()
         if isinstance(node, ast.Name)
-        and node.id == name.id
-        and where.owner(name.id) is owner
+        and node.id == name
+        and where.owner(name) is owner
         and isinstance(node.ctx, ast.Load)
     ]
 

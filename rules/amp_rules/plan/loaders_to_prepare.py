@@ -20,6 +20,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.data import LOADER_SAMPLERS
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 
@@ -180,6 +181,8 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
         if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
             continue
         asked = node.args[0]
+        if isinstance(asked, ast.Attribute) and asked.attr in LOADER_SAMPLERS:
+            asked = asked.value  # ``len(loader.sampler)``
         values = program.flow.values(asked, scope)
         given = bool(values) and values <= late and all(map(is_loader_value, values))
         key = program.flow.key(asked, scope)

@@ -19,6 +19,7 @@ from amp_rules.plan.apex.stages import loads_apex_by_name, uses_apex
 from amp_rules.plan.migrated_before import migrated_before, without_runtime
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import mps_notes, npu_notes
+from amp_rules.plan.old_torch import refused
 from amp_rules.plan.old_torch.modernizing import Modernized, modernized
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.launched import asks_for_arguments, launched
@@ -100,11 +101,14 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = [*npu_notes(modules), *mps_notes(modules)] if report.changes else []
     of_iterators = next_methods.notes(program) if report.changes else ()
+    of_refused = (
+        refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
+    )
     of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_steps])
+    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_refused, *of_steps])
     asks = report.precision == "migrated" and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 

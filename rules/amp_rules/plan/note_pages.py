@@ -117,6 +117,22 @@ _PAGES = {
         ## What to do by hand
         `next(batches)`, which `--modernize` writes too (AMP508).
         """,
+    notes.REFUSED: """
+        A current PyTorch refuses what the script does at a place.
+
+        ## What is noted
+        Of a script that is migrated and was not asked to be modernized, what raises an error since PyTorch, NumPy or
+        Python have changed, and what `--modernize` has a rewrite for: `torch.load` of a pickled model, a mask of bytes
+        for `masked_fill`, `np.int`, `collections.Iterable`, `torch._six` and so on. Once for each kind, at the first
+        place that the script can come to; not within `try`, or where the script asks for a version.
+
+        ## Why
+        The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and
+        not because of the migration.
+
+        ## What to do by hand
+        Run the migration with `--modernize`, or change the place as the page of the code in brackets says.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU, or for `mps` and never CUDA, stays.
 
@@ -339,7 +355,8 @@ _PAGES = {
         the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
         many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
         number of steps that ends the training is not noted, because as many steps are made as before; that there are N
-        times as many epochs is, where their number is worked out of it. Also a quotient of the dataset's length in a
+        times as many epochs is, where their number is worked out of it. A number of samples that ends it is noted, too,
+        as each process counts its own: `while seen < limit:`. Also a quotient of the dataset's length in a
         training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
         script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
 
@@ -370,8 +387,8 @@ _PAGES = {
         the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
-        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, and something else than a number
-        where a sampler takes the number of processes.
+        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

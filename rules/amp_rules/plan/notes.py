@@ -32,6 +32,9 @@ OVERFLOWN_RECORD = Rule(
 )
 OWN_STEP = Rule("AMP485", "own-step-wrong", "A step of the script's own mixed precision goes wrong.", "precision")
 NEXT_METHOD = Rule("AMP486", "next-of-a-loader", "An iterator of a loader has no method `next`.", "precision")
+REFUSED = Rule(
+    "AMP487", "refused-by-pytorch", "A current PyTorch refuses what the script does at a place.", "precision"
+)
 NPU_LEFT = Rule("AMP189", "device-left", "What asks for an NPU, or for `mps` and never CUDA, stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"

@@ -24,7 +24,8 @@ _WITHOUT = ("torch.", "builtins.", "math.", "numpy.", "random.", "time.", "einop
 _OF_VALUES = frozenset(
     """
     item tolist numpy cpu cuda to size dim numel items keys values append update format join split get zero_grad train
-    eval parameters named_parameters requires_grad_ register_buffer rsample sample log_prob
+    eval modules named_modules children parameters named_parameters fill zero copy requires_grad_ register_buffer
+    rsample sample log_prob
     """.split()
 )
 """Methods of values that are no operations of the linter's, and compute no product."""
@@ -64,16 +65,17 @@ def _may_be_lowered(program: Program, site: Site, kept: frozenset[ast.AST]) -> b
     names = program.callee_names(node, scope)
     if names:
         return not all(map(_is_without, names))
-    if program.flow.callees(node):
+    if program.found_by_name.callees(node):
         return False  # what it runs is among the nodes itself
     return not isinstance(node.func, ast.Attribute) or _may_lower(node.func)
 
 
 def _may_lower(function: ast.Attribute) -> bool:
     """Whether a method of a value that is not known may be a product, or a part of a model."""
-    if function.attr in _LOWERED or function.attr in ("conv", "forward", "__call__"):
+    if function.attr.removesuffix("_") in _LOWERED or function.attr in ("conv", "forward", "__call__"):
         return True
-    return function.attr not in KNOWN_OPERATIONS and function.attr not in _OF_VALUES
+    names = {function.attr, function.attr.removesuffix("_")}  # ``x.fill_(0)`` computes what ``x.fill(0)`` would
+    return names.isdisjoint(KNOWN_OPERATIONS) and names.isdisjoint(_OF_VALUES)
 
 
 def _any_lowers(program: Program, models: Iterable[Value], kept: frozenset[ast.AST], seen: frozenset[Value]) -> bool:

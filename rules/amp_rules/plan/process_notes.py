@@ -86,13 +86,14 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     places = [*shown_of_shares(program, processes.agreed.ranks)]
     drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)
     drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
-    alone = [] if found else [*shown_alone(processes, places)] or [*shown_alone(processes, drawn_here, OF_DRAWS)]
-    for told in found or alone:
+    alone = [] if found else [*shown_alone(processes, places)]
+    of_draws = [] if found or alone else [*shown_alone(processes, drawn_here, OF_DRAWS)]
+    for told in found or alone or of_draws:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if has_rest(processes, drawn_here, found or alone) else ""
+    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found or alone) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{names[0]} {first.one}"

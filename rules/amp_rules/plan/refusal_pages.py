@@ -76,7 +76,7 @@ _PAGES = {
         the statement out of its condition or function.
         """,
     declining.CLOSURE: """
-        The optimizer evaluates the loss by itself, several times a step.
+        The optimizer evaluates the loss by itself, in many cases several times a step.
 
         ## What is refused
         A step that is given something: `optimizer.step(closure)`, as LBFGS wants it.
@@ -87,7 +87,9 @@ _PAGES = {
 
         ## What to do by hand
         Keep this optimizer in FP32. Or run the forward pass of the closure under `amp.autocast()` in bf16, which needs
-        no scale, and step with `amp.scaler.step(optimizer, closure)`, which does not scale the losses of a closure.
+        no scale, and step with `amp.scaler.step(optimizer, closure)`, which does not scale the losses of a closure. All
+        optimizers of PyTorch but LBFGS evaluate a closure once, above their update: call it yourself,
+        `loss = closure()`, then `optimizer.step()`, and migrate again.
         """,
     declining.NO_OPTIMIZER: """
         Nothing steps after the backward pass: the gradients are used by hand.

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
@@ -79,12 +80,22 @@ def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[st
         for part in walk(item.node)
         if (path := variable(part)) is not None
     }
-    within = {node: loop for loop in all_loops(processes) for node in of_the_share(processes, loop)}
+    loops = [*all_loops(processes), *(_drawing(processes) if what is OF_DRAWS else ())]
+    within = {node: loop for loop in loops for node in of_the_share(processes, loop)}
     for site, name in places:
         loop = within.get(site.node)
         counters = loop.counters if isinstance(loop, TrainingLoop) else set()
         if loop is not None and (site.body, root_of(name)) not in summed and root_of(name) not in counters:
             yield Told(site, name, *what)
+
+
+def _drawing(processes: Distribution) -> Iterator[BatchLoop]:
+    """Yield the loops in which a step draws its batch: no loader has a part in them."""
+    for backward in processes.data.random:
+        located = processes.program.locate(backward)
+        loop = blocks.loop_around(located[1].module, backward) if located is not None else None
+        if located is not None and isinstance(loop, (ast.For, ast.While)):
+            yield BatchLoop(located[1].module, located[1], located[0], loop, loop)
 
 
 def shown_of_shares(

@@ -15,7 +15,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.data import DATA_PARTS, LISTING, LISTS_TO_TENSORS, LOADER_PARTS
+from amp_rules.torch.data import DATA_PARTS, LISTING, LISTS_TO_TENSORS, LOADER_SAMPLERS
 
 KEEPING = frozenset({"int", "float", "round", "max", "min", "abs"}) | {
     f"{library}.{name}"
@@ -62,6 +62,11 @@ class SharedData:
             known = not self._is_sample(node, scope) and self._leads_to_data(node, scope)
             self._asked[node, scope] = known
         return known
+
+    def is_sampler(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is the sampler of a shared loader: a prepared loader has one of its rank's share."""
+        is_part = isinstance(node, ast.Attribute) and node.attr in LOADER_SAMPLERS
+        return is_part and isinstance(node, ast.Attribute) and self.holds(node.value, scope)
 
     def is_listed(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression lists the folder that a dataset has its samples from."""
@@ -143,9 +148,12 @@ class SharedData:
     def _is_data_itself(self, node: ast.expr, scope: Scope) -> bool:
         known = self._asked_itself.get((node, scope))
         if known is None:
-            known = (
-                isinstance(node, ast.Attribute) and node.attr in LOADER_PARTS and self.holds(node.value, scope)
-            ) or (any(self.is_same(node, scope, other.node, other.scope) for other in self._data))
+            if self.is_sampler(node, scope):
+                known = False
+            elif isinstance(node, ast.Attribute) and node.attr == "dataset" and self.holds(node.value, scope):
+                known = True
+            else:
+                known = any(self.is_same(node, scope, other.node, other.scope) for other in self._data)
             self._asked_itself[node, scope] = known
         return known
 

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.counters_given import given_tests
@@ -27,6 +28,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, values_given, walk
 from amp_rules.torch.failures import ENDS_PROCESS
+from amp_rules.torch.optimizers import PLATEAU
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
 
 _FILES = SAVERS & set(MODEL_WRITERS)
@@ -404,7 +406,7 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             continue
         for value in program.flow.values(node.func.value, loop.scope):
             located = program.locate(value.site) if is_scheduler(value) and value.site is not None else None
-            if located is None or not isinstance(value.site, ast.Call) or node.args:
+            if located is None or not isinstance(value.site, ast.Call) or node.args or _lacks_metric(value, node):
                 continue
             body, scope = located
             lengths = [*value.site.args[1:], *(item.value for item in value.site.keywords)]
@@ -416,6 +418,11 @@ def _schedules(program: Program, processes: Distribution, loop: BatchLoop) -> It
             if warm_up is not None and not comes_of_loader(program, processes, warm_up, scope):
                 text = f"`{scope.module.text(warm_up)}` counts the steps of a warm-up, {_LESS}"
                 yield Site(scope.module, scope, body, warm_up), text
+
+
+def _lacks_metric(value: Value, step: ast.Call) -> bool:
+    """``scheduler.step()`` of a schedule that follows a metric: it raises TypeError, and counts nothing."""
+    return str(value.name).endswith(PLATEAU) and not step.keywords
 
 
 def _warm_up(call: ast.Call) -> ast.expr | None:

@@ -9,11 +9,13 @@ from amp_rules.plan import declining, gradient_functions, method_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.unresolved import trail_end
+from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Step
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword
 from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.optimizers import EVALUATE_AGAIN
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -32,14 +34,16 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "`amp.scaler.update()`",
             )
         elif given or step.call.keywords:
-            yield declining.decline(
-                declining.CLOSURE,
-                step.module,
-                step.node,
-                f"`{step.module.text(step.call)}` evaluates the loss several times in one step, and the loss scale "
-                "could change in between",
-                "keep this optimizer in FP32, or evaluate the closure without scaling and autocast the forward pass",
-            )
+            text = "evaluates the loss several times in one step, and the loss scale could change in between"
+            recipe = "keep this optimizer in FP32, or autocast the forward pass of the closure and scale nothing"
+            if len(given) + len(step.call.keywords) == 1 and _evaluates_once(program, step):
+                closure = step.module.text(given[0] if given else step.call.keywords[0].value)
+                optimizer = step.module.text(step.optimizer)
+                text = "evaluates the loss within the step, where nothing can look at its scaled gradients first"
+                recipe = f"`loss = {closure}()`, then `{optimizer}.step()` computes the same with this optimizer: "
+                recipe += "write that, then migrate again"
+            what = f"`{step.module.text(step.call)}` {text}"
+            yield declining.decline(declining.CLOSURE, step.module, step.node, what, recipe)
         if isinstance(step.body, ast.Lambda):
             yield declining.decline(
                 declining.UNKNOWN_STEP,
@@ -98,6 +102,15 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "stays scaled",
                 "use `torch.autograd.grad(loss, parameters, create_graph=True)`, whose gradients are not scaled",
             )
+
+
+def _evaluates_once(program: Program, step: Step) -> bool:
+    """Whether all that a step may step are optimizers of PyTorch that evaluate a closure once, above their update."""
+    values = program.flow.values(step.optimizer, step.scope)
+    return bool(values) and all(
+        value.kind == "object" and is_optimizer(value) and str(value.ref).rpartition(".")[2] not in EVALUATE_AGAIN
+        for value in values
+    )
 
 
 def _own_arguments(program: Program, step: Step) -> str:

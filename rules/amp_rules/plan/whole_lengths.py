@@ -1,7 +1,7 @@
 """Numbers that count the whole of a dataset of which each process has a share: its samples, and steps made of them.
 
-``len(loader)`` of a prepared loader is a rank's own. ``len(loader.dataset)`` is not, nor is what a script works out of
-it: ``len(train_set) // batch_size`` counts the steps of all processes together.
+``len(loader)`` of a prepared loader is a rank's own, and so is ``len(loader.sampler)``. ``len(loader.dataset)`` is not,
+nor is what a script works out of it: ``len(train_set) // batch_size`` counts the steps of all processes together.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class WholeLengths(SharedData):
         if self._counts_in_data(node, scope):
             return "all"
         if isinstance(node, ast.Call) and node.args:
-            if blocks.path_of(node.func) == "len" and self.holds(node.args[0], scope):
+            measured = node.args[0]
+            if blocks.path_of(node.func) == "len" and (self.holds(measured, scope) or self.is_sampler(measured, scope)):
                 return "rank"
             return _together(self.reach(item, scope, depth) for item in node.args) if self.keeps(node, scope) else None
         if isinstance(node, (ast.Name, ast.Attribute)) and depth < MAX_ROUNDS:

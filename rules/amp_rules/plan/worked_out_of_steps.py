@@ -43,7 +43,20 @@ def worked_out(
     for body in program.called_from(loop.inner) if attributes else ():
         scope = program.flow.scopes[body]
         site = Site(scope.module, scope, body, body)
-        yield from _within(program, site, program.nodes_of(body), set(), attributes)
+        nodes = program.nodes_of(body)
+        yield from _within(program, site, nodes, _names_of(program, nodes, scope, attributes), attributes)
+
+
+def _names_of(program: Program, nodes: Iterable[ast.AST], scope: Scope, attributes: set[CellKey]) -> set[str]:
+    """The variables of a function that are given one of the attributes: ``step = self.step``."""
+    return {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+        if program.flow.key(node.value, scope) in attributes
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _within(
@@ -94,7 +107,9 @@ def _computes(site: Site, node: ast.AST, sums: set[str]) -> ast.expr | None:
                 found = parent
         elif isinstance(parent, ast.Compare):
             others = [item for item in (parent.left, *parent.comparators) if item is not child]
-            if found is None and not any(isinstance(item, ast.Constant) and item.value in (0, 1) for item in others):
+            if found is None and not any(
+                isinstance(item, ast.Constant) and item.value in (0, 1, None) for item in others
+            ):
                 found = parent
         elif isinstance(parent, ast.Call) and child is not parent.func:
             if called_name(parent) in SHOWING_OR_WRITING | _NAMES_FILES:

@@ -13,6 +13,7 @@ from amp_rules.ranks.origins import NOWHERE, Decision, Kind, Origins
 from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source.syntax import children, is_text
 from amp_rules.torch.replication import KINDS, SIZES
 
@@ -83,9 +84,20 @@ class Expressions:
         value = self._by_class.get(node.__class__, self._parts)(node, frame)
         if node in setting.alike:
             frame.state.apart = apart
-        if node in setting.prepared:
+        if node in setting.prepared and not (node in setting.by_sampler and self._gets_all(node, frame)):
             value = self._elements.shared(node, value, frame)
         return REPLICATED if node in setting.reduced else value
+
+    def _gets_all(self, node: ast.expr, frame: Frame) -> bool:
+        """Whether the sampler of a loader is none this time, or one of a single share: its helper was told so."""
+        if not isinstance(node, ast.Call):
+            return False
+        given = [item for name in ("sampler", "batch_sampler") if (item := given_to_loader(node, name)) is not None]
+        return bool(given) and all(self._gives_all(self.evaluate(item, frame)) for item in given)
+
+    def _gives_all(self, sampler: RankValue) -> bool:
+        shares = [self._memory.read(ref, attribute("num_replicas")) for ref in sampler.refs]
+        return sampler.constant is None or (bool(shares) and all(item and item.constant == 1 for item in shares))
 
     # ---- put together --------------------------------------------------------------------------------------------
 
@@ -167,10 +179,10 @@ class Expressions:
     def _choice(self, node: ast.IfExp, frame: Frame) -> RankValue:
         test = self.evaluate(node.test, frame)
         setting = self._world.setting
-        if node.test in setting.holding or node.test in setting.excluded:
-            return self.evaluate(node.body if node.test in setting.holding else node.orelse, frame)
         if test.constant is not UNKNOWN:
             return self.evaluate(node.body if test.constant else node.orelse, frame)
+        if node.test in setting.holding or node.test in setting.excluded:
+            return self.evaluate(node.body if node.test in setting.holding else node.orelse, frame)
         origins = self._elements.truth(node.test, test, frame)
         before = frame.control
         if origins:

@@ -273,10 +273,10 @@ class Statements:
             return self.run(node.body if frame.scope.module.is_entry else node.orelse, frame)
         test = self._world.evaluate(node.test, frame)
         setting = self._world.setting
-        if node.test in setting.holding or node.test in setting.excluded:
-            return self.run(node.body if node.test in setting.holding else node.orelse, frame)
         if test.constant is not UNKNOWN:
             return self.run(node.body if test.constant else node.orelse, frame)
+        if node.test in setting.holding or node.test in setting.excluded:
+            return self.run(node.body if node.test in setting.holding else node.orelse, frame)
         origins = self._elements.truth(node.test, test, frame)
         before = frame.control
         if origins:

@@ -21,6 +21,11 @@ def names_batch_norm(nodes: Iterable[ast.AST]) -> bool:
             continue
         else:
             continue
-        if "batchnorm" in words.lower().replace("_", ""):
+        if is_batch_norm(words):
             return True
     return False
+
+
+def is_batch_norm(name: str) -> bool:
+    """Whether a name is one of batch norm: ``torch.nn.BatchNorm2d``, ``"batch_norm"``."""
+    return "batchnorm" in name.lower().replace("_", "")

@@ -212,12 +212,20 @@ class Bodies:
         owner = self.flow.class_of(info) if info is not None else None
         return owner is not None and is_module(Value("instance", owner))
 
-    def called_from(self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = ()) -> set[ast.AST]:
-        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth; not through ``apart``."""
+    def called_from(
+        self, nodes: Iterable[ast.AST], apart: Collection[ast.AST] = (), outside: Collection[ast.AST] = ()
+    ) -> set[ast.AST]:
+        """Bodies of the project's functions that the calls among ``nodes`` run, at any depth.
+
+        Not through functions that stand ``apart``, nor by calls that are ``outside``.
+        """
         found: set[ast.AST] = set()
         pending = [node for node in nodes if isinstance(node, ast.Call)]
         while pending:
-            for info in self.found_by_name.callees(pending.pop()):
+            call = pending.pop()
+            if call in outside:
+                continue
+            for info in self.found_by_name.callees(call):
                 if info.node not in found and info.node not in apart:
                     found.add(info.node)
                     pending.extend(self._calls_in(info.node))

@@ -148,7 +148,7 @@ class EvaluationRegions:
         statement = site.statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
-        if self.ends(statement) or self._is_for_hooks(site) or _is_for_shapes(site):
+        if self.ends(statement) or self._is_for_hooks(site) or is_for_shapes(site):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
@@ -267,7 +267,7 @@ def is_dropped(site: Site) -> bool:
     )
 
 
-def _is_for_shapes(site: Site) -> bool:
+def is_for_shapes(site: Site) -> bool:
     """Whether a pass is run for the shapes of its output, which say how wide what is made next has to be."""
     statement = site.statement
     if not isinstance(statement, ast.Assign) or statement.value is not site.node or len(statement.targets) != 1:
@@ -289,10 +289,10 @@ def _is_for_shapes(site: Site) -> bool:
         for node in blocks.walk_body(site.body)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
     ]
-    return bool(reads) and not given.keys() & names and all(_asks_for_shape(site.module, node) for node in reads)
+    return bool(reads) and not given.keys() & names and all(asks_for_shape(site.module, node) for node in reads)
 
 
-def _asks_for_shape(module: Module, node: ast.expr) -> bool:
+def asks_for_shape(module: Module, node: ast.expr) -> bool:
     """``x.shape``, ``x[-1].size(1)``, ``[part.shape[1] for part in x]``."""
     parent = module.parents.get(node)
     while isinstance(parent, ast.Subscript) and parent.value is node:
@@ -306,7 +306,7 @@ def _asks_for_shape(module: Module, node: ast.expr) -> bool:
             for item in (walk(around) if around is not None else ())
             if isinstance(item, ast.Name) and item.id == parent.target.id and isinstance(item.ctx, ast.Load)
         ]
-        return bool(inner) and all(_asks_for_shape(module, item) for item in inner)
+        return bool(inner) and all(asks_for_shape(module, item) for item in inner)
     return False
 
 

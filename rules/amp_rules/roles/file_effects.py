@@ -25,6 +25,7 @@ from amp_rules.torch.file_access import (
     COPIES,
     ENDS_OF_COMMANDS,
     FILE_ERRORS,
+    FILE_READS,
     FILLING_METHODS,
     FILLS_FOLDERS,
     KEEPERS,
@@ -34,8 +35,10 @@ from amp_rules.torch.file_access import (
     PATH_KEYWORDS,
     PATH_METHODS,
     PORT_METHODS,
+    READERS_OF_OPEN_FILES,
     REMOVERS,
     STORES,
+    TEXT_OPENERS,
     WHEN_ALONE,
     WITH_A_PATH,
 )
@@ -143,6 +146,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
             return None
         mode = _mode(program, call, OPENERS[opener], scope)
         if not mode & set("wax+"):
+            return None
+        if not mode & set("wax") and opener in TEXT_OPENERS and _is_only_read(program, call, body, scope):
             return None
         reads = "+" in mode or (opener in ("h5py.File", "pandas.HDFStore", "netCDF4.Dataset") and "w" not in mode)
         return FileEffect(module, scope, body, call, call, given_paths(call), True, False, reads)
@@ -296,6 +301,36 @@ def _is_written(program: Program, opened: ast.Call) -> bool:
         and any(value.site is opened for value in program.flow.values(call.func.value, scope))
         for call, _, scope in program.calls()
     )
+
+
+def _is_only_read(program: Program, opened: ast.Call, body: ast.AST, scope: Scope) -> bool:
+    """Whether nothing but reads is done with a file that may be changed: ``pickle.load(open(path, "rb+"))``."""
+    module = scope.module
+    parent = module.parents[opened]
+    if isinstance(parent, ast.withitem):
+        name = parent.optional_vars
+    elif isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        name = parent.targets[0]
+    else:
+        return _reads(program, opened, scope)
+    if not isinstance(name, ast.Name):
+        return name is None
+    return all(
+        _reads(program, node, scope)
+        for node in walk(body)
+        if isinstance(node, ast.Name) and node.id == name.id and isinstance(node.ctx, ast.Load)
+    )
+
+
+def _reads(program: Program, file: ast.expr, scope: Scope) -> bool:
+    """Whether what an open file is used for, where it stands, is a read from it, or its end."""
+    parents = scope.module.parents
+    parent = parents[file]
+    if isinstance(parent, ast.Call):
+        return parent.args[:1] == [file] and bool(program.callee_names(parent, scope) & READERS_OF_OPEN_FILES)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in FILE_READS | {"close"} and isinstance(parents[parent], ast.Call)
+    return isinstance(parent, (ast.For, ast.comprehension)) and parent.iter is file
 
 
 def _writes_memory(program: Program, effect: FileEffect) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 
 from amp_rules.roles.gapped_texts import NUMBER, UNKNOWN, meets
@@ -35,6 +35,10 @@ _SAME = frozenset(
 _OPEN_AND_NAME = "mkstemp"
 """It gives a file that is open, and its name."""
 _IN_PARTS = frozenset({"split", "splitext", _OPEN_AND_NAME})
+_HOLE = re.compile(r"%(?:[-+ #0-9.]*[a-rt-zA-Z]|[-+ #0-9.]+s|()s)")
+"""A hole of ``"%s_%04d" % (name, number)``; only one of a whole text has a group."""
+_FIELD = re.compile(r"\{(?:(\w*)|[^}]*)\}")
+"""A hole of ``"{}_{:.2f}".format(name, number)``; only one of a whole text has a group."""
 _EXTENSION = re.compile(r"\.\w+$")
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "strip", "with_suffix", "relative_to"})
 
@@ -111,7 +115,7 @@ class Paths:
         if isinstance(node.op, ast.Mod):
             given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
             filled = self._filled_with(given, scope, depth)
-            return {re.sub(r"%[-+ #0-9.]*([a-zA-Z])", lambda hole: _filled(hole, filled), text) for text in left}
+            return self._filled_in(left, _HOLE, dict(enumerate(given)), filled, scope, depth)
         if isinstance(node.op, ast.Div):
             return self._joined([left, self._texts(node.right, scope, depth - 1)], "/")
         if isinstance(node.op, ast.Add):
@@ -147,7 +151,9 @@ class Paths:
             if attr == "format":
                 given = [*call.args, *(item.value for item in call.keywords)]
                 filled = self._filled_with(given, scope, depth)
-                return {re.sub(r"\{[^}]*\}", filled, text) for text in self._texts(receiver, scope, depth - 1)}
+                numbered: dict[int | str, ast.expr] = dict(enumerate(call.args))
+                numbered |= {item.arg: item.value for item in call.keywords if item.arg is not None}
+                return self._filled_in(self._texts(receiver, scope, depth - 1), _FIELD, numbered, filled, scope, depth)
         returned = self._returned(call, depth)
         if returned:
             return returned
@@ -185,6 +191,35 @@ class Paths:
             return OWN
         asks = any(NOW in text for text in texts) or any(self._asks_the_moment(item, scope) for item in given)
         return NOW if asks else UNKNOWN
+
+    def _filled_in(
+        self,
+        texts: set[str],
+        holes: re.Pattern[str],
+        given: Mapping[int | str, ast.expr],
+        filled: str,
+        scope: Scope,
+        depth: int,
+    ) -> set[str]:
+        """Texts with what stands in their holes, where that is known; elsewhere what may stand in all of them."""
+        if any(isinstance(item, ast.Starred) for item in given.values()):
+            given = {}
+        found: set[str] = set()
+        for text in texts:
+            parts: list[set[str]] = []
+            end = 0
+            for number, hole in enumerate(holes.finditer(text)):
+                parts.append({text[end : hole.start()]})
+                end = hole.end()
+                name = hole[1]
+                item = given.get(int(name) if name.isdigit() else name or number) if name is not None else None
+                # What is not known of a text may have holes of its own.
+                known = item is not None and filled == UNKNOWN and UNKNOWN not in text
+                stands = self._texts(item, scope, depth - 1) if known and item is not None else {UNKNOWN}
+                # Of many texts one says nothing, and what stands around them would be lost.
+                parts.append(stands if len(stands) == 1 and stands != {UNKNOWN} else {_filled(hole, filled)})
+            found |= self._joined([*parts, {text[end:]}])
+        return found
 
     def _asks_the_moment(self, node: ast.AST, scope: Scope) -> bool:
         return any(
@@ -317,7 +352,7 @@ class _Grown(ast.BinOp):
 
 def _filled(hole: re.Match[str], filled: str) -> str:
     """What stands in a hole: a number where the text asks for one, and nothing else is known."""
-    return NUMBER if filled == UNKNOWN and hole[1] in "diu" else filled
+    return NUMBER if filled == UNKNOWN and hole[0][-1] in "diu" else filled
 
 
 def _tidy(text: str) -> str:

@@ -11,9 +11,18 @@ from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
 
 
-def bodies_in(program: Program, runs: Iterable[StatementRun], apart: Collection[ast.AST] = ()) -> set[ast.AST]:
-    """The functions that run within some statements, methods of models with their hooks included; without ``apart``."""
-    return program.called_from((node for run in runs for item in run.statements() for node in ast.walk(item)), apart)
+def bodies_in(
+    program: Program,
+    runs: Iterable[StatementRun],
+    apart: Collection[ast.AST] = (),
+    outside: Collection[ast.AST] = (),
+) -> set[ast.AST]:
+    """The functions that run within some statements, methods of models with their hooks included; without ``apart``.
+
+    What only calls ``outside`` of them run is none of these.
+    """
+    nodes = (node for run in runs for item in run.statements() for node in ast.walk(item))
+    return program.called_from(nodes, apart, outside)
 
 
 def nodes_in(
@@ -32,7 +41,7 @@ def nodes_in(
     """
     outside = {node for run in without for item in run.statements() for node in ast.walk(item)}
     inside = {node for run in runs for item in run.statements() for node in blocks.walk_own(item)} - outside
-    bodies = bodies_in(program, runs, apart)
+    bodies = bodies_in(program, runs, apart, outside)
     return [
         Site(scope.module, scope, body, node)
         for node, body, scope in program.nodes()

@@ -104,6 +104,9 @@ TAKES_TURNS_ITSELF = frozenset(
 LOADER_PARTS = frozenset({"dataset", "sampler"})
 """Attributes of a loader that are as long as its data."""
 
+LOADER_SAMPLERS = frozenset({"sampler", "batch_sampler"})
+"""Attributes of a loader that a prepared one has for its rank's share."""
+
 DATA_PARTS: dict[str, int | None] = {
     "TensorDataset": None, "Subset": 1, "SubsetRandomSampler": 0, "RandomSampler": 0, "SequentialSampler": 0,
     "WeightedRandomSampler": 0,

@@ -99,6 +99,16 @@ PATH_KEYWORDS = (
 )  # fmt: skip
 """Names of the arguments that say which file, where it is not the first one that stands there."""
 
+READERS_OF_OPEN_FILES = frozenset(
+    {
+        "pickle.load", "pickle.Unpickler", "_pickle.load", "cPickle.load", "dill.load", "cloudpickle.load",
+        "marshal.load", "json.load", "yaml.load", "yaml.safe_load", "yaml.full_load", "toml.load", "tomllib.load",
+        "csv.reader", "csv.DictReader", "joblib.load", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "torch.load",
+        "pandas.read_csv", "pandas.read_json", "pandas.read_pickle",
+    }
+)  # fmt: skip
+"""What reads from the open file that it is given first."""
+
 ARRAYS_IN_FILES = frozenset({"numpy.memmap", "numpy.lib.format.open_memmap"})
 """What opens a file as an array, which is read wherever it is used."""
 
@@ -225,6 +235,9 @@ FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.dat
 WEIGHT_LOADERS = frozenset({"torch.load"})
 """Of these, what reads the weights that ``torch.save`` has written."""
 
+IMAGE_LOADERS = frozenset({"PIL.Image.open", "cv2.imread", "imageio.imread"})
+"""Of these, what reads images, which are most often what a script trains on."""
+
 _WRITES_IMAGES = frozenset(
     {
         "torchvision.utils.save_image", "torchvision.utils.utils.save_image", "torchvision.io.write_png",
@@ -237,7 +250,7 @@ _WRITES_IMAGES = frozenset(
 
 WRITERS_OF_READERS = {
     **dict.fromkeys(FOLDER_LOADERS, _WRITES_IMAGES),
-    "PIL.Image.open": _WRITES_IMAGES, "cv2.imread": _WRITES_IMAGES, "imageio.imread": _WRITES_IMAGES,
+    **dict.fromkeys(IMAGE_LOADERS, _WRITES_IMAGES),
     "torch.load": frozenset({"torch.save", "torch.jit.save", "pickle.dump", "save", "save_model", "save_weights",
                              "save_pretrained"}),
     "torch.jit.load": frozenset({"torch.jit.save", "save"}),

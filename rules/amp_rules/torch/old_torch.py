@@ -26,6 +26,9 @@ RENAMED: dict[str, str] = {
 }
 """Functions and classes with another name in the same module and the same arguments."""
 
+GONE_TRANSFORMS = frozenset({"Scale", "RandomSizedCrop"})
+"""Of what is renamed, what is not there by its old name any more."""
+
 SIX = {
     "torch._six.container_abcs": "import collections.abc as container_abcs",
     "torch._six.inf": "from math import inf",
@@ -167,6 +170,11 @@ SAME_RANK = frozenset(
 )
 SHAPED = frozenset("view reshape expand repeat permute resize_".split())
 """Methods whose arguments are the sizes of the result, one for each dimension."""
+KEEPS_TYPE = frozenset(
+    "clone contiguous cpu cuda detach expand expand_as flatten permute repeat reshape squeeze t transpose unsqueeze "
+    "view".split()
+)
+"""Methods whose result has the type of the tensor; `view` of a type is not asked for by scripts of that time."""
 TENSOR_METHODS = (
     SAME_RANK
     | SHAPED
@@ -235,6 +243,8 @@ LINEAR_ALGEBRA = {
     "torch.matrix_rank": "torch.linalg.matrix_rank",
 }
 """Functions with another name and the same result, when they are called with one matrix only."""
+STILL_THERE = frozenset({"torch.qr", "torch.cholesky"})
+"""Those of them that PyTorch 2.13 still has by the old name."""
 SOLVERS = frozenset({"torch.solve", "torch.gesv"})
 DATASETS = frozenset(
     f"torchvision.datasets.{name}"
@@ -253,6 +263,8 @@ REWRITTEN = frozenset({"torch.symeig", *SOLVERS, *LINEAR_ALGEBRA})
 
 # ---- what is gone without a counterpart --------------------------------------------------------------------
 
+_WITH_ADDRESSES = "alexnet densenet googlenet inception mnasnet mobilenet resnet shufflenetv2 squeezenet vgg".split()
+
 GONE: dict[str, tuple[str, str]] = {
     "torch.gels": ("was removed", "use torch.linalg.lstsq(A, B).solution; the order of the arguments has changed"),
     "torch.lstsq": ("was removed", "use torch.linalg.lstsq(A, B).solution; the order of the arguments has changed"),
@@ -265,6 +277,15 @@ GONE: dict[str, tuple[str, str]] = {
     "torch.btrisolve": ("was removed", "use torch.lu_solve"),
     "torch.rfft": ("was removed", "use torch.fft.rfft, which gives complex numbers"),
     "torch.irfft": ("was removed", "use torch.fft.irfft, which takes complex numbers"),
+    "torch._utils._accumulate": ("was removed", "use itertools.accumulate"),
+    "torch.hub._download_url_to_file": ("was removed", "use torch.hub.download_url_to_file"),
+    "torch.nn.modules.loss._assert_no_grad": ("was removed", "leave the call out"),
+    "torch.optim.lr_scheduler.SAVE_STATE_WARNING": ("was removed", "leave the warning out"),
+    "torchvision.models.utils": ("was removed", "import load_state_dict_from_url from torch.hub"),
+    **dict.fromkeys(
+        (f"torchvision.models.{name}.model_urls" for name in _WITH_ADDRESSES),
+        ("was removed", "take the address from torchvision's weights: ResNet50_Weights.IMAGENET1K_V1.url"),
+    ),
     "torch.utils.ffi": ("was removed", "build the extension with torch.utils.cpp_extension"),
     "torch.legacy": ("was removed", "use torch.nn"),
     "torch.nn._functions": ("was removed", "use torch.nn.functional, or torch.autograd.Function"),
@@ -282,6 +303,12 @@ GONE: dict[str, tuple[str, str]] = {
     "torchtext.legacy": ("is gone", "prepare the text with your own code"),
 }
 """What no rewrite knows a counterpart for: what became of it, and what to do."""
+
+GONE_MODULES = frozenset(
+    {"torch.legacy", "torch.nn._functions", "torch.utils.ffi", "torch.utils.serialization"}
+    | {"torchtext.legacy", "torchvision.models.utils"}
+)
+"""Those of them that are modules, whose last name says little."""
 
 TRANSPOSING = frozenset({"t", "transpose", "permute", "swapaxes", "swapdims", "movedim"})
 """Methods and functions whose result has the same elements in another order of dimensions."""

@@ -11,6 +11,9 @@ OPTIMIZERS = frozenset(
     ]
 )  # fmt: skip
 
+EVALUATE_AGAIN = frozenset({"LBFGS", "Optimizer"})
+"""Optimizers that evaluate a closure several times in a step, and the class of which nothing is known."""
+
 OPTIMIZER_PREFIXES = ("torch.optim.", "amp_runtime.optim.", "apex.optimizers.", "apex.contrib.optimizers.")
 
 COUNTED = frozenset({"_with_counter", "_wrapped_by_lr_sched"})
@@ -85,3 +88,7 @@ def is_scheduler_name(name: str) -> bool:
     """
     last = name.rpartition(".")[2]
     return name.startswith(SCHEDULER_PREFIXES) or "schedule" in last.lower() or last.endswith("LR")
+
+
+PLATEAU = "ReduceLROnPlateau"
+"""The schedule that is stepped with a metric."""

@@ -28,7 +28,9 @@ def try_operations(device: torch.device) -> None:
         lacking(kind, context.half_dtype(kind))
     if context.distributed:
         _agree(kind)
-    note_emulation(kind, context.half_dtype(kind))
+    if kind != "cpu" or not torch.cuda.is_available():
+        # A model that is on the CPU here may be moved below; where it stays, its first region tells.
+        note_emulation(kind, context.half_dtype(kind))
 
 
 def _agree(kind: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from amp_rules.checks.common.step_events import (
@@ -13,10 +14,12 @@ from amp_rules.checks.common.step_events import (
     StepCheck,
     insert_before,
     is_wrapped,
+    statement_of,
 )
-from amp_rules.checks.common.step_roles import scales_losses
-from amp_rules.checks.common.step_text import scaler_calls, text_mentions
+from amp_rules.checks.common.step_roles import is_scaler, scales_losses
+from amp_rules.checks.common.step_text import calls_of, scaler_calls, text_mentions
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.paths import is_about_precision
 from amp_rules.lint.check import LintedFile
 from amp_rules.lint.finding import Fix
 from amp_rules.source.facts import FunctionFacts
@@ -24,6 +27,8 @@ from amp_rules.source.syntax import last_name
 from amp_rules.torch.gradients import CLIP_METHODS, GRADIENT_HOOKS
 
 _GOOD = ("unscaled",)
+_LATE = ("clipped", "limited")
+"""States that are told of at the step: what is not known to be scaled, and what is clipped under tests of its own."""
 
 
 class ClipBeforeUnscale(StepCheck):
@@ -83,14 +88,16 @@ class ClipBeforeUnscale(StepCheck):
         if kind in ("unscale",):
             return None, _GOOD
         if kind in ("scaler_step", "update", "escape"):
-            late = kind == "scaler_step" and state is not None and state[0] == "clipped"
+            late = kind == "scaler_step" and state is not None and state[0] in _LATE
             return (True if late else None), None
-        if kind == "zero_grad" and state is not None and state[0] == "clipped":
+        if kind == "zero_grad" and state is not None and state[0] in _LATE:
             return None, None
         if kind == "clip":
             if state is None:
                 return None, None if event.how == OWN else ("clipped", None, event.node)
-            return state[0] == "scaled", state
+            if state[0] == "scaled":
+                return True, ("limited", state[1], event.node, state[2])
+            return False, state
         return None, state
 
     def visit_module(self, file: LintedFile) -> None:
@@ -112,11 +119,13 @@ class ClipBeforeUnscale(StepCheck):
     def found(self, state: Any, event: Event, frame: Frame) -> None:
         """Report at the clipping."""
         node: ast.AST = event.node
-        if state[0] == "clipped":
+        if state[0] in _LATE:
             node = state[2]
             if text_mentions(frame, "unscale"):
                 # Whoever calls this may have done it.
                 return
+        if state[0] == "limited" and not _is_certain(frame, node, state[3]):
+            return
         assert isinstance(node, ast.Call)
         clip = last_name(node.func)
         message = f"`{clip}` clips gradients that are still multiplied by the loss scale"
@@ -129,8 +138,41 @@ class ClipBeforeUnscale(StepCheck):
         if len(texts) != 1:
             return None
         holder, argument = texts.pop()
+        if not all(_tests_around(frame, item) <= _tests_around(frame, node) for item in _steps(frame)):
+            # Where no loss is scaled the scaler refuses it, or is none.
+            return None
         text = f"{holder}.unscale_({argument})"
         return insert_before(frame, node, text, f"Call `{text}` first")
+
+
+def _is_certain(frame: Frame, node: ast.AST, backward: ast.AST) -> bool:
+    """Whether what is clipped is stepped by the scaler: no test keeps the one from the other.
+
+    What is clipped in a function that is called here was told of where it is called.
+    """
+    if statement_of(frame, node) is None:
+        return False
+    around, scaled = _tests_around(frame, node), _tests_around(frame, backward)
+    if any(_is_about_half(frame, item) for item in around - scaled):
+        return False
+    same = {frame.text(item.test) for item in scaled}
+    tests = {item for step in _steps(frame) for item in _tests_around(frame, step) - around}
+    return all(frame.text(item.test) in same or _is_about_half(frame, item) for item in tests)
+
+
+def _is_about_half(frame: Frame, branch: ast.If) -> bool:
+    # ``clip_grad_norm`` is a word of all steps.
+    return is_about_precision(re.sub(r"\w*grad\w*", "", frame.text(branch.test)))
+
+
+def _steps(frame: Frame) -> list[ast.AST]:
+    """The calls of ``scaler.step(optimizer)`` in the function."""
+    root = frame.function.node if frame.function is not None else frame.module.module.tree
+    return [call for call, method in calls_of(root, "step") if call.args and is_scaler(None, method.value)]
+
+
+def _tests_around(frame: Frame, node: ast.AST) -> set[ast.If]:
+    return {item for item in frame.module.index.ancestors(node) if isinstance(item, ast.If)}
 
 
 def _hooks_limit(node: ast.AST) -> bool:

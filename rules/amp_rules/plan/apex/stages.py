@@ -314,7 +314,8 @@ def _wanted_by(module: Module) -> set[str]:
     names: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.ImportFrom):
-            names |= {alias.name for alias in node.names}
+            if node.level or (node.module or "").split(".")[0] not in _OF_VERSIONS:
+                names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Attribute):
             names.add(node.attr)
     return names

@@ -280,7 +280,8 @@ class Homes:
     def _where_made(self, value: Value) -> Home | None:
         """The constructor itself, for models that live in a list only: ``[Net(w) for w in widths]``.
 
-        Or in a field of a record: ``Trainer(model=Net())`` of a dataclass, which assigns the field itself.
+        Or at a key that is not known, ``nets[task] = Net()``, or in a field of a record: ``Trainer(model=Net())`` of a
+        dataclass, which assigns the field itself.
         """
         call = value.site
         located = self.program.locate(call) if isinstance(call, ast.Call) else None
@@ -305,7 +306,12 @@ class Homes:
                     continue
             if parent is not expression:
                 break
-        if not is_listed and not self._is_field(expression, scope):
+        is_item = (
+            isinstance(statement, ast.Assign)
+            and statement.value is expression
+            and all(isinstance(target, ast.Subscript) for target in statement.targets)
+        )
+        if not is_listed and not is_item and not self._is_field(expression, scope):
             return None
         return Home(
             module,
@@ -383,7 +389,7 @@ class Homes:
             candidates = [item for item in candidates if not is_handed_over(item, candidates)] or candidates
         order = {body: index for index, (body, _) in enumerate(self.program.bodies)}
 
-        def score(item: HoldingVariable) -> tuple[int, int, int, int, int]:
+        def score(item: HoldingVariable) -> tuple[int, ...]:
             optimizer_here = self._variables.optimizer_statement(item) is not None
             placed_here = self._variables.places(item)
             made_here = any(
@@ -396,6 +402,7 @@ class Homes:
                 0 if placed_here or made_here else 1,
                 order.get(item.body, 0),
                 0 if self._variables.is_run(item) else 1,
+                0 if made_here else 1,  # ``a, b = b, a`` below: each may have either model
             )
 
         return min(candidates, key=score)

@@ -13,10 +13,13 @@ from amp_rules.source import blocks
 def is_picked(program: Program, item: HoldingVariable) -> bool:
     """Whether a loop that trains takes an item of a container: ``net = nets[turn]``, ``a, b = nets[i], nets[j]``.
 
+    Or asks a function for it: ``net, optimizer = get(task)``, which ends in ``return nets[task], optimizers[task]``.
+
     Prepared there, a model would be wrapped anew in each round.
     """
     return bool(item.assignments) and all(
-        _takes_item(given, item.path) and _is_repeated(program, item, given) for given in item.assignments
+        (_takes_item(given, item.path) or _asks_for_item(program, item, given)) and _is_repeated(program, item, given)
+        for given in item.assignments
     )
 
 
@@ -48,6 +51,23 @@ def _takes_item(statement: ast.stmt, path: str) -> bool:
         for given in statement.targets
         for target, value in blocks.unpacked(given, statement.value)
     )
+
+
+def _asks_for_item(program: Program, item: HoldingVariable, statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return False
+    target = statement.targets[0]
+    names = [*map(exact_path, target.elts)] if isinstance(target, (ast.Tuple, ast.List)) else None
+    if names is not None and item.path not in names:
+        return False
+    given = [returned for info in program.flow.callees(statement.value) for returned in info.returns]
+    if names is not None:
+        place = names.index(item.path)
+        given = [
+            returned.elts[place] if isinstance(returned, ast.Tuple) and len(returned.elts) == len(names) else returned
+            for returned in given
+        ]
+    return bool(given) and all(isinstance(returned, ast.Subscript) for returned in given)
 
 
 def _is_repeated(program: Program, item: HoldingVariable, statement: ast.stmt) -> bool:

@@ -10,6 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home, made_at
 from amp_rules.plan.model_homes.variables import HoldingVariable, Variables, exact_path, holds, is_function
 from amp_rules.plan.step_conditions import may_be_none
+from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
@@ -54,7 +55,7 @@ class Placement:
                 self._variables.is_placing(node, item.path) or self._initialises(node, item, value) for node in inner
             ):
                 last = index
-        built = self._variables.optimizer_statement(item)
+        built = self._variables.optimizer_statement(item) or self._made_by_function(suite[last + 1 : limit], item)
         for index in range(last + 1, limit):
             if built is None or any(holds(statement, built) for statement in suite[last : index + 1]):
                 break
@@ -110,6 +111,16 @@ class Placement:
         moving = (i for i in range(end) if self._variables.is_placing(guard.body[i], item.path))
         first = next(moving, None)
         return (guard.body, first, end) if first is not None else None
+
+    def _made_by_function(self, suite: Sequence[ast.stmt], item: HoldingVariable) -> ast.stmt | None:
+        """The first statement whose function makes an optimizer of what it is given of the model."""
+        for statement in suite:
+            for node in blocks.walk_own(statement):
+                if not isinstance(node, ast.Call) or not blocks.touches({item.path}, blocks.reads(node)):
+                    continue
+                if self.flow.callees(node) and any(map(is_optimizer, self.flow.values(node, item.scope))):
+                    return statement
+        return None
 
     def _may_give_function(self, assignment: ast.stmt, scope: Scope) -> bool:
         """Whether an assignment may give its variable a function, as ``loss = build(name)`` does for some names."""

@@ -270,13 +270,30 @@ class Variables:
             if inside:
                 if trained and (not turns or any(self._is_new(given, item) for given in inside)):
                     turns.append([])
-                turns[-1].extend(inside)
+                later = [given for given in inside if self._replaces(given, turns[0], statement, item)]
+                turns[-1].extend(given for given in inside if given not in later)
+                turns.extend([given] for given in later)
                 # A loop or a branch may make its model and train it; ``model = train(model)`` trains what it has.
                 is_given = isinstance(statement, ast.Assign) and item.path in blocks.reads(statement.value)
                 trained = (is_given or statement not in inside) and self.program.runs_backward(statement)
             elif turns and self.program.runs_backward(statement):
                 trained = True
         return [replace(item, assignments=turn) for turn in turns]
+
+    def _replaces(self, given: ast.stmt, first: list[ast.stmt], around: ast.stmt, item: HoldingVariable) -> bool:
+        """Whether a loop that trains a model puts another one in its place: ``net = widen(net)`` below the steps."""
+        source = _given(given, item.path)
+        if given in first or source is None:
+            return False
+        if not any(isinstance(node, blocks.LOOPS) and holds(around, node) for node in item.module.ancestors(given)):
+            return False
+        where = blocks.place(item.module, given)
+        if not any(map(self.program.runs_backward, where.suite[: where.index])):
+            return False
+        others = [_given(one, item.path) for one in first]
+        known = {model for one in others if one is not None for model in self.program.roles.modules(one, item.scope)}
+        made = self.program.roles.modules(source, item.scope)
+        return bool(known and made) and not known & made
 
     def _is_new(self, statement: ast.stmt, item: HoldingVariable) -> bool:
         """Whether a model is assigned that the variable did not hold."""
@@ -381,6 +398,14 @@ def _empties(statement: ast.stmt) -> bool:
     """``model = None``."""
     value = getattr(statement, "value", None)
     return is_none(value)
+
+
+def _given(statement: ast.stmt, path: str) -> ast.expr | None:
+    """What a statement assigns to a variable, beside others too: ``Net()`` of ``new, old = Net(), new``."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    value = getattr(statement, "value", None)
+    pairs = [pair for item in targets if item is not None and value for pair in blocks.unpacked(item, value)]
+    return next((given for target, given in pairs if exact_path(target) == path), None)
 
 
 def _flat_paths(target: ast.expr) -> set[str]:

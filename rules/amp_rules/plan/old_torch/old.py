@@ -48,11 +48,13 @@ class OldProgram:
         program: the program as the round before left it.
         modules: those of its files that may be changed.
         left: what was left alone and why, each with the code of the rewrite.
+        refused: of that, what a current PyTorch refuses: the place, what it is and what to do.
     """
 
     program: Program
     modules: list[Module]
     left: list[tuple[str, Refusal]] = field(default_factory=list)
+    refused: list[tuple[Module, ast.AST, str, str]] = field(default_factory=list)
 
     @cached_property
     def tensors(self) -> Tensors:
@@ -94,6 +96,11 @@ class OldProgram:
         (line, column), (end_line, end_column) = module.start(node), module.end(node)
         rows = module.lines[line - 1 : end_line]
         return rows[0][column:end_column] if len(rows) == 1 else ast.unparse(node)
+
+    def refuse(self, rule: Rule, module: Module, node: ast.AST, message: str, recipe: str) -> None:
+        """Notes a place that is left as it is, and that a current PyTorch refuses."""
+        self.leave(rule, module, node, message, recipe)
+        self.refused.append((module, node, message, recipe))
 
     def leave(self, rule: Rule, module: Module, node: ast.AST, message: str, recipe: str) -> None:
         """Notes a place that is left as it is."""

@@ -28,7 +28,7 @@ def _uses(old: OldProgram) -> None:
         found = _gone(use.target)
         if found is not None and use.target not in old_names.REWRITTEN:
             what, recipe = found
-            old.leave(_RULE, use.module, use.node, f"`{use.target}` {what}", recipe)
+            old.refuse(_RULE, use.module, use.node, f"`{use.target}` {what}", recipe)
 
 
 def _gone(target: str) -> tuple[str, str] | None:
@@ -52,7 +52,7 @@ def _imports(old: OldProgram) -> None:
                 found = _gone(whole or "")
                 if found is not None and (module.path, statement.lineno) not in told:
                     told.add((module.path, statement.lineno))
-                    old.leave(_RULE, module, statement, f"`{whole}` {found[0]}", found[1])
+                    old.refuse(_RULE, module, statement, f"`{whole}` {found[0]}", found[1])
 
 
 def _functions(old: OldProgram) -> None:
@@ -63,7 +63,7 @@ def _functions(old: OldProgram) -> None:
             continue
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "forward" and not item.decorator_list:
-                old.leave(
+                old.refuse(
                     _RULE,
                     use.module,
                     item,

@@ -16,6 +16,7 @@ class Facts:
         fresh: an object that nothing else holds.
         boolean: a tensor of ``torch.bool``.
         byte: a tensor of ``torch.uint8``.
+        inverted: one of ``torch.uint8`` in which ``~`` has turned every bit over, or may have.
         rank: its number of dimensions, if it is known.
         items: of a tuple, what each element is.
     """
@@ -26,6 +27,7 @@ class Facts:
     fresh: bool = False
     boolean: bool = False
     byte: bool = False
+    inverted: bool = False
     rank: int | None = None
     items: tuple[Facts | None, ...] | None = None
 
@@ -48,6 +50,7 @@ def join(one: Facts | None, other: Facts | None) -> Facts | None:
         fresh=one.fresh and other.fresh,
         boolean=one.boolean and other.boolean,
         byte=one.byte and other.byte,
+        inverted=one.inverted or other.inverted,
         rank=one.rank if one.rank == other.rank else None,
         items=items,
     )

@@ -195,6 +195,8 @@ class Tensors:
             inner = self._eval(module, node.operand)
             if isinstance(node.op, ast.Not):
                 return NUMBER
+            if inner is not None and inner.byte and isinstance(node.op, ast.Invert):
+                return replace(inner, fresh=True, inverted=True)
             return inner and replace(inner, fresh=inner.tensor)
         if isinstance(node, ast.IfExp):
             return join(self._eval(module, node.body), self._eval(module, node.orelse))
@@ -329,7 +331,7 @@ class Tensors:
                 rank -= sum(not isinstance(item, ast.Slice) for item in parts)
             else:
                 rank = None
-        return Facts(tensor=inner.tensor, plain=inner.plain, rank=rank, boolean=inner.boolean, byte=inner.byte)
+        return _of_same_type(inner, rank)
 
     # ---- calls ---------------------------------------------------------------------------------------------
 
@@ -498,15 +500,14 @@ class Tensors:
             inner = self._eval(module, value)
             quiet = keyword in old.QUIET or inner is None or inner.plain
             plain = plain and keyword is not None and quiet
-        boolean = name in old.BOOLEAN or (
-            first.boolean and name in ("view", "t", "cuda", "cpu", "squeeze", "unsqueeze")
-        )
+        keeps = name in old.KEEPS_TYPE
         return Facts(
             tensor=True,
             plain=(plain and name != "requires_grad_") or name in old.WITHOUT_GRADIENT or name in old.BOOLEAN,
             fresh=first.fresh or name not in ("to", "cuda", "cpu", "contiguous", "float", "type"),
-            boolean=boolean,
-            byte=name == "byte" or (first.byte and name in ("view", "t", "cuda", "cpu", "squeeze", "unsqueeze")),
+            boolean=name in old.BOOLEAN or (first.boolean and keeps),
+            byte=name == "byte" or (first.byte and keeps),
+            inverted=first.inverted and keeps,
             rank=_rank(name, first, inputs, keywords),
         )
 
@@ -576,6 +577,7 @@ def _combined(one: Facts | None, other: Facts | None, op: ast.operator) -> Facts
         fresh=tensor,
         boolean=logical and one.boolean and other.boolean,
         byte=one.byte and other.byte,
+        inverted=one.inverted or other.inverted,
         rank=rank,
     )
 
@@ -590,7 +592,19 @@ def _item(found: Facts | None) -> Facts | None:
             one = join(one, item)
         return one
     rank = found.rank - 1 if found.rank and found.tensor else None
-    return Facts(tensor=found.tensor, plain=found.plain, boolean=found.boolean, byte=found.byte, rank=rank)
+    return _of_same_type(found, rank)
+
+
+def _of_same_type(found: Facts, rank: int | None) -> Facts:
+    """Elements of a tensor."""
+    return Facts(
+        tensor=found.tensor,
+        plain=found.plain,
+        boolean=found.boolean,
+        byte=found.byte,
+        inverted=found.inverted,
+        rank=rank,
+    )
 
 
 def _rank(name: str, first: Facts, inputs: list[ast.expr], keywords: dict[str | None, ast.expr]) -> int | None:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import given_paths
 from amp_rules.roles.file_paths import Paths
@@ -26,7 +27,7 @@ def arrays_of_all(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"every process makes the file of `{site.module.text(site.node)}` anew, which empties it, and works with "
             "it: one that comes later takes away what others have filled in; name it by the rank"
         )
-        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
+        yield site.module, site.node, text + more_places(own.program, [(item.module, item.node) for item in found])
 
 
 def makes_array(own: OwnDdp, call: ast.AST, scope: Scope) -> bool:

@@ -6,8 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.flow.values import Value
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import asks_kind, wrapped_by
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
@@ -60,7 +62,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
-        here = _where(own, path)
+        here = _where(own, path, asked)
         error = "this raises an AttributeError"
         if asked.is_caught:
             error += ", which is caught, and what follows in the `try` never runs"
@@ -68,15 +70,18 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"`{path}` is in DistributedDataParallel {here}, which has no `{name}`: {error}; "
             f"`{path}.module.{name}` is the model's"
         )
-        yield asked.module, asked.node, text + more_places(own, [(asked.module, node) for node in asked.places])
+        yield asked.module, asked.node, text + more_places(own.program, [(asked.module, node) for node in asked.places])
 
 
-def _where(own: OwnDdp, path: str) -> str:
+def _where(own: OwnDdp, path: str, asked: _Asked) -> str:
     """Where a variable holds a wrapper, in words: some scripts wrap it, or a part of it, by an option."""
     wraps = [wrap for wrap in own.wraps if path in blocks.writes(wrap.statement)]
     others = [wrap for wrap in own.wraps if wrap not in wraps]
+    around = {ast.unparse(test) for test, _ in own.branches(asked.module, asked.node)}
     for wrap in wraps:
-        if any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
+        tests = [test for test, _ in own.branches(wrap.module, wrap.node) if ast.unparse(test) not in around]
+        by_option = bool(tests) and all(in_several(test) is None for test in tests)
+        if by_option or any(blocks.exclude_each_other(wrap.module, wrap.statement, item.statement) for item in others):
             return f"where line {wrap.told_line} wraps it"
     return "here"
 
@@ -164,6 +169,8 @@ def is_looked_after(own: OwnDdp, site: Site) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
+    assert isinstance(site.node, ast.Attribute)
+    path = blocks.path_of(site.node.value)
     if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):
@@ -174,7 +181,8 @@ def is_looked_after(own: OwnDdp, site: Site) -> bool:
         if isinstance(item, (ast.If, ast.IfExp)):
             if asks_kind(item.test):
                 return True
-            if any(isinstance(n, ast.Attribute) and n.attr == "module" for n in walk(item)):
+            inner = [n.value for n in walk(item) if isinstance(n, ast.Attribute) and n.attr == "module"]
+            if path in map(blocks.path_of, inner):
                 return not _is_for_others(own, site, item)
     return False
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
-from amp_rules.plan.own_ddp.drawn_alike import alike_seed, differs, seeded_alike
+from amp_rules.plan.own_ddp.drawn_alike import (
+    OF_WORKERS,
+    alike_seed,
+    differs,
+    once_made,
+    seeded_alike,
+    trains_together,
+)
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site
@@ -16,7 +23,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.replication import AUGMENTS, SEEDS
+from amp_rules.torch.replication import AUGMENTS, LIBRARY_SEEDS, SEEDS
 
 _PARTED = frozenset({"get_rank", "rank", "getpid", "urandom", "time", "time_ns"})
 """What a seed is made of that every process has for itself."""
@@ -29,9 +36,9 @@ _OF_SAMPLES = frozenset({"__getitem__", "__call__", "__iter__"})
 def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first seed of workers, or the first change at random, that is alike in all processes."""
     loaders = [site for use in own.data.uses for value in use.values if (site := _shared(own, value)) is not None]
-    if not own.wraps or not loaders:
+    if not loaders or not trains_together(own):
         return
-    seed = alike_seed(own, of_workers=True)
+    seed = alike_seed(own, OF_WORKERS)
     for site in loaders:
         assert isinstance(site.node, ast.Call)
         given = given_to_loader(site.node, "worker_init_fn")
@@ -73,10 +80,36 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 text = (
                     f"{seeded_alike(own, seed, draw.module, beside=beside, workers=is_by_hand)}, so that "
                     f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
-                    "the seed once the model is wrapped"
+                    f"the seed {once_made(own)}"
                 )
                 yield draw.module, draw.node, text
                 return
+        if given is None and not _has_workers(site.node):
+            found, draw = _drawn_in_process(own)
+            if found is not None and draw is not None:
+                text = (
+                    f"{seeded_alike(own, found, draw.module)}, so that `{draw.module.text(draw.node)}` changes the "
+                    "samples of each by the same numbers: seed again, with the rank added, above the loop that trains"
+                )
+                yield draw.module, draw.node, text
+                return
+
+
+def _drawn_in_process(own: OwnDdp) -> tuple[Site | None, Site | None]:
+    """What seeds Python's or NumPy's generator alike, and a draw of it in a sample, which no worker makes."""
+    bodies = _of_samples(own, frozenset({"__getitem__"}))
+    draw = _drawn_by_hand(own, _DRAWS, bodies)
+    names = _seeds_of(own, draw) if draw is not None else frozenset()
+    if draw is None or any(site.body in bodies for site in own.program.calls_to(names)):
+        return None, None  # each sample may be seeded by its number
+    return alike_seed(own, names | LIBRARY_SEEDS), draw
+
+
+def _seeds_of(own: OwnDdp, draw: Site) -> frozenset[str]:
+    """The names of what seeds the generator of a draw."""
+    assert isinstance(draw.node, ast.Call)
+    drawn = own.program.callee_names(draw.node, draw.scope)
+    return frozenset(f"{start}seed" for start in _DRAWS if any(name.startswith(start) for name in drawn))
 
 
 def _shared(own: OwnDdp, value: Value) -> Site | None:
@@ -170,9 +203,7 @@ def _family(own: OwnDdp, seed: Site) -> tuple[str, ...]:
 
 def _seed_beside(own: OwnDdp, seed: Site, draw: Site) -> Site | None:
     """What seeds the generator of a draw where torch's is seeded, alike in all processes as well."""
-    assert isinstance(draw.node, ast.Call)
-    drawn = own.program.callee_names(draw.node, draw.scope)
-    names = frozenset(f"{start}seed" for start in _DRAWS if any(name.startswith(start) for name in drawn))
+    names = _seeds_of(own, draw)
     found = [site for site in own.program.calls_to(names) if site.body is seed.body] if names else []
     return next((site for site in found if not differs(own, site, site.node)), None)
 
@@ -188,11 +219,11 @@ def _by_library(own: OwnDdp) -> Site | None:
     return None
 
 
-def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
+def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...], bodies: set[ast.AST] | None = None) -> Site | None:
     """The first draw of Python's or NumPy's generator in what gives or changes a sample."""
     if not starts:
         return None
-    bodies = _of_samples(own)
+    bodies = _of_samples(own) if bodies is None else bodies
     for call, body, scope in own.program.calls():
         if body not in bodies or scope.module not in own.modules:
             continue
@@ -202,12 +233,12 @@ def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...]) -> Site | None:
     return None
 
 
-def _of_samples(own: OwnDdp) -> set[ast.AST]:
+def _of_samples(own: OwnDdp, names: frozenset[str] = _OF_SAMPLES) -> set[ast.AST]:
     """The methods that give or change a sample, and what they call."""
     methods = [
         info.node
         for info in own.program.flow.functions.values()
-        if info.cls is not None and info.name in _OF_SAMPLES and info.node not in own.uncalled
+        if info.cls is not None and info.name in names and info.node not in own.uncalled
         if not _is_in_process_itself(own, info)
     ]
     return {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}

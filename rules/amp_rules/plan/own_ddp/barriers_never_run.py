@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
@@ -21,7 +22,7 @@ def barriers_never_run(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if (name := _function_denied(own, site)) is not None
     ]
     for site, name in found[:1]:
-        others = more_places(own, [(item.module, item.node) for item, _ in found])
+        others = more_places(own.program, [(item.module, item.node) for item, _ in found])
         text = (
             f"`{name.id}` is a function here, so that `not {name.id}` never holds, and "
             f"`{site.module.text(site.node)}` never runs: no process waits for another{others}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.file_names import name_of
+from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.given_runs import run_by_all
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
@@ -21,6 +22,8 @@ from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.replication import DRAWING_METHODS, LIBRARY_SEEDS, MADE_EMPTY, NOISE, SEEDS
 
 _SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
+OF_WORKERS = frozenset(name for name in _SEEDS if ".cuda." not in name)
+"""What seeds the workers of a loader: the generator of the CPU alone."""
 _MAX_NAMES = 5
 """Names and functions between a setting and the dictionary that has it."""
 
@@ -52,9 +55,9 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         what = "draws from one stream of numbers in each" if alone else "draws the same numbers in each"
         text = (
             f"{seeded_alike(own, first, site.module)}, so that `{site.module.text(site.node)}` {what}: add the rank to "
-            "the seed"
+            f"the seed {once_made(own)}"
         )
-        yield site.module, site.node, f"{text} once the model is wrapped"
+        yield site.module, site.node, text
         return
 
 
@@ -78,15 +81,24 @@ def _is_single(site: Site) -> bool:
     return is_one or (isinstance(asked, ast.Attribute) and asked.attr == "item")
 
 
-def alike_seed(own: OwnDdp, *, of_workers: bool = False) -> Site | None:
-    """The first call that seeds torch's generators alike on every process; None where something parts them.
+def trains_together(own: OwnDdp) -> bool:
+    """Whether a wrapper averages the gradients, or the script by hand, for all that is known."""
+    return bool(own.wraps) or may_average(own.program)
 
-    Args:
-        own: the program.
-        of_workers: whether it is asked what workers are seeded by: the generator of the CPU alone.
+
+def once_made(own: OwnDdp) -> str:
+    """Where seeds may part: the weights that a model begins with are alike."""
+    return "once the model is wrapped" if own.wraps else "once the model has the weights that all begin with"
+
+
+def alike_seed(own: OwnDdp, names: frozenset[str] = _SEEDS) -> Site | None:
+    """The first call that seeds generators alike on every process, torch's if nothing else is asked for.
+
+    None where something parts them.
     """
-    names = frozenset(name for name in _SEEDS if not (of_workers and ".cuda." in name))
-    seeds = [site for site in own.program.calls_to(names) if site.body not in own.uncalled] if own.wraps else []
+    seeds = [site for site in own.program.calls_to(names) if site.body not in own.uncalled]
+    if not seeds or not trains_together(own):
+        return None
     spawned = Spawned(own) if seeds and own.program.calls_to(SPAWNS) else None
     # What seeds the process that starts the others does not seed these, but for what each does at import.
     reached = [

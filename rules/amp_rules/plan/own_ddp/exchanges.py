@@ -14,7 +14,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, REDUCING_NAME
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, REDUCING_NAME, SPAWNS
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
@@ -144,7 +144,7 @@ class Exchanges:
                 return True
             # What another loop reduces are numbers of its own.
             calls = [call for call in _calls(located[0]) if self.puts_together(call)]
-            reducing = [call for call in calls if not self._evaluates(call)]
+            reducing = [call for call in calls if call not in self._starts and not self._evaluates(call)]
             is_plain = bool(info.returns) and info.receiver is None
             given = _names_given(located[1].module, located[0], caller.call, info) if is_plain else None
             for call in reducing:
@@ -159,6 +159,11 @@ class Exchanges:
             if self._in_callers(located[0], seen | {body}):
                 return True
         return False
+
+    @cached_property
+    def _starts(self) -> frozenset[ast.AST]:
+        """The calls that start processes: what those exchange among them, no caller has."""
+        return frozenset(site.node for site in self._own.program.calls_to(SPAWNS))
 
     def _evaluates(self, call: ast.Call) -> bool:
         """Whether what a call of the project runs, not what makes its arguments, goes through such a loader."""

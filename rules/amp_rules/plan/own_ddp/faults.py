@@ -39,7 +39,10 @@ from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
+from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
+from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
@@ -64,6 +67,7 @@ from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
+from amp_rules.plan.own_ddp.wrapped_on_cpu import wrapped_on_cpu
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -86,6 +90,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
     yield from written_ranks(own)
+    yield from ranks_of_mpi(own)
+    yield from ranks_of_options(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
     yield from averages_by_gpus(own)
@@ -117,6 +123,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from no_sync_below(own)
     yield from backwards_of_one_pass(own)
     yield from kept_before(own)
+    yield from wrapped_on_cpu(own)
     yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
@@ -130,6 +137,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
+    yield from passes_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)

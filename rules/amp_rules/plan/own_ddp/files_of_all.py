@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.plain_files import PlainFiles
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.commands import only_makes_folder, writes_files
@@ -150,7 +151,7 @@ def _commands(own: OwnDdp) -> Iterator[_Found]:
     ]
     for site in found[:1]:
         text = f"every process runs `{site.module.text(site.node)}`, a command that changes files which all share"
-        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
+        yield site.module, site.node, text + more_places(own.program, [(item.module, item.node) for item in found])
 
 
 def _is_for_own_path(own: OwnDdp, site: Site) -> bool:
@@ -195,7 +196,7 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
             f"`{site.module.text(site.node)}` puts tensors that were saved from one GPU on that GPU again, in every "
             'process; `map_location="cpu"` does not'
         )
-        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
+        yield site.module, site.node, text + more_places(own.program, [(item.module, item.node) for item in found])
 
 
 def _is_for_one(site: Site, loads: list[Site]) -> bool:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_paths import Paths
@@ -36,11 +37,8 @@ def folders_by_clock(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if own.reach(scope.module, call) is Reach.EVERY and not never_runs(program.flow, scope.module, call):
             found.append(Site(scope.module, scope, body, call))
     for site in found[:1]:
-        yield (
-            site.module,
-            site.node,
-            _text(site, has_clock, has_identifier) + more_places(own, [(item.module, item.node) for item in found]),
-        )
+        others = more_places(own.program, [(item.module, item.node) for item in found])
+        yield site.module, site.node, _text(site, has_clock, has_identifier) + others
 
 
 def _text(site: Site, has_clock: bool, has_identifier: bool) -> str:

@@ -24,7 +24,7 @@ _MAX_CALLERS = 6
 def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
     """Yield such a pass, or the call that leads to it on one process: the first of each function."""
     by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}  # which sends no buffers
-    wraps = [site for site in own.wraps if site.node not in by_apex and _sends_buffers(own, site)]
+    wraps = [site for site in own.wraps if site.node not in by_apex and sends_buffers(own, site)]
     told: set[ast.AST] = set()
     for call, body, scope in own.program.calls() if wraps else ():
         if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):
@@ -95,7 +95,7 @@ def _others_do_too(own: OwnDdp, place: Site) -> bool:
     return False
 
 
-def _sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
+def sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
     """Whether a wrapper sends buffers, which the model may have for all that is known."""
     call = wrapping.node
     assert isinstance(call, ast.Call)

@@ -177,10 +177,13 @@ class _Ways:
         return all(leave)
 
     def _join(self, ends: list[tuple[dict[str, object], set[str]]]) -> None:
-        """Go on with what is known on all ways that meet; on one that gives a variable no value, none reads it."""
+        """Go on with what is known on all ways that meet; on one that gives a variable no value, none reads it.
+
+        One that none of them gives a value is from outside the function, and has one on each.
+        """
         self._bound = set().union(*(bound for _, bound in ends))
         values = {
-            name: [known.get(name, _UNKNOWN) for known, bound in ends if name in bound]
+            name: [known.get(name, _UNKNOWN) for known, bound in ends if name in bound or name not in self._bound]
             for name in set().union(*(known for known, _ in ends))
         }
         self._known = {name: value for name, found in values.items() if (value := _common(found)) is not _UNKNOWN}

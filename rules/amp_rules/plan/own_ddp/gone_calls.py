@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import OF_SEVERAL_GPUS
 
@@ -23,5 +24,5 @@ def gone_calls(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         new = OF_SEVERAL_GPUS[min(names)] if names else "the function without that ending"
         called = first.module.text(first.node.func)
         text = f"a current PyTorch has no `{called}`, and this call fails: `{new}` takes the tensor itself"
-        others = more_places(own, [(item.module, item.node) for item in sites])
+        others = more_places(own.program, [(item.module, item.node) for item in sites])
         yield first.module, first.node, f"{text}, not a list with one of each GPU{others}"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.lookups import may_run_anything
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_within import shown_parameters
 from amp_rules.plan.rest_shown import OF_BATCHES
@@ -32,7 +33,7 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         shown = list(_shown(own, shares, backward))
         if shown:
             node, name = shown[0]
-            others = more_places(own, [(backward.module, item) for item, _ in shown])
+            others = more_places(own.program, [(backward.module, item) for item, _ in shown])
             yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{others}"
 
 

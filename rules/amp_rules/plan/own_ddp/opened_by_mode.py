@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.file_names import more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.file_effects import mode_of
 from amp_rules.roles.path_objects import assigned
@@ -24,7 +25,7 @@ def opened_by_mode(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     found = [site for site in own.program.calls_to(_OPENS) if _is_of_all(own, site)]
     for site in found[:1]:
         text = f"AMP234: every process runs `{site.module.text(site.node)}`, which writes a file"
-        yield site.module, site.node, text + more_places(own, [(item.module, item.node) for item in found])
+        yield site.module, site.node, text + more_places(own.program, [(item.module, item.node) for item in found])
 
 
 def _is_of_all(own: OwnDdp, site: Site) -> bool:

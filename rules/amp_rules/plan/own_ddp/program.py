@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +11,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import place_of
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
@@ -27,9 +26,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
-
-_MAX_PLACES = 3
-"""Further places that a note lists; the others are counted."""
 
 
 @dataclass
@@ -161,7 +157,7 @@ class OwnDdp(ReachOfRanks):
 
     def place(self, module: Module, node: ast.AST) -> str:
         """A place within a sentence: its file and line, as the user has them."""
-        return f"{name_of(self.program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
+        return place_of(self.program, module, node)
 
     @staticmethod
     def source(module: Module, node: ast.AST) -> str:
@@ -179,14 +175,3 @@ class OwnDdp(ReachOfRanks):
     def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
         """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
-
-
-def more_places(own: OwnDdp, places: Iterable[tuple[Module, ast.AST]]) -> str:
-    """What a note on the first of some places says of the others: where they are, as far as they are few."""
-    named = list(dict.fromkeys(own.place(*item) for item in places))[1:]
-    if not named:
-        return ""
-    listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES
-    if left > 0:
-        return f"; so it is at {', '.join(listed)} and {left} more place{'s' * (left > 1)}"
-    return f"; so it is at {' and '.join([*[', '.join(listed[:-1])] * (len(listed) > 1), listed[-1]])}"

@@ -26,6 +26,9 @@ from amp_rules.torch.distributed import (
 _MAX_DEPTH = 5
 """Names, helpers and callers between a rank and where it is asked for; scripts have two or three."""
 
+_FLAGS = 2
+"""The names of an option that are looked at."""
+
 _READS = frozenset({"os.environ.get", "os.getenv"})
 _LOCAL_RANK = frozenset({"torch.distributed.get_node_local_rank"})
 
@@ -49,6 +52,7 @@ class Rank:
 class _Found:
     ranks: list[bool] = field(default_factory=list)
     numbers: set[object] = field(default_factory=set)
+    options: set[str] = field(default_factory=set)
     is_other: bool = False
 
 
@@ -71,6 +75,12 @@ class RankValues:
         if found.is_other or not found.ranks:
             return None
         return Rank(all(found.ranks), not any(found.ranks), frozenset(found.numbers))
+
+    def options(self, node: ast.expr, scope: Scope) -> frozenset[str]:
+        """The options of the command line that an expression is; none where it may be something else."""
+        found = _Found()
+        self._add(node, scope, found, frozenset(), 0)
+        return frozenset() if found.is_other or found.ranks else frozenset(found.options)
 
     def _add(self, node: ast.expr, scope: Scope, found: _Found, seen: frozenset[object], depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -161,6 +171,7 @@ class RankValues:
     def _attribute(self, name: str, found: _Found, seen: frozenset[object], depth: int) -> None:
         """What any object is given for an attribute of this name: the namespace of the arguments, above all."""
         if name in self._options:
+            found.options.add(name)
             found.numbers |= self._options[name]
             if f"--{name}" in OPTION_OF_LAUNCHERS or name in self._options_of_machine:
                 found.ranks.append(True)
@@ -233,8 +244,10 @@ class RankValues:
         for module in self._program.flow.modules:
             for node in module.nodes:
                 if isinstance(node, ast.Call) and node.args:
-                    name = literal(node.args[0])
-                    if isinstance(name, str) and name.startswith("--"):
+                    # The short name may stand first: ``"-r", "--rank"``.
+                    flags = (literal(item) for item in node.args[:_FLAGS])
+                    name = next((item for item in flags if isinstance(item, str) and item.startswith("--")), None)
+                    if name is not None:
                         default = keyword(node, "default")
                         known = found.setdefault(name.lstrip("-").replace("-", "_"), set())
                         known |= _numbers_in(default)

@@ -55,11 +55,12 @@ class ReachOfRanks(OwnGroup):
         decided = self._rank_paths(module).decides(node)
         if decided is Reach.ONE:
             return Reach.ONE
-        most = Reach.UNKNOWN
+        most, below = Reach.UNKNOWN, seen | {info.node}
         for item in self._running_callers(info):
-            if self._parents.run_alone(calling(item).body):
-                continue  # of none that trains
-            reached = self._reach(item.scope.module, item.call, seen | {info.node})
+            body = calling(item).body
+            if body in below or self._parents.run_alone(body):
+                continue  # a function that calls itself, or of none that trains
+            reached = self._reach(item.scope.module, item.call, below)
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
                 return found

@@ -32,7 +32,7 @@ def rounds_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         around = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
         for loop in around[:-1]:  # the outermost goes over the epochs or the batches
             asked = loop.test if isinstance(loop, ast.While) else loop.iter
-            if loop in of_batches or asked in told or _is_exchanged(own, backward, around[-1]):
+            if loop in of_batches or asked in told or is_exchanged(own, backward, around[-1]):
                 continue
             if isinstance(loop, ast.While):
                 is_apart = shares.decides(asked)
@@ -47,7 +47,7 @@ def rounds_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 yield backward.module, asked, text
 
 
-def _is_exchanged(own: OwnDdp, site: Site, loop: ast.stmt) -> bool:
+def is_exchanged(own: OwnDdp, site: Site, loop: ast.AST) -> bool:
     """Whether the processes tell each other anything within a loop: the number of rounds, for all that is known."""
     calls = {place.node for place in own.program.calls_to(EXCHANGES) if place.module is site.module}
     return any(node in calls for node in walk(loop))
@@ -56,7 +56,7 @@ def _is_exchanged(own: OwnDdp, site: Site, loop: ast.stmt) -> bool:
 def _is_counted_apart(shares: Shares, site: Site, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop goes over what tests on a process's batch have chosen, or as often as that is long."""
     decisions = shares.ranks.decisions(site.node)
-    if not any(item.node is loop.iter and item.counts and _is_of_batch(item) for item in decisions):
+    if not any(item.node is loop.iter and item.counts and comes_of_batch(item) for item in decisions):
         return False
     names = {path for path in blocks.reads(loop.iter) if path.isidentifier()}
     nodes = [node for node in blocks.walk_body(site.body) if getattr(node, "lineno", 0) <= loop.lineno]
@@ -72,7 +72,7 @@ def _is_counted_apart(shares: Shares, site: Site, loop: ast.For | ast.AsyncFor) 
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in _FILLING
         and blocks.path_of(node.func.value) in names
-        and any(not item.counts and _is_of_batch(item) for item in shares.ranks.decisions(node))
+        and any(not item.counts and comes_of_batch(item) for item in shares.ranks.decisions(node))
         for node in nodes
     )
 
@@ -84,5 +84,6 @@ def _chooses(shares: Shares, node: ast.AST) -> bool:
     )
 
 
-def _is_of_batch(decision: Decision) -> bool:
+def comes_of_batch(decision: Decision) -> bool:
+    """Whether a decision falls by what a process finds in its own batches."""
     return any(origin.kind is Kind.BATCH for origin in decision.origins)

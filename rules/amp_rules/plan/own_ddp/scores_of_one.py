@@ -1,13 +1,15 @@
-"""Scores of what one process predicts for its share of the data, in functions that reduce other numbers."""
+"""Scores and means of one process's share of the data, in functions that reduce other numbers."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.exchanges import Exchanges
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_of_one import is_averaged
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.source import blocks
@@ -16,6 +18,8 @@ from amp_rules.source.syntax import values_given, walk
 
 _SCORES = ("scipy.stats.", "sklearn.metrics.")
 """Packages whose functions compute a score of guesses and labels, and exchange nothing."""
+_NAMED = 3
+"""Lists that a sentence names."""
 _FILLING = frozenset({"append", "extend"})
 
 
@@ -36,8 +40,24 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         if found:
             told.add(loop.body)
             text = f"AMP233: `{loop.module.text(found[0])}` is the score of one process's share of the data, and is not"
-            others = more_places(own, [(loop.module, node) for node in found])
+            others = more_places(own.program, [(loop.module, node) for node in found])
             yield loop.module, found[0], f"{text} reduced like the numbers beside it{others}"
+            continue
+        averaged = [path for path in dict.fromkeys(_kept(shares, loop)) if path in kept and is_averaged(loop, path)]
+        if averaged:
+            told.add(loop.body)
+            text = f"AMP233: {_listed(averaged)} of one process's share of the data: what is shown of"
+            them = "them" if len(averaged) > 1 else "it"
+            yield loop.module, loop.loop, f"{text} {them} is not reduced like the numbers beside it"
+
+
+def _listed(names: list[str]) -> str:
+    """The lists, and what they do; of many the first ones."""
+    quoted = [f"`{name}`" for name in names[:_NAMED]]
+    if len(names) > _NAMED:
+        quoted.append(f"{len(names) - _NAMED} more lists")
+    listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}" if len(quoted) > 1 else quoted[0]
+    return f"{listed} keep numbers" if len(names) > 1 else f"{listed} keeps numbers"
 
 
 def _reduces(exchanges: Exchanges, node: ast.AST) -> bool:

@@ -50,7 +50,9 @@ class Shares:
         holding, excluded = (
             frozenset(test for test, holds in tests.items() if holds is side) for side in (True, False)
         )
-        return Ranks(self._own.program, Setting(prepared=self.loaders, holding=holding, excluded=excluded))
+        loaders = self.loaders
+        setting = Setting(prepared=loaders, by_sampler=loaders, holding=holding, excluded=excluded)
+        return Ranks(self._own.program, setting)
 
     def decides(self, test: ast.expr) -> bool:
         """Whether a test comes out by numbers of a process's own batches."""

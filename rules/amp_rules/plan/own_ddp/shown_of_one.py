@@ -57,7 +57,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         ]
         names = [path for path in names if path in told or not metrics.may_tell_of(loop.body, path)]
         kept = [path for path in lists if path not in names]
-        kept = [path for path in kept if _is_averaged(loop, path) or _is_given_averaged(own, loop, path)]
+        kept = [path for path in kept if is_averaged(loop, path) or _is_given_averaged(own, loop, path)]
         kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
@@ -211,7 +211,7 @@ def _is_given_averaged(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
     return False
 
 
-def _is_averaged(loop: TrainingLoop, path: str) -> bool:
+def is_averaged(loop: TrainingLoop, path: str) -> bool:
     """Whether the function shows the mean of a list from its loop on."""
     nodes, means, names = _averages(loop, path)
     return any(is_shown(loop, node) for node in means) or any(
@@ -235,9 +235,16 @@ def _is_given(call: ast.Call, path: str) -> bool:
     """Whether a function is given a list, or a method is one of what a function makes of it."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     given = [*call.args[:1], *(owner.args[:1] if isinstance(owner, ast.Call) else ())]
+    given += [
+        part
+        for item in given
+        if isinstance(item, ast.Call) and last_name(item.func) in _ARRAYS
+        for part in item.args[:1]
+    ]
     return any(variable(item) == path for item in given)
 
 
+_ARRAYS = frozenset({"array", "asarray", "cat", "concatenate", "stack", "tensor"})
 _MEANS = frozenset({"mean", "fmean", "average", "nanmean"})
 
 

@@ -42,30 +42,17 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on each process's own share of the data: a process that leaves the "
                 "backward pass out averages no gradients, and the others wait for it",
             )
-    for module, node, test, loop in leaving:
-        # Behind what was left apart, what a loop counts differs too.
-        if loop in told or is_never_true(own, test):
-            continue
-        path = file_changed(own, module, test)
-        if path is not None:
+    kept = [item for item in leaving if not is_never_true(own, item[2])]
+    # Behind what was left apart, what a loop counts differs too.
+    for module, node, test, loop in kept:
+        why = _by_file_or_clock(own, shares, module, test, loop) if loop not in told else None
+        if why is not None:
             told.add(loop)
-            yield (
-                module,
-                node,
-                f"`{module.text(test)}` asks for the file {path}, which the first process to see it changes: the "
-                "others may stay in the training loop, and wait for it",
-            )
-        elif _asks_clock(own, test, loop) and shares.decides_by_clock(test):
-            told.add(loop)
-            yield (
-                module,
-                node,
-                f"`{module.text(test)}` depends on each process's own clock: one process leaves the training loop "
-                "first, and the others wait for it",
-            )
-        elif _is_within_epoch(own, module, node, test, loop) or _counts_rounds(shares, test, loop):
+            yield module, node, why
+    for module, node, test, loop in kept:
+        if loop in told or _is_within_epoch(own, module, node, test, loop) or _counts_rounds(shares, test, loop):
             continue
-        elif shares.decides(test):
+        if shares.decides(test):
             told.add(loop)
             yield (
                 module,
@@ -81,6 +68,22 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on the order in which each process shuffles the data for itself: where "
                 "their numbers differ, one process leaves the training loop first, and the others wait for it",
             )
+
+
+def _by_file_or_clock(own: OwnDdp, shares: Shares, module: Module, test: ast.expr, loop: ast.stmt) -> str | None:
+    """What is said of a test that asks for a file that a process changes, or for the time."""
+    path = file_changed(own, module, test)
+    if path is not None:
+        return (
+            f"`{module.text(test)}` asks for the file {path}, which the first process to see it changes: the others "
+            "may stay in the training loop, and wait for it"
+        )
+    if _asks_clock(own, test, loop) and shares.decides_by_clock(test):
+        return (
+            f"`{module.text(test)}` depends on each process's own clock: one process leaves the training loop first, "
+            "and the others wait for it"
+        )
+    return None
 
 
 def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt]]:
@@ -338,11 +341,18 @@ def _asks_clock(own: OwnDdp, test: ast.expr, loop: ast.stmt) -> bool:
     """Whether a time that a loop reads goes into a test, and not only the number of a round that a time has ended."""
     names = _behind(test, loop)
     given = [item.value for item in blocks.walk_own(loop) if isinstance(item, _BINDS) and blocks.writes(item) & names]
-    for call in (part for item in (test, *given) if item is not None for part in walk(item)):
-        located = own.program.locate(call) if isinstance(call, ast.Call) else None
-        if isinstance(call, ast.Call) and located is not None and own.program.callee_names(call, located[1]) & CLOCKS:
-            return True
-    return False
+    return any(_reads_clock(own, part) for item in (test, *given) if item is not None for part in walk(item))
+
+
+def _reads_clock(own: OwnDdp, node: ast.AST) -> bool:
+    """Whether a call is one of the clock, or of a function of the project that asks it: ``time_left()``."""
+    located = own.program.locate(node) if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call) or located is None:
+        return False
+    if own.program.callee_names(node, located[1]) & CLOCKS:
+        return True
+    bodies = [part for info in own.program.flow.callees(node) for part in blocks.walk_body(info.node)]
+    return bool(bodies) and not {site.node for site in own.program.calls_to(CLOCKS)}.isdisjoint(bodies)
 
 
 def _losses_in(own: OwnDdp, loop: ast.stmt) -> set[str]:

@@ -15,8 +15,8 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
+from amp_rules.torch.optimizers import PLATEAU
 
-_PLATEAU = "ReduceLROnPlateau"
 _MAX_NAMES = 4
 """Variables and parameters between what evaluates and what a schedule is told: ``val``, ``scheduler_step(val)``."""
 
@@ -29,7 +29,7 @@ def told_nothing(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if module not in own.modules or not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
             continue
         schedules = own.program.flow.values(call.func.value, scope) if len(call.args) == 1 else set()
-        if not any(str(value.name).endswith(_PLATEAU) for value in schedules):
+        if not any(str(value.name).endswith(PLATEAU) for value in schedules):
             continue
         asked = {path for test, _ in own.branches(module, call) for path in blocks.reads(test)}
         if not asked.isdisjoint(blocks.reads(call.args[0])):

@@ -45,6 +45,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.samples_to_train_on import of_samples
 from amp_rules.plan.step_notes import of_steps
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import substitute
@@ -75,6 +76,7 @@ def reasons(context: Context) -> Iterator[Declined]:
 def notes(context: Context) -> Iterator[Note]:
     """Yield what is done every so many steps, and the tests of a length that stay as they are."""
     yield from of_steps(context.program, context.processes)
+    yield from of_samples(context.processes)
     for site in other_tests(context.program, context.processes):
         text = site.module.text(site.node.test)  # type: ignore[attr-defined]
         said = (

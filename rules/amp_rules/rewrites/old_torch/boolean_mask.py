@@ -14,7 +14,8 @@ These methods take masks of `torch.bool` only; others raise RuntimeError.
     scores = scores.masked_fill(mask.bool(), -1e9)
 
 ## When it declines
-Where the mask is not known to be of `torch.uint8`.
+Where the mask is not known to be of `torch.uint8`, or where it goes through `~`: that turns over every bit of a byte
+since PyTorch 1.2, and `.bool()` of what it gives is true everywhere. Make such a mask by `.bool()`.
 
 ## Leaving it out
 Yes: the line stays and raises RuntimeError.
@@ -48,7 +49,12 @@ def changes(old: OldProgram) -> Iterator[Change]:
         if node.func.attr not in old_names.MASKED:
             continue
         mask = node.args[0]
-        if not old.tensors.of(module, mask).byte:
+        facts = old.tensors.of(module, mask)
+        if not facts.byte:
+            continue
+        if facts.inverted:
+            message = f"`{node.func.attr}` refuses `{module.text(mask)}`, a mask of torch.uint8 inverted by `~`"
+            old.refuse(RULE, module, mask, message, "make the mask by .bool() in place of .byte()")
             continue
         message = f"`{module.text(mask)}` is of torch.uint8, and `{node.func.attr}` takes torch.bool"
         is_byte = isinstance(mask, ast.Call) and isinstance(mask.func, ast.Attribute) and mask.func.attr == "byte"

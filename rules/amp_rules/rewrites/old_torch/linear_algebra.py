@@ -51,7 +51,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
             yield found
         elif use.target in old_names.GONE:
             what, recipe = old_names.GONE[use.target]
-            old.leave(RULE, use.module, use.node, f"`{use.target}` {what}", recipe)
+            old.refuse(RULE, use.module, use.node, f"`{use.target}` {what}", recipe)
 
 
 def _rewritten(old: OldProgram, use: Use, torch: str | None) -> Change | None:

@@ -266,6 +266,8 @@ def _asks(use: Use, node: ast.expr) -> bool:
     parent = use.module.parents[node]
     if isinstance(parent, ast.Subscript) and parent.value is node and _is_text(parent.slice):
         node, parent = parent, use.module.parents[parent]  # ``checkpoint["model"].state_dict()``
+    if isinstance(parent, ast.Attribute) and parent.attr == "module":
+        node, parent = parent, use.module.parents[parent]  # the model in a wrapper
     if isinstance(parent, ast.Call):
         return parent.func is node
     if not isinstance(parent, ast.Attribute) or parent.attr not in _OF_MODELS:

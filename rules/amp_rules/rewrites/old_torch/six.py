@@ -54,7 +54,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
             if isinstance(statement, ast.ImportFrom) and statement.module == "torch._six" and not statement.level:
                 yield from _import(old, module, statement)
             elif not _is_tried(module, statement) and any(_imports_whole(statement, item) for item in statement.names):
-                old.leave(RULE, module, statement, "`torch._six` was removed", _RECIPE)
+                old.refuse(RULE, module, statement, "`torch._six` was removed", _RECIPE)
     for use in old.uses:
         # ``torch._six.PY3``, of the package itself: what was imported from the module goes with its import.
         if not isinstance(use.node, ast.Attribute) or _is_tried(use.module, use.node):
@@ -62,7 +62,7 @@ def changes(old: OldProgram) -> Iterator[Change]:
         if use.target in old_names.SIX_VALUES:
             yield _value(use)
         elif use.target.startswith("torch._six"):
-            old.leave(RULE, use.module, use.node, f"`{use.target}` was removed", _RECIPE)
+            old.refuse(RULE, use.module, use.node, f"`{use.target}` was removed", _RECIPE)
 
 
 def _is_tried(module: Module, node: ast.AST) -> bool:
@@ -82,7 +82,7 @@ def _import(old: OldProgram, module: Module, statement: ast.ImportFrom) -> Itera
         return
     targets = {alias: f"torch._six.{alias.name}" for alias in statement.names}
     if not all(target in old_names.SIX or target in old_names.SIX_VALUES for target in targets.values()):
-        old.leave(RULE, module, statement, "`torch._six` was removed", _RECIPE)
+        old.refuse(RULE, module, statement, "`torch._six` was removed", _RECIPE)
         return
     values = {target for target in targets.values() if target in old_names.SIX_VALUES}
     if any(old.wanted_elsewhere(module, alias.asname or alias.name) for alias in statement.names if values):

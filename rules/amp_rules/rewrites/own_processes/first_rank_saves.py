@@ -43,7 +43,7 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.file_guards import FileGuards, file_guards
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import more_places, name_of
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.arrays_of_all import makes_array
 from amp_rules.plan.own_ddp.file_roots import stand_apart
@@ -52,7 +52,7 @@ from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
 from amp_rules.plan.own_ddp.probes import probes_taken_away
-from amp_rules.plan.own_ddp.program import OwnDdp, more_places
+from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.own_ddp.waits import Waits
 from amp_rules.plan.rule import Rule
@@ -107,7 +107,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     guards = file_guards(own.program, paths, [], is_left)
     _leave_calls(own, guards, is_left)
     for node, (module, holder) in list(own_on_some_way.items())[:1]:
-        others = more_places(own, [(where, item) for item, (where, _) in own_on_some_way.items()])
+        others = more_places(own.program, [(where, item) for item, (where, _) in own_on_some_way.items()])
         text = f"every process writes this file, whose path {own.way_of_rank(holder)}{others}"
         own.leave(RULE, module, node, text)
     yield from _logs(own, first_rank)
@@ -129,7 +129,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     named = [row for row in saves if row not in kept and _is_named_to_callers(own, *row)]
     for module, statement in named[:1]:
         text = "every process writes this file, and its name is given back to what may read it"
-        text += more_places(own, named)
+        text += more_places(own.program, named)
         own.leave(RULE, module, statement, text)
     kept |= _with_neighbours(saves, named)
     written = [row for row in saves if row not in kept]
@@ -340,7 +340,7 @@ def _leave_read(own: OwnDdp, order: FileOrder, read: list[_Read]) -> None:
             barrier = "left to one process, that one would have to wait until the others have done so"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
-        others = more_places(own, [(item.write.module, item.write.node) for item in read])
+        others = more_places(own.program, [(item.write.module, item.write.node) for item in read])
         own.leave(RULE, write.module, write.node, f"{text}: {barrier}{others}")
 
 

@@ -66,7 +66,10 @@ RULE = Rule(
     together=True,
 )
 
-_WAIT = "a process that torchrun starts and that joins waits there until the timeout, for torchrun serves another port"
+_WAIT = (
+    "a process that torchrun starts and that joins waits there until the timeout, for torchrun serves another port, "
+    "unless its `--master-port` is this one"
+)
 
 
 def changes(own: OwnDdp) -> Iterator[Change]:

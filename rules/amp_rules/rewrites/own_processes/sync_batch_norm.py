@@ -86,7 +86,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         if model is None or isinstance(model, ast.Starred):
             continue
         values = own.program.roles.modules(model, site.scope)
-        if not any(map(norms.are_in, values)) or _is_frozen(own, values):
+        if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms):
             continue
         reason = _by_function(own, values, norms) or _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
@@ -110,7 +110,7 @@ def _leave_averaged_by_hand(own: OwnDdp, norms: BatchNorms) -> None:
         located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if located is None or located[1].module not in own.modules or is_chosen(value):
             continue
-        if norms.are_in(value) and not _is_frozen(own, {value}) and isinstance(value.site, ast.Call):
+        if norms.are_in(value) and not _is_frozen(own, {value}, norms) and isinstance(value.site, ast.Call):
             text = (
                 "batch norm is not synchronised: the script averages gradients by hand, and each process keeps "
                 f"statistics of its share; `{_CONVERT}` needs no wrapper"
@@ -236,7 +236,7 @@ def _words(module: Module) -> Iterator[str]:
             yield node.value.lstrip("-").replace("-", "_")
 
 
-def _is_frozen(own: OwnDdp, values: set[Value]) -> bool:
+def _is_frozen(own: OwnDdp, values: set[Value], norms: BatchNorms) -> bool:
     """Whether a model is in evaluation mode wherever it trains: batch norm takes no statistics then."""
     modes = {
         call.func.attr
@@ -245,7 +245,7 @@ def _is_frozen(own: OwnDdp, values: set[Value]) -> bool:
         if own.program.roles.modules(call.func.value, scope) & values
         if body not in own.uncalled and not _is_for_no_training(own, Site(scope.module, scope, body, call))
     }
-    return modes == {"eval"} or (not modes and all(is_kept_in_evaluation(own, value) for value in values))
+    return modes == {"eval"} or (not modes and all(is_kept_in_evaluation(own, value, norms) for value in values))
 
 
 def _is_for_no_training(own: OwnDdp, switch: Site) -> bool:
