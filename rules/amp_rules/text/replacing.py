@@ -32,7 +32,11 @@ class Replacing:
                 within = self._realigned(original, updated, original.func)
             updated = self._replaced(original, within)
             if isinstance(original, cst.Call) and isinstance(updated, cst.Call) and isinstance(within, cst.Call):
-                updated = self._realigned(original, updated, within.func)
+                before = _before(within, updated)
+                if before is None:
+                    updated = self._realigned(original, updated, within.func)
+                else:
+                    updated = self._moved(original, updated, before)
         if self._replacements and isinstance(original, cst.For) and isinstance(updated, cst.For):
             updated = self._realigned_below(original, updated)
         if self._homeless and isinstance(updated, cst.CSTNode) and hasattr(updated, "leading_lines"):
@@ -97,6 +101,12 @@ def _comments(node: cst.CSTNode) -> list[cst.Comment]:
     for child in node.children:
         found += _comments(child)
     return found
+
+
+def _before(inner: cst.Call, outer: cst.Call) -> int | None:
+    """How many characters of its row stand before a call in one that was put around it; None where it is no such."""
+    whole, _, after = cst.Module([]).code_for_node(outer).partition(cst.Module([]).code_for_node(inner))
+    return len(whole.rpartition("\n")[2]) if after else None
 
 
 def _last_row(node: cst.CSTNode) -> str:
