@@ -52,7 +52,6 @@ _WORDS = {
             [
                 _any_of(*old_names.GONE.keys() - old_names.GONE_MODULES),
                 *map(re.escape, sorted(old_names.GONE_MODULES)),
-                r"\bFunction\b",
             ]
         ),
     }.items()

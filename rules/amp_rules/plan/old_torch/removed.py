@@ -63,7 +63,7 @@ def _functions(old: OldProgram) -> None:
             continue
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "forward" and not item.decorator_list:
-                old.refuse(
+                old.leave(
                     _RULE,
                     use.module,
                     item,
