@@ -49,6 +49,8 @@ NESTED = {
     ("model_of_a_file_at_the_end", "in a method"),
     ("models_that_nothing_gives", "in a method"),
     ("noop_called_in_fp32", "in a method"),
+    ("noop_method_that_nothing_calls", "in a function"),
+    ("noop_method_that_nothing_calls", "in a method"),
     ("noop_normals_that_nothing_asks_for", "in a function"),
     ("noop_normals_that_nothing_asks_for", "in a method"),
     ("parts_of_a_chain", "in a method"),

@@ -14,12 +14,9 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.evaluation_regions import asks_for_shape, is_dropped, is_for_shapes
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.devices import MOVING
-from amp_rules.torch.evaluating import TRIES_WITH
+from amp_rules.source.syntax import last_name, walk
 
 _FORWARD = frozenset({"forward", "__call__"})
 
@@ -44,10 +41,10 @@ def notes(program: Program, precision: Precision) -> Iterator[Note]:
             )
             told.add(call)
             yield note(IN_FULL_PRECISION, scope.module, call, text)
-    yield from _evaluations(program, precision, told)
+    yield from _evaluations(precision, told)
 
 
-def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
+def _evaluations(precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
     """Yield one for each method or part of a model that evaluates outside of all regions, by its name."""
     names = {last_name(call.func) for call in told if isinstance(call, ast.Call)}
     for site in precision.left:
@@ -56,8 +53,6 @@ def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> 
         name = last_name(call.func)
         if name in names or is_dropped(site) or is_for_shapes(site) or asks_for_shape(site.module, call):
             continue
-        if _is_trial(program, site):
-            continue
         names.add(name)
         text = (
             f"`{site.module.text(call)}` runs in full precision: no loss is differentiated through it, and what a "
@@ -65,24 +60,6 @@ def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> 
             "autocast and make its result float32 again"
         )
         yield note(IN_FULL_PRECISION, site.module, call, text)
-
-
-def _is_trial(program: Program, site: Site) -> bool:
-    """Whether a model is tried once with numbers that are made there, as for the shape of what it gives."""
-    call = site.node
-    assert isinstance(call, ast.Call)
-    given = [_moved(item) for item in values_given(call)]
-    is_made = bool(given) and all(
-        isinstance(item, ast.Call) and program.callee_names(item, site.scope) & TRIES_WITH for item in given
-    )
-    return is_made and blocks.loop_around(site.module, call) is None
-
-
-def _moved(node: ast.expr) -> ast.expr:
-    """``torch.zeros(1, 3)`` of ``torch.zeros(1, 3).to(device)``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVING:
-        node = node.func.value
-    return node
 
 
 def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:

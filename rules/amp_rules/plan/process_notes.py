@@ -278,7 +278,9 @@ def _totals(processes: Distribution) -> Iterator[Told]:
     shares = frozenset(item.node for item in processes.step_counts.counts)
     for place, reduced in sums.places:
         for path in place.sums:
-            if path in place.counters or not sums.is_shown_alone(place, path, shares, reduced=path in reduced):
+            if path in place.counters | place.steps:
+                continue  # all ranks make each step together
+            if not sums.is_shown_alone(place, path, shares, reduced=path in reduced):
                 continue
             adding = next((node for node in walk(place.node) if path in added_to(node)), place.node)
             if _counts_rounds(place, path):

@@ -91,10 +91,17 @@ class Elements:
                 if any(
                     item.arg in ("shuffle", "sampler")
                     and not (isinstance(item.value, ast.Constant) and item.value.value in (False, None))
+                    and not self._keeps_order(item.value, call)
                     for item in call.keywords
                 ):
                     return [RankValue(self._world.origin(Kind.DRAW, frame.scope.module, node))]
         return []
+
+    def _keeps_order(self, sampler: ast.expr, call: ast.Call) -> bool:
+        """Whether a loader is given a sampler that goes through the data in its order."""
+        located = self._world.program.locate(call)
+        values = self._world.flow.values(sampler, located[1]) if located is not None else set()
+        return bool(values) and all(value.name.endswith(".SequentialSampler") for value in values)
 
     def at(self, owner: RankValue, key: object, node: ast.AST, frame: Frame) -> RankValue:
         """What stands under a key; under any, where it is not known."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from amp_rules.flow.values import CallSite
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
 
@@ -40,47 +42,34 @@ _PLACING = frozenset({"to", "cuda", "type", "cpu"})
 """Methods whose arguments say where a tensor goes, and what it is made."""
 
 _OF_PLACE = frozenset({"device", "dtype", "requires_grad", "dim", "axis", "non_blocking"})
-_LIBRARIES = ("torch.", "numpy.", "builtins.")
+_LIBRARIES = ("torch.", "numpy.", "math.", "builtins.")
+_NUMBERS = frozenset({"math.pi", "math.tau", "math.e", "numpy.pi", "numpy.e", "torch.pi", "torch.e"})
+_OF_NUMBERS = frozenset(f"builtins.{name}" for name in ("int", "float", "len", "min", "max", "abs", "round"))
+_MAX_FUNCTIONS = 5
+"""Functions of the project that a draw, and what they are given, is followed through."""
 _MAX_DEPTH = 12
 """Variables that a batch is followed through; beyond, it is not known what it is."""
 
 
-class InlineDraws:
-    """Finds the statement with which the body of a loop draws the batch of a backward pass.
+class _Draws:
+    """What some statements draw at random, and what they make of it.
 
     Args:
         program: the program.
-        loops: the loops around the backward pass, from the inside.
-        backward: the backward pass.
+        scope: the names that the statements see.
+        inner: their nodes.
+        depth: how many functions may still be asked what they draw.
     """
 
-    def __init__(self, program: Program, loops: list[Site], backward: Backward) -> None:
+    def __init__(self, program: Program, scope: Scope, inner: list[ast.AST], depth: int = _MAX_FUNCTIONS) -> None:
         self._program = program
-        self._loops = loops
-        self._loop = loop = loops[0]
-        self._backward = backward
-        self._scope: Scope = loop.scope
-        self._inner = [child for item in loop.node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        self._scope = scope
+        self._inner = inner
+        self._depth = depth
         self._made: dict[str, list[ast.expr]] = {}
         self._unclear: set[str] = set()
-        for node in self._inner:
+        for node in inner:
             self._note(node)
-
-    def statement(self) -> ast.stmt | None:
-        """The first statement that draws; None where the batch is not drawn here, or that is not certain."""
-        if self._backward.body is not self._loop.body or self._backward.node not in self._inner:
-            return None
-        if not self._draws(self._inner) or self._goes_on() or self._seeds():
-            return None
-        given = list(self._given())
-        if not given or not all(parts and all(map(self._is_of_round, parts)) for parts in given):
-            return None
-        if not all(any(self._is_drawn(part) for part in parts) for parts in given):
-            return None
-        statements = [blocks.statement_of(self._loop.module, call) for call in self._draws(self._inner)]
-        return next((item for item in self._loop.node.body if item in statements), None)  # type: ignore[attr-defined]
-
-    # ---- the loop --------------------------------------------------------------------------------------------------
 
     def _note(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -99,46 +88,46 @@ class InlineDraws:
         elif isinstance(node, ast.NamedExpr):
             self._unclear.add(node.target.id)
 
-    def _goes_on(self) -> bool:
-        """Whether the loop takes entries by a number that it counts up."""
-        counted = {
-            node.target.id
-            for node in self._inner
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-        }
-        return any(isinstance(node, ast.Subscript) and blocks.reads(node.slice) & counted for node in self._inner)
-
-    def _seeds(self) -> bool:
-        """Whether a round of a loop sets the random state: each process would draw the same."""
-        return any(
-            isinstance(node, ast.Call) and bool(self._program.callee_names(node, loop.scope) & _SEEDS)
-            for loop in self._loops
-            for item in loop.node.body  # type: ignore[attr-defined]
-            for node in blocks.walk_own(item)
-        )
-
     def _draws(self, nodes: Collection[ast.AST]) -> list[ast.Call]:
         return [node for node in nodes if isinstance(node, ast.Call) and self._is_draw(node)]
 
     def _is_draw(self, call: ast.Call) -> bool:
+        callees = self._program.flow.callees(call)
+        if callees:
+            return self._depth > 0 and all(_gives_draws(self._program, info, self._depth - 1) for info in callees)
         names = self._program.callee_names(call, self._scope)
         return bool(names) and names <= _DRAWS and not any(item.arg in ("generator", None) for item in call.keywords)
 
-    # ---- what the loss comes of --------------------------------------------------------------------------------------
+    # ---- what a loss comes of ----------------------------------------------------------------------------------------
 
-    def _given(self) -> Iterator[list[ast.expr]]:
-        """Yield what each call that runs a model is given, of those that the loss is computed from."""
-        pending: list[ast.expr] = [self._backward.loss]
-        seen: set[str] = set()
+    def _running_models(self, made: list[ast.expr]) -> Iterator[ast.Call]:
+        """Yield each call that runs a model, of those that some expressions are computed from."""
+        pending, seen = [*made], set[str]()
         while pending:
-            one = pending.pop()
-            for node in walk(one):
+            for node in walk(pending.pop()):
                 if isinstance(node, ast.Name) and node.id not in seen:
                     seen.add(node.id)
                     pending.extend(self._made.get(node.id, ()))
                 elif isinstance(node, ast.Call) and self._runs_model(node):
-                    given = values_given(node)
-                    yield [item for item in given if not self._program.roles.modules(item, self._scope)]
+                    yield node
+
+    def _is_fed(self, call: ast.Call) -> bool:
+        """Whether what a call gives a model is drawn here, or in the function of the project that is called."""
+        if self._gives_drawn(call):
+            return True
+        callees = self._program.flow.callees(call) if self._depth > 0 else []
+        return (
+            bool(callees)
+            and not self._program.called_models(call, self._scope)
+            and all(
+                _is_straight(info) and _FunctionDraws(self._program, info, self._depth - 1).feed_models()
+                for info in callees
+            )
+        )
+
+    def _gives_drawn(self, call: ast.Call) -> bool:
+        given = [item for item in values_given(call) if not self._program.roles.modules(item, self._scope)]
+        return bool(given) and all(map(self._is_of_round, given)) and any(map(self._is_drawn, given))
 
     def _runs_model(self, call: ast.Call) -> bool:
         if self._program.called_models(call, self._scope):
@@ -198,6 +187,23 @@ class InlineDraws:
             return is_of_round(node.func.value) and all(map(is_of_round, given))
         return False
 
+    def is_plain_number(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether an expression is made of numbers alone: no tensor, which could be the whole of the data."""
+        if depth > _MAX_DEPTH:
+            return False
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            made = self._made.get(node.id, []) if isinstance(node, ast.Name) and node.id not in self._unclear else []
+            return self._is_number(node) or (bool(made) and all(self.is_plain_number(item, depth + 1) for item in made))
+        if isinstance(node, ast.Call):
+            names = self._program.callee_names(node, self._scope)
+            parts = node.args if names and names <= _OF_NUMBERS and not node.keywords else [node]
+            return parts != [node] and all(self.is_plain_number(item, depth + 1) for item in parts)
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        is_made = isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List))
+        return isinstance(node, ast.Constant) or (
+            is_made and all(self.is_plain_number(item, depth + 1) for item in parts)
+        )
+
     def _is_function(self, call: ast.Call) -> bool:
         """Whether a function of a library is called, and no method of what one made."""
         root = (blocks.path_of(call.func) or "").split(".")[0]
@@ -221,8 +227,132 @@ class InlineDraws:
         values = flow.values(node, self._scope)
         if values and all(value.kind == "constant" for value in values):
             return True
+        if values and all(value.kind == "external" and value.ref in _NUMBERS for value in values):
+            return True
         owners = flow.values(node.value, self._scope) if isinstance(node, ast.Attribute) else set()
         if any(value.name.startswith("argparse.") for value in owners):
             return True
         made = assigned(self._program, node, self._scope) if isinstance(node, ast.Name) else []
         return bool(made) and all(isinstance(item, ast.Call) and blocks.path_of(item.func) == "len" for item in made)
+
+
+class InlineDraws(_Draws):
+    """Finds the statement with which the body of a loop draws the batch of a backward pass.
+
+    Args:
+        program: the program.
+        loops: the loops around the backward pass, from the inside.
+        backward: the backward pass.
+    """
+
+    def __init__(self, program: Program, loops: list[Site], backward: Backward) -> None:
+        self._loops = loops
+        self._loop = loop = loops[0]
+        self._backward = backward
+        inner = [child for item in loop.node.body for child in blocks.walk_own(item)]  # type: ignore[attr-defined]
+        super().__init__(program, loop.scope, inner)
+
+    def statement(self) -> ast.stmt | None:
+        """The first statement that draws; None where the batch is not drawn here, or that is not certain."""
+        if self._backward.body is not self._loop.body or self._backward.node not in self._inner:
+            return None
+        if self._goes_on() or self._seeds():
+            return None
+        running = list(self._running_models([self._backward.loss]))
+        if not running or not all(map(self._is_fed, running)):
+            return None
+        drawing = [*self._draws(self._inner), *(call for call in running if not self._gives_drawn(call))]
+        statements = [blocks.statement_of(self._loop.module, call) for call in drawing]
+        return next((item for item in self._loop.node.body if item in statements), None)  # type: ignore[attr-defined]
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def _goes_on(self) -> bool:
+        """Whether the loop takes entries by a number that it counts up."""
+        counted = {
+            node.target.id
+            for node in self._inner
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+        return any(isinstance(node, ast.Subscript) and blocks.reads(node.slice) & counted for node in self._inner)
+
+    def _seeds(self) -> bool:
+        """Whether a round of a loop sets the random state: each process would draw the same."""
+        return any(
+            isinstance(node, ast.Call) and bool(self._program.callee_names(node, loop.scope) & _SEEDS)
+            for loop in self._loops
+            for item in loop.node.body  # type: ignore[attr-defined]
+            for node in blocks.walk_own(item)
+        )
+
+
+class _FunctionDraws(_Draws):
+    """What a function of the project draws each time that it is called.
+
+    Only what does nothing else is followed: it assigns variables and returns. A branch may draw nothing, an entry that
+    is assigned may be one of the data, and a call without a result may seed.
+    """
+
+    def __init__(self, program: Program, info: FunctionFacts, depth: int) -> None:
+        self._info = info
+        super().__init__(program, program.flow.scopes[info.node], list(blocks.walk_body(info.node)), depth)
+
+    def are_all(self) -> bool:
+        """Whether it gives nothing but what it draws, and what is made of that and of plain numbers."""
+        assigned_here = [item.value for item in self._info.body if isinstance(item, ast.Assign)]
+        return (
+            bool(self._info.returns)
+            and not self._seeds()
+            and all(map(self._is_of_round, [*assigned_here, *self._info.returns]))
+            and all(map(self._is_drawn, self._info.returns))
+        )
+
+    def feed_models(self) -> bool:
+        """Whether they are all that the models are given which it runs for what it returns: a loss."""
+        running = list(self._running_models(self._info.returns))
+        return bool(running) and not self._seeds() and all(map(self._is_fed, running))
+
+    def _seeds(self) -> bool:
+        calls = (node for node in self._inner if isinstance(node, ast.Call))
+        return any(self._program.callee_names(call, self._scope) & _SEEDS for call in calls)
+
+    def _is_number(self, node: ast.Name | ast.Attribute) -> bool:
+        info = self._info
+        if not isinstance(node, ast.Name) or node.id not in info.parameters or node.id == info.receiver:
+            return super()._is_number(node)
+        callers = self._program.flow.callers(info) if self._depth > 0 else []
+        return bool(callers) and all(
+            given is not None and self._around(caller).is_plain_number(given)
+            for caller in callers
+            for given in [info.argument_or_default(caller.call, node.id)]
+        )
+
+    def _around(self, caller: CallSite) -> _Draws:
+        """What the body around a call makes of numbers."""
+        info = self._program.function_of(caller.scope.node)
+        if info is not None:
+            return _FunctionDraws(self._program, info, self._depth - 1)
+        return _Draws(self._program, caller.scope, list(blocks.walk_body(caller.scope.node)), self._depth - 1)
+
+
+def _gives_draws(program: Program, info: FunctionFacts, depth: int) -> bool:
+    return _is_straight(info) and _FunctionDraws(program, info, depth).are_all()
+
+
+def _is_straight(info: FunctionFacts) -> bool:
+    """Whether a function does the same in each call: it assigns variables and returns."""
+    if info.decorator_list or info.is_generator or not isinstance(info.node, ast.FunctionDef):
+        return False
+    return all(_is_plain(item, index) for index, item in enumerate(info.body))
+
+
+def _is_plain(statement: ast.stmt, index: int) -> bool:
+    """Whether a statement assigns variables, returns, or is what a function says of itself."""
+    if isinstance(statement, ast.Assign):
+        targets = [part for item in statement.targets for part in getattr(item, "elts", [item])]
+        return all(isinstance(part, ast.Name) for part in targets) and not any(
+            isinstance(part, (ast.IfExp, ast.BoolOp, ast.NamedExpr)) for part in walk(statement.value)
+        )
+    if isinstance(statement, ast.Expr):
+        return index == 0 and isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Return)

@@ -29,7 +29,9 @@ class SoleImporter:
         self._entry = project.entry
 
     def alone_reads(self, module: Module, name: str) -> bool:
-        """Whether the script alone imports a module and takes no such name from it, for certain.
+        """Whether no file takes such a name from a module, for certain.
+
+        Others than the script may import other names from it, each by its name.
 
         It is not certain in a project that is too large to be searched, nor where the script may be imported itself.
         """
@@ -37,7 +39,8 @@ class SoleImporter:
         if module.path not in self._texts or stem == "__init__" or self._may_take(stem, name):
             return False
         return not any(
-            _may_import(path, text, stem) or _may_import(path, text, self._entry.path.stem)
+            (_may_import(path, text, stem) and not _takes_others(path, text, stem, name))
+            or _may_import(path, text, self._entry.path.stem)
             for path, text in self._texts.items()
             if path not in (module.path, self._entry.path)
         )
@@ -69,3 +72,22 @@ def _may_import(path: Path, text: bytes, stem: str) -> bool:
         return re.search(rb"\b" + word + rb"\b", text) is not None
     named = rb"^[^\n#]*\bimport\b[^\n]*\b%b\b|\bfrom\b[^\n]*\b%b\b|\bimport\b\s*\([^)]*\b%b\b" % (word, word, word)
     return _BY_TEXT.search(text) is not None or re.search(named, text, re.MULTILINE) is not None
+
+
+def _takes_others(path: Path, text: bytes, stem: str, name: str) -> bool:
+    """Whether all that a file imports of a module are other names: ``from trainer import Trainer``."""
+    if path.suffix == NOTEBOOK or _BY_TEXT.search(text):
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".")
+            taken = {item.name for item in node.names}
+            if stem in taken or (stem in parts and (parts[-1] != stem or taken & {name, "*"})):
+                return False
+        elif isinstance(node, ast.Import) and any(stem in item.name.split(".") for item in node.names):
+            return False
+    return True

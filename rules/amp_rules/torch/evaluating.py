@@ -64,9 +64,6 @@ SYNCHRONISED_METRICS = ("torchmetrics.",)
 ZEROS = frozenset({"torch.zeros", "torch.zeros_like", "numpy.zeros", "numpy.zeros_like"})
 """Functions that make zeros."""
 
-TRIES_WITH = frozenset({"torch.empty", "torch.ones", "torch.rand", "torch.zeros"})
-"""What makes numbers that say nothing, for a model to be tried with; a generator draws its own by ``torch.randn``."""
-
 MADE_OF = frozenset(
     {"torch.tensor", "torch.Tensor", "torch.FloatTensor", "numpy.array", "builtins.float", "builtins.int"}
 )

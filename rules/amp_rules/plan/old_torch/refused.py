@@ -87,8 +87,8 @@ def _renamed(module: Module, change: Change) -> str:
 # What happens at a place of each rewrite; nothing where a current PyTorch takes it.
 _WHY: dict[str, Callable[[Module, Change], str]] = {
     "AMP505": lambda module, found: (
-        f"`{_shown(module, found)}` raises IndexError where the tensor has no dimension, as losses have none since "
-        "PyTorch 0.4"
+        f"`{_shown(module, found)}` raises IndexError where the tensor has no dimension, as losses of torch have none "
+        "since PyTorch 0.4"
     ),
     "AMP507": _renamed,
     "AMP509": lambda module, found: "`backward` takes no `retain_variables` any more, and raises TypeError",

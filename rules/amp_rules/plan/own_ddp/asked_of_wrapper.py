@@ -58,7 +58,7 @@ def asked_of_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if node.attr not in OF_PRETRAINED and not any(has(value, node.attr) for value in values):
             continue
         site = Site(scope.module, scope, body, node)
-        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site):
+        if is_in_wrapper(own, site, node.value) and not is_looked_after(own, site, node.value):
             found.setdefault((body, path), _Asked(scope.module, node, _is_caught(site))).places.append(node)
     for (_, path), asked in found.items():
         name = asked.node.attr
@@ -165,13 +165,11 @@ def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
     return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
 
 
-def is_looked_after(own: OwnDdp, site: Site) -> bool:
+def is_looked_after(own: OwnDdp, site: Site, held: ast.expr) -> bool:
     """Whether a test for a wrapper stands around a place, an error is caught there, or there is one process only."""
     if own.several_alone(site.module, site.node) is False:
         return True
-    asked = site.node.func if isinstance(site.node, ast.Call) else site.node
-    assert isinstance(asked, ast.Attribute)
-    path = blocks.path_of(asked.value)
+    path = blocks.path_of(held)
     if any(asks_kind(test) for test, _ in own.branches(site.module, site.node)):
         return True  # ``if isinstance(model, DDP): return model.module.loss(x)`` above it, too
     for item in site.module.ancestors(site.node):

@@ -28,7 +28,7 @@ def loaded_into_wrapper(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         held = site.node.func.value
         if site.module not in own.modules or site.body in own.uncalled or own.program.is_model_code(site.body):
             continue
-        if not is_in_wrapper(own, site, held) or is_looked_after(own, site):
+        if not is_in_wrapper(own, site, held) or is_looked_after(own, site, held):
             continue
         if not lacks_prefix(own.program, site):
             saved = saved or _Saved(own)

@@ -20,6 +20,7 @@ from amp_rules.torch.distributed import RANK_OF_JOIN, WORLD_SIZE_OF_JOIN
 from amp_rules.torch.idioms import NAMED_LAUNCHER
 
 _MPI = "mpi4py."
+_ENVIRONMENT = "os.environ"
 _MAX_DEPTH = 5
 """Names, helpers and callers between MPI and a rank; scripts have one to three."""
 
@@ -32,7 +33,9 @@ def ranks_of_mpi(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     for rank, size in (*_written(own), *_given(own)):
         if rank.module not in own.modules or starts.by_script or not starts.is_direct(rank):
             continue
-        if _is_told_apart(own, rank) or not all(_is_of_mpi(own, site.node, site.scope, 0) for site in (rank, size)):
+        if _is_told_apart(own, rank) or any(
+            set(_sources(own, site.node, site.scope, 0)) != {_MPI} for site in (rank, size)
+        ):
             continue
         text = f"`{rank.module.text(rank.node)}` is the rank that MPI tells, in the place of a launcher's: each process"
         text += " that torchrun starts is told that it is the only one; `mpiexec` starts those of this script"
@@ -87,34 +90,33 @@ def _reads_environment(own: OwnDdp, node: ast.AST) -> bool:
     return isinstance(node, ast.expr) and is_environment(own.program, node, located[1])
 
 
-def _is_of_mpi(own: OwnDdp, node: ast.AST, scope: Scope, depth: int) -> bool:
-    """Whether something of MPI goes into an expression."""
+def _sources(own: OwnDdp, node: ast.AST, scope: Scope, depth: int) -> Iterator[str]:
+    """Yield what goes into an expression of MPI and of the environment."""
     if depth > _MAX_DEPTH:
-        return False
+        return
     for part in walk(node):
+        if _reads_environment(own, part):
+            yield _ENVIRONMENT
         if isinstance(part, (ast.Name, ast.Attribute)):
             if (names_of(scope.module).dotted(part) or "").startswith(_MPI):
-                return True
-            if any(_is_of_mpi(own, value, scope, depth + 1) for value in assigned(own.program, part, scope)):
-                return True
-            if isinstance(part, ast.Name) and _is_given_by_mpi(own, part.id, scope, depth):
-                return True
+                yield _MPI
+            for value in assigned(own.program, part, scope):
+                yield from _sources(own, value, scope, depth + 1)
+            if isinstance(part, ast.Name):
+                yield from _sources_of_parameter(own, part.id, scope, depth)
         elif isinstance(part, ast.Call):
             for info in own.program.flow.callees(part):
                 inner = own.program.flow.scopes.get(info.node)
-                returned = [item for item in blocks.walk_body(info.node) if isinstance(item, ast.Return)]
-                if inner is not None and any(_is_of_mpi(own, item, inner, depth + 1) for item in returned):
-                    return True
-    return False
+                for item in blocks.walk_body(info.node) if inner is not None else ():
+                    if isinstance(item, ast.Return) and inner is not None:
+                        yield from _sources(own, item, inner, depth + 1)
 
 
-def _is_given_by_mpi(own: OwnDdp, name: str, scope: Scope, depth: int) -> bool:
-    """Whether callers give a parameter what comes of MPI."""
+def _sources_of_parameter(own: OwnDdp, name: str, scope: Scope, depth: int) -> Iterator[str]:
     info = own.program.function_of(scope.node)
     if info is None or name not in info.parameters:
-        return False
+        return
     for caller in own.program.flow.callers(info):
         given = info.argument(caller.call, name)
-        if given is not None and _is_of_mpi(own, given, calling(caller).scope, depth + 1):
-            return True
-    return False
+        if given is not None:
+            yield from _sources(own, given, calling(caller).scope, depth + 1)

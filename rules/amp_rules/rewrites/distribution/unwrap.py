@@ -17,8 +17,9 @@ forward pass may wait for the other processes besides.
     torch.save(amp.unwrap(model).state_dict(), "model.pt")
 
 ## When it declines
-Never. Models have no wrapper if they are sharded, or if gradients are averaged at the step (`delay_allreduce`); then
-nothing is changed. Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` works as before.
+In what nothing calls. Models have no wrapper if they are sharded, or if gradients are averaged at the step
+(`delay_allreduce`); then nothing is changed. Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module`
+works as before.
 
 ## Leaving it out
 No: a model that is saved as a whole would include its wrapper, tracing would fail because of the wrapper, and
@@ -41,6 +42,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
@@ -59,6 +61,7 @@ def changes(context: Context) -> Iterator[Change]:
     tables = context.processes.table_sharding
     whole = {site.node for site in tables.states} if tables is not None else set()
     prepared = _prepared(context)
+    idle = uncalled(context.program)
     for site in _unwraps(context.program):
         assert isinstance(site.node, ast.expr)
         attribute = site.module.parents[site.node]
@@ -68,8 +71,8 @@ def changes(context: Context) -> Iterator[Change]:
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
-        if not is_module and _is_early(context, site):
-            continue
+        if not is_module and (site.body in idle or _is_early(context, site)):
+            continue  # what nothing calls stays as it is
         values = context.program.roles.modules(site.node, site.scope)
         if not is_module and prepared and values and prepared.isdisjoint(values):
             continue  # a part of a model, which has no wrapper of its own
