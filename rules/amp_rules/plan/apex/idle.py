@@ -18,6 +18,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _KNOWN: WeakKeyDictionary[Program, dict[Module, bool]] = WeakKeyDictionary()
 """What is known of the files of each program: each stage asks."""
 
+_FOUND: WeakKeyDictionary[Program, list[frozenset[Module] | None]] = WeakKeyDictionary()
+"""Of whose functions the nodes of each program may give one by its name: the same for all its files."""
+
 
 def is_idle(program: Program, module: Module) -> bool:
     """Whether a file uses Apex where nothing comes to: its functions and classes that do are named by nothing else.
@@ -48,10 +51,10 @@ def _is_idle(program: Program, module: Module) -> bool:
         names |= more
     if any(isinstance(item, _DEFINITIONS) and item.name in names and _is_given_away(item) for item in module.tree.body):
         return False
-    return not any(
-        found is None or module in found
-        for found in (found_by_text(program, scope.module, node) for node, _, scope in program.nodes())
-    )
+    if program not in _FOUND:
+        found = (found_by_text(program, scope.module, node) for node, _, scope in program.nodes())
+        _FOUND[program] = list(dict.fromkeys(found))
+    return not any(files is None or module in files for files in _FOUND[program])
 
 
 def _is_given_away(item: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
@@ -63,23 +66,35 @@ def _named_with(program: Program, module: Module, names: set[str]) -> set[str] |
     """The names of what uses one of the names, or is another name for it; None where something runs with it."""
     found: set[str] = set()
     for other in program.flow.modules:
-        for statement in other.tree.body:
+        written = _written(other)
+        for statement, node in [place for name in sorted(names & written.keys()) for place in written[name]]:
             if other is not program.entry and isinstance(statement, ast.If) and is_main_guard(statement):
                 continue  # it runs where the file is the script
-            for node in walk(statement):
-                if names.isdisjoint(names_written(node)) or _is_of_library(program, node):
-                    continue
-                if isinstance(node, ast.alias):
-                    if node.asname is not None:
-                        found.add(node.asname)
-                elif other is module and isinstance(statement, _DEFINITIONS):
-                    found.add(statement.name)
-                else:
-                    given = _other_names(other, node)
-                    if given is None:
-                        return None
-                    found |= given
+            if _is_of_library(program, node):
+                continue
+            if isinstance(node, ast.alias):
+                if node.asname is not None:
+                    found.add(node.asname)
+            elif other is module and isinstance(statement, _DEFINITIONS):
+                found.add(statement.name)
+            else:
+                given = _other_names(other, node)
+                if given is None:
+                    return None
+                found |= given
     return found
+
+
+def _written(module: Module) -> dict[str, list[tuple[ast.stmt, ast.AST]]]:
+    """Where a file writes each name, with the statement of its own suite around the place."""
+    known: dict[str, list[tuple[ast.stmt, ast.AST]]] | None = module.kept.get("names written")
+    if known is None:
+        known = module.kept["names written"] = {}
+        for statement in module.tree.body:
+            for node in walk(statement):
+                for name in names_written(node):
+                    known.setdefault(name, []).append((statement, node))
+    return known
 
 
 def _is_of_library(program: Program, node: ast.AST) -> bool:
