@@ -270,6 +270,10 @@ class Variables:
             if inside:
                 if trained and (not turns or any(self._is_new(given, item) for given in inside)):
                     turns.append([])
+                elif not trained and (fresh := [one for one in inside if self._begins(one, turns[-1], item)]):
+                    if any(self._is_certain(one, item) for one in fresh) and not self._trains_beside(statement, item):
+                        turns.pop()  # only looked at: the loop makes the model that it trains
+                    turns.append([])
                 later = [given for given in inside if self._replaces(given, turns[0], statement, item)]
                 turns[-1].extend(given for given in inside if given not in later)
                 turns.extend([given] for given in later)
@@ -280,18 +284,42 @@ class Variables:
                 trained = True
         return [replace(item, assignments=turn) for turn in turns]
 
+    def _begins(self, given: ast.stmt, first: list[ast.stmt], item: HoldingVariable) -> bool:
+        """Whether each round of a loop makes another model and trains it: ``model = Net()`` above the steps."""
+        if blocks.loop_around(item.module, given) is None or not self._is_another(given, first, item):
+            return False
+        trains = False
+        for suite, index in blocks.suites_around(item.module, given):
+            if any(map(self.program.runs_backward, suite[:index])):
+                return False
+            trains = trains or any(map(self.program.runs_backward, suite[index + 1 :]))
+        return trains
+
+    def _is_certain(self, given: ast.stmt, item: HoldingVariable) -> bool:
+        """Whether a loop makes its model in each round."""
+        around = next(iter(blocks.enclosing(item.module, given)), None)
+        return isinstance(around, blocks.LOOPS)
+
+    def _trains_beside(self, statement: ast.stmt, item: HoldingVariable) -> bool:
+        """Whether anything but one statement of the suite trains."""
+        return any(other is not statement and self.program.runs_backward(other) for other in self.common_suite(item))
+
     def _replaces(self, given: ast.stmt, first: list[ast.stmt], around: ast.stmt, item: HoldingVariable) -> bool:
         """Whether a loop that trains a model puts another one in its place: ``net = widen(net)`` below the steps."""
-        source = _given(given, item.path)
-        if given in first or source is None:
-            return False
         if not any(isinstance(node, blocks.LOOPS) and holds(around, node) for node in item.module.ancestors(given)):
             return False
         where = blocks.place(item.module, given)
-        if not any(map(self.program.runs_backward, where.suite[: where.index])):
+        trained = any(map(self.program.runs_backward, where.suite[: where.index]))
+        return trained and self._is_another(given, first, item)
+
+    def _is_another(self, given: ast.stmt, first: list[ast.stmt], item: HoldingVariable) -> bool:
+        """Whether a statement gives the variable a model that it did not get before."""
+        source = _given(given, item.path)
+        if given in first or source is None:
             return False
-        others = [_given(one, item.path) for one in first]
-        known = {model for one in others if one is not None for model in self.program.roles.modules(one, item.scope)}
+        others = [one for one in (_given(one, item.path) for one in first) if one is not None]
+        others = [one for one in others if item.path not in blocks.reads(one)] or others  # not ``model.to(device)``
+        known = {model for one in others for model in self.program.roles.modules(one, item.scope)}
         made = self.program.roles.modules(source, item.scope)
         return bool(known and made) and not known & made
 
