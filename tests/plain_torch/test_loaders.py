@@ -254,14 +254,14 @@ def test_padding_is_said_once(tmp_path: Path) -> None:
     assert len(said) == 1
 
 
-def test_the_length_of_the_sampler_is_that_of_the_data(tmp_path: Path) -> None:
-    """A DistributedSampler is as long as a share, and the sum is that of all shares."""
+def test_the_length_of_the_sampler_is_that_of_the_share(tmp_path: Path) -> None:
+    """A DistributedSampler is as long as a share, and so is the sum above it."""
     rest = (
         "for epoch in range(3):\n    hits = 0\n    for x, y in loader:\n        STEP\n"
         "        hits += (model(x).argmax(1) == y).sum().item()\n    print(hits / len(loader.sampler))\n"
     )
     text = _text(tmp_path, "loader = DataLoader(dataset, batch_size=8, shuffle=True)", rest)
-    assert "    hits = all_reduce_sum(hits)\n    print(hits / len(loader.dataset))" in text
+    assert "    print(hits / len(loader.sampler))" in text and "all_reduce_sum(hits)" not in text
 
 
 def test_progress_goes_to_the_end_of_the_share(tmp_path: Path) -> None:

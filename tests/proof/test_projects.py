@@ -60,6 +60,9 @@ def test_lines_that_no_edit_names_stay_or_move_as_a_block(script: Script, proofs
             if edit.path == change.path and edit.span is not None
             for line in range(edit.span.start.line, edit.span.end.line + 1)
         }
+        # What is left to one process alone below a condition has it joined.
+        tests = [node for node in ast.walk(ast.parse(change.before)) if isinstance(node, ast.If)]
+        named |= {node.lineno for node in tests if not node.orelse and node.body[0].lineno in named}
         before, after = change.before.splitlines(), change.after.splitlines()
         for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
             if tag in ("replace", "delete"):

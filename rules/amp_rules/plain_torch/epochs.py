@@ -57,7 +57,6 @@ class Epochs:
         if self._is_written:
             return
         self._is_written = True
-        self._write_lengths()
         found: dict[_Told, None] = {}
         for item in self._passes.all():
             if not any(map(self._may_shuffle, item.values)):
@@ -74,16 +73,6 @@ class Epochs:
         for module, counter in {(line.module, line.counter) for line in found}:
             if counter is not None and counter.target is not None:
                 self._translation.do(module, Replace(counter.target, substitute(counter.name)))
-
-    def _write_lengths(self) -> None:
-        """Ask the dataset how many samples there are: a DistributedSampler has those of one process alone."""
-        for call, _, scope in self._program.calls():
-            asked = call.args[0] if len(call.args) == 1 and blocks.path_of(call.func) == "len" else None
-            if isinstance(asked, ast.Attribute) and asked.attr == "sampler":
-                held = self._program.flow.values(asked.value, scope)
-                if held & self._shared.values:
-                    text = source_of(scope.module, asked.value)
-                    self._translation.do(scope.module, Replace(asked, substitute(f"{text}.dataset")))
 
     def _may_shuffle(self, loader: Value) -> bool:
         """Whether the epoch may matter: without shuffling a DistributedSampler gives the same order in each."""
