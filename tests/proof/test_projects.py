@@ -67,8 +67,8 @@ def test_lines_that_no_edit_names_stay_or_move_as_a_block(script: Script, proofs
         for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, before, after, False).get_opcodes():
             if tag in ("replace", "delete"):
                 added = {line.strip() for line in after[new_start:new_end]}
-                lost = [before[index] for index in range(start, end) if before[index].strip() not in added]
-                assert not [line for line in lost if before.index(line) + 1 not in named], lost
+                lost = [index for index in range(start, end) if before[index].strip() not in added]
+                assert not [before[index] for index in lost if index + 1 not in named]
 
 
 def signatures(text: str) -> list[str]:
