@@ -63,6 +63,19 @@ def test_what_rounds_to_the_gpus_is_no_factor():
     assert not any("remove the factor" in text for text in told)
 
 
+def test_what_runs_at_the_last_step_too_is_not_said_to_run_never():
+    ends = {}
+    for name in ("last_step_by_the_bar", "several_in_an_epoch"):
+        told = [item.text for item in noted(FOLDER / "AMP284" / f"{name}.py").notes if item.code == "AMP284"]
+        ends[name] = any("never" in text for text in told)
+    assert ends == {"last_step_by_the_bar": False, "several_in_an_epoch": True}
+
+
+def test_the_name_of_a_file_is_no_number_that_is_shown():
+    told = [item.text for item in noted(FOLDER / "AMP282" / "loss_that_a_model_gives.py").notes]
+    assert [text.split(" is ")[0] for text in told if "no mean" in text] == ["`loss`"]
+
+
 def test_an_evaluation_that_breaks_is_not_said_to_be_in_full():
     told = [item.text for item in noted(FOLDER / "AMP281" / "evaluation_of_one_batch.py").notes]
     assert [text.split(":")[0] for text in told if "every process" in text] == [

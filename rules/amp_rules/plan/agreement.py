@@ -26,6 +26,9 @@ _MAX_ROUNDS = 10
 _MAX_TRIED = 12
 """Reductions that are each left out once to see whether they are needed; each costs a run over the program."""
 
+_MAX_TAKEN = 3
+"""Decisions that are each taken as alike once; each costs a run over the program."""
+
 
 @dataclass(frozen=True)
 class Agreed:
@@ -105,9 +108,30 @@ class Agreement:
             if not has_progressed:
                 # What no remedy mends may only follow from what one did: it is asked again on the mended program.
                 found = Agreed(tuple(made), alike, tuple(_to_blame(left, sinks)), ranks)
-                return found if found.left else self._without_needless(found)
+                if not found.left:
+                    return self._without_needless(found)
+                following = self._around(list(found.left), made, alike)
+                return replace(found, left=tuple(sink for sink in found.left if sink not in following))
             ranks = Ranks(self._program, self._with(tuple(made), alike))
         return Agreed(tuple(made), alike, tuple(self._sinks(ranks, tuple(made), alike)), ranks)
+
+    def _around(self, sinks: list[Sink], made: dict[Reduction, None], alike: dict[ast.Call, Module]) -> list[Sink]:
+        """The places of a circle that only follow from another: ``step % 100 == 0`` where ranks leave the loop apart.
+
+        Such a test differs if another decision does, behind it, and that one differs however the test comes out.
+        """
+        decisions = [sink for sink in sinks if sink.need is Need.DECISION][:_MAX_TAKEN]
+        left: dict[ast.AST, set[ast.AST]] = {}
+        for taken in decisions if len(decisions) > 1 else ():
+            setting = self._with(tuple(made), alike)
+            ranks = Ranks(self._program, replace(setting, reduced=setting.reduced | {taken.node}))
+            left[taken.node] = {sink.node for sink in self._sinks(ranks, tuple(made), alike)}
+        following = [
+            sink
+            for sink in decisions
+            if any(sink.node not in nodes and taken in left[sink.node] for taken, nodes in left.items())
+        ]
+        return following if len(following) < len(decisions) else []
 
     def _without_needless(self, agreed: Agreed) -> Agreed:
         """Without what followed from a place that is mended itself: a reduction costs every rank a wait."""

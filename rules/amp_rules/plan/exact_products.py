@@ -35,6 +35,7 @@ from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 
 Need = Literal[
     "itself",
+    "gram",
     "distance",
     "angle",
     "cosine",
@@ -52,7 +53,8 @@ Need = Literal[
     "orthogonal",
     "scaled",
 ]
-"""Why a product needs its digits: it is of a matrix with itself, it becomes a squared distance, the argument of a sine
+"""Why a product needs its digits: it is of a matrix with itself, it multiplies such a ``gram`` by another, it becomes a
+squared distance, the argument of a sine
 or cosine, a cosine of which the angle or the sine is taken, a place that an image is sampled at, a matrix that is
 decomposed, or what is divided by; ``square`` is of elements, and is summed; ``area`` is of boxes, whose overlap is
 divided by their union. ``theta`` is no product: the transform that ``affine_grid`` multiplies its grid by; a
@@ -61,7 +63,7 @@ product is taken, or it is of a ``spectrum``, of which one is taken as a rule; t
 on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
 matrix: a matrix is multiplied by what its product with itself was made to. A ``scaled`` matrix is multiplied by what
 was divided by its own product, as Sinkhorn's iteration does."""
-_WEAK: frozenset[Need] = frozenset({"itself", "loss", "data"})
+_WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
 _SHAPING = frozenset(
@@ -124,7 +126,7 @@ def _judged(module: Module) -> dict[Span, HalfPlace[Need]]:
         Linter(Mode("O1", "bf16"), [check], in_regions=True).lint(module.source)
     except (SourceError, RecursionError):
         return {}
-    return {place: item for place, item in check.found.items() if item.what != "itself" or place not in check.scores}
+    return {place: item for place, item in check.found.items() if not check.is_of_scores(place, item.what)}
 
 
 class _Products(Check):
@@ -172,6 +174,10 @@ class _Products(Check):
         """The half products of each run of a function, by identity."""
         self._whole: set[int] = set()
         """Those that a matrix of a decomposition was multiplied in, by identity."""
+        self._of_gram: dict[int, Span | None] = {}
+        """The products of a matrix with itself, and those of them, by identity, each with the first one's place."""
+        self._grams: dict[Span, Span | None] = {}
+        """Where these stand, each with the first one's place."""
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Look at one operation."""
@@ -216,6 +222,10 @@ class _Products(Check):
             if value.op in _LOGARITHMS and value.args and frame.mode.autocast:
                 self._logarithm(value, frame)
 
+    def is_of_scores(self, place: Span, need: Need) -> bool:
+        """Whether a product of a matrix with itself, or one of that, is what a softmax is taken of."""
+        return need in ("itself", "gram") and bool({place, self._grams.get(place)} & self.scores)
+
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
             return  # autocast leaves float64 as it is
@@ -234,11 +244,17 @@ class _Products(Check):
         elif any(any(_made_by(item, _SPECTRA, _POWERS)) for item in exact):
             self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(_is_normalised, given)):
+            self._of_gram[id(op)] = self._place(op, frame)
             self._note("itself", op, frame)
         elif squares := [part for item in tensors for part in _products_with_itself(item, given)]:
             self._need("orthogonal", [*squares, op], frame)
         elif _is_scaled(given[0], given[1]) or _is_scaled(given[1], given[0]):
             self._note("scaled", op, frame)
+        elif grams := [item for item in given if id(item) in self._of_gram and self._run[id(item)][1] is frame]:
+            self._of_gram[id(op)] = self._of_gram[id(grams[0])]
+            if (place := self._place(op, frame)) is not None:
+                self._grams[place] = self._of_gram[id(op)]
+            self._note("gram", op, frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
 

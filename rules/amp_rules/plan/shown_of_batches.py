@@ -15,7 +15,7 @@ from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import WaysToShow
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name
+from amp_rules.source.syntax import called_name, is_text
 
 _MOST_NAMED = 3
 """Numbers of one loop that are named: where one is of a process, the reader knows it of those beside it."""
@@ -48,11 +48,22 @@ def _computed(processes: Distribution, loop: TrainingLoop | BatchLoop) -> dict[s
     losses = {variable(site.loss) for site in processes.program.backwards if site.body is loop.body}
     found: dict[str, ast.stmt] = {}
     for node in of_the_share(processes, loop):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, (ast.Call, ast.BinOp)):
-            for path in sorted(blocks.writes(node) & made):
-                if path in losses or _is_one_number(processes, loop, node.value, path):
-                    found.setdefault(path, node)
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or _names_file(node.value):
+            continue
+        for path in sorted(blocks.writes(node) & made):
+            is_computed = isinstance(node.value, (ast.Call, ast.BinOp))
+            # A model that computes its loss itself gives it beside other things: ``loss = outputs.loss``.
+            is_given = path in losses and isinstance(node.value, (ast.Attribute, ast.Subscript))
+            if is_given or (is_computed and (path in losses or _is_one_number(processes, loop, node.value, path))):
+                found.setdefault(path, node)
     return dict(sorted(found.items(), key=lambda item: (item[0] not in losses, item[1].lineno)))
+
+
+def _names_file(value: ast.expr) -> bool:
+    """``os.path.join(folder, f"{loss.item():.4f}.pt")``, ``folder / f"{loss.item():.4f}.pt"``."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        return is_text(value.right)
+    return isinstance(value, ast.Call) and (blocks.path_of(value.func) or "").endswith(("path.join", "Path"))
 
 
 def _is_one_number(processes: Distribution, loop: TrainingLoop | BatchLoop, value: ast.expr, path: str) -> bool:

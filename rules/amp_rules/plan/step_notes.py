@@ -331,7 +331,10 @@ def _one_of_several(module: Module, asked: ast.expr) -> list[ast.expr]:
 
 
 def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, rest: ast.BinOp) -> bool:
-    """Whether the last step of an epoch is enough too: ``step % 100 == 0 or step == len(loader) - 1``."""
+    """Whether the last step of an epoch is enough too: ``step % 100 == 0 or step == len(loader) - 1``.
+
+    The ``total`` of a bar over the loop's batches is as many: ``for batch in bar: ... or step == bar.total``.
+    """
     asked = loop.module.parents[rest]
     while isinstance(around := loop.module.parents.get(asked), ast.BoolOp) and isinstance(around.op, ast.And):
         asked = around  # ``step == len(loader) - 1 or (often and step % 100 == 0)``
@@ -339,10 +342,18 @@ def _holds_at_last(program: Program, processes: Distribution, loop: BatchLoop, r
         isinstance(other, ast.Compare)
         and isinstance(other.ops[0], (ast.Eq, ast.GtE))
         and not loop.counters.isdisjoint(blocks.reads(other))
-        and any(of_loader(program, processes, side, loop.scope) for side in (other.left, *other.comparators))
+        and any(
+            of_loader(program, processes, side, loop.scope) or _is_total(loop, side)
+            for side in (other.left, *other.comparators)
+        )
         for other in _one_of_several(loop.module, asked)
         if other is not asked
     )
+
+
+def _is_total(loop: BatchLoop, side: ast.expr) -> bool:
+    bar = blocks.path_of(loop.loop.iter) if isinstance(loop.loop, ast.For) else None
+    return bar is not None and any(blocks.path_of(part) == f"{bar}.total" for part in walk(side))
 
 
 def _does_more(program: Program, node: ast.If, scope: Scope, *, within: bool) -> bool:

@@ -224,7 +224,7 @@ class WaysToShow:
             for index, part in enumerate(value.elts if isinstance(value, ast.Tuple) else [value]):
                 if part in self._averaged or part not in reached:
                     continue
-                read = {_read(item) for item in walk(part)} & set(held)
+                read = {_read(item) for item in walk(_divided(part))} & set(held)
                 if not read or not (self._scores or _carries(part)):
                     continue
                 is_mean = any(held[path or ""] for path in read) or any(map(_makes_mean, walk(part)))
@@ -376,8 +376,16 @@ def _makes_mean(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and called_name(node) in _MEANS
 
 
+def _divided(node: ast.expr) -> ast.expr:
+    """What a quotient divides; else the expression itself."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
+        return node.left
+    return node
+
+
 def _carries(node: ast.expr) -> bool:
-    """Whether what a function gives back is a number, or a dictionary of numbers."""
-    return all(called_name(part) in _CARRYING for part in walk(node) if isinstance(part, ast.Call)) and not any(
-        isinstance(part, ast.Compare) for part in walk(node)
+    """Whether what a function gives back is a number, or a dictionary of numbers; of a quotient, what is divided."""
+    given = list(walk(_divided(node)))
+    return all(called_name(part) in _CARRYING for part in given if isinstance(part, ast.Call)) and not any(
+        isinstance(part, ast.Compare) for part in given
     )

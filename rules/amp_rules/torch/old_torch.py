@@ -228,6 +228,8 @@ PRODUCTS = frozenset({"addmm", "addmv", "addr", "addbmm", "baddbmm"})
 """``x.addmm(beta, alpha, a, b)``, now ``x.addmm(a, b, beta=beta, alpha=alpha)``."""
 MASKED = frozenset({"masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_"})
 """Methods that take a mask of ``torch.bool`` as their first argument."""
+SCATTERING = frozenset({"scatter", "scatter_", "scatter_add", "scatter_add_"})
+"""Methods that call ``src`` what they scatter."""
 SOFTMAX = frozenset({"softmax", "log_softmax", "softmin"})
 """Functions of ``torch.nn.functional`` that choose a dimension by the number of dimensions when none is given."""
 DTYPES = {

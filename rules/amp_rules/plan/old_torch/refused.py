@@ -52,6 +52,7 @@ _WORDS = {
             [
                 _any_of(*old_names.GONE.keys() - old_names.GONE_MODULES),
                 *map(re.escape, sorted(old_names.GONE_MODULES)),
+                r"\bscatter(?:_add)?_?\(",
             ]
         ),
     }.items()

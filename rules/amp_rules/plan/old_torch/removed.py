@@ -21,6 +21,7 @@ def report(old: OldProgram) -> None:
     _imports(old)
     _functions(old)
     _schedulers(old)
+    _scattered(old)
 
 
 def _uses(old: OldProgram) -> None:
@@ -90,6 +91,20 @@ def _schedulers(old: OldProgram) -> None:
                 "skipped since PyTorch 1.1",
                 "if the schedule was made for an older PyTorch, move it to the end of the loop: the rates change",
             )
+
+
+def _scattered(old: OldProgram) -> None:
+    """``x.scatter_add(dim=1, index=places, source=values)``: the argument is called ``src``."""
+    for module, node in old.nodes():
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        method = node.func.attr
+        if method not in old_names.SCATTERING or all(item.arg != "source" for item in node.keywords):
+            continue
+        names = old.program.callee_names(node, old.tensors.names[module].scope_of(node))
+        if old.program.flow.callees(node) or not names <= {f"torch.{method}"}:
+            continue
+        old.refuse(_RULE, module, node, f"`{method}` takes no `source`, and raises TypeError", "write `src=` there")
 
 
 def _steps_scheduler(old: OldProgram, module: Module, node: ast.expr) -> bool:

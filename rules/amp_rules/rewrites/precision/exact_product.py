@@ -4,7 +4,8 @@
 Products that are half under autocast are computed in FP32 where rounding spoils what is made of them:
 `amp.float_function(torch.matmul)(x, x.t())`. These are:
 
-- products of a matrix with itself (Gram matrices, covariances), and squared distances (`a ** 2 + b ** 2 - 2 * a @ b`);
+- products of a matrix with itself (Gram matrices, covariances) and products with such a one, and squared distances
+  (`a ** 2 + b ** 2 - 2 * a @ b`);
 - arguments of a sine or cosine, and cosines of which the angle or the sine is taken (`sqrt(1 - cosine ** 2)`);
 - places that an image is sampled at (`grid_sample`, `affine_grid`), with all products of cameras, poses and points
   beside the model on the way there;
@@ -63,6 +64,7 @@ RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32
 
 _WHY: dict[Need, str] = {
     "itself": "sums of squares overflow in fp16",
+    "gram": "sums of squares, which it multiplies, overflow in fp16",
     "distance": "a distance is a small difference of large numbers",
     "angle": "a sine needs the digits of its argument",
     "cosine": "near one, the angle of a cosine needs all digits of it",

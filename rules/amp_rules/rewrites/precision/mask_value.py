@@ -5,7 +5,8 @@
 number may be a variable, a default, an argument or an attribute. So do `scores[mask] = -1e9`, `torch.where`, `F.pad`,
 `fill_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half, and what is
 written into a mask that is made like the scores, a product of matrices: `mask = torch.zeros_like(scores)`. What has no
-name is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`.
+name is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`. A file that imports only
+parts of torch gets `import torch`.
 
 ## Why
 Under autocast the scores are fp16, whose largest number is 65504: torch raises "value cannot be converted to type Half
@@ -19,8 +20,8 @@ the number stays what it was.
     scores = scores.masked_fill(mask == 0, max(-1e9, torch.finfo(scores.dtype).min))
 
 ## When it declines
-Where the number is not known, the file does not import torch, or a tensor without a name is filled in place. What a
-data set computes for its samples stays, and what a model's constructor fills: no autocast is on there.
+Where the number is not known, the name `torch` means something else in the file, or a tensor without a name is filled
+in place. What a data set computes for its samples stays, and what a model's constructor fills: no autocast is on there.
 
 ## Leaving it out
 No: torch raises where the number does not fit.
@@ -43,8 +44,10 @@ from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.resolver import names_of
-from amp_rules.text.actions import Replace
+from amp_rules.source.head import import_place, is_torch_import
+from amp_rules.source.modules import Module
+from amp_rules.source.resolver import free_name, names_of
+from amp_rules.text.actions import Insert, Replace
 from amp_rules.text.expression_edits import call_with
 from amp_rules.torch.functions import OTHER_SHAPE, TENSOR_MAKERS
 from amp_rules.torch.half_precision import FLOAT16
@@ -55,7 +58,16 @@ _FILLING = frozenset({"masked_fill", "masked_fill_"})
 
 
 def changes(context: Context) -> Iterator[Change]:
-    """Yield an edit for each number outside fp16's range that a half tensor may be given."""
+    """Yield an edit for each number outside fp16's range that a half tensor may be given, and imports of torch."""
+    bounded = list(_bounds(context))
+    yield from bounded
+    for module in dict.fromkeys(change.module for change in bounded):
+        if names_of(module).name_of("torch") is None:
+            place, after = _place_of_import(module)
+            yield Change(RULE, module, place, "for torch.finfo", [Insert(place, "import torch", after=after)])
+
+
+def _bounds(context: Context) -> Iterator[Change]:
     numbers = Numbers(context.program)
     sites = context.precision.nodes(context.program)
     inside = {site.node for site in sites}
@@ -117,7 +129,7 @@ def _fills(program: Program) -> Iterator[tuple[ast.Call, ast.expr | None, Site]]
 
 def _bounded(context: Context, numbers: Numbers, site: Site, tensor: ast.expr) -> Iterator[Change]:
     """``-1e9`` becomes ``max(-1e9, torch.finfo(scores.dtype).min)``."""
-    torch = names_of(site.module).name_of("torch")
+    torch = _torch(site.module)
     assert isinstance(site.node, ast.expr)
     found = numbers.of(site.node, site.scope)
     if torch is None or not any(map(_is_too_large, found)):
@@ -130,7 +142,7 @@ def _bounded(context: Context, numbers: Numbers, site: Site, tensor: ast.expr) -
 
 def _widened(context: Context, call: ast.Call, site: Site) -> Iterator[Change]:
     """``f(x).masked_fill(mask, -1e9)`` is filled in FP32."""
-    torch = names_of(site.module).name_of("torch")
+    torch = _torch(site.module)
     if torch is None:
         return
     message = f"`{site.module.text(site.node)}` does not fit in fp16, which ends at {FLOAT16.largest:g}"
@@ -139,6 +151,23 @@ def _widened(context: Context, call: ast.Call, site: Site) -> Iterator[Change]:
     else:
         written = context.vocabulary.called_in_float32(site.module, call, f"{torch}.Tensor.masked_fill")
     yield Change.written(RULE, site.module, call, message, written)
+
+
+def _torch(module: Module) -> str | None:
+    """The name of torch in a file: that which it has, else that which an import can give it; None where that is not."""
+    names = names_of(module)
+    found = names.name_of("torch")
+    if found is not None or module.cells or "torch" in names.imports or free_name(module, ["torch"]) != "torch":
+        return found
+    return "torch"
+
+
+def _place_of_import(module: Module) -> tuple[ast.stmt, bool]:
+    """Above the first import of torch at the head of the file, else where a new import goes."""
+    place, after = import_place(module.tree)
+    body = module.tree.body
+    above = next((item for item in body[: body.index(place) + 1] if is_torch_import(item)), None)
+    return (place, after) if above is None else (above, False)
 
 
 def _is_too_large(number: float) -> bool:
