@@ -20,6 +20,7 @@ from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.plan import geometry
 from amp_rules.plan.arrays import is_of_tensors
+from amp_rules.plan.coefficient_tables import in_tables
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
 from amp_rules.plan.made_of_data import is_made_of_data
 from amp_rules.plan.options import HALVED, Options
@@ -52,6 +53,8 @@ Need = Literal[
     "data",
     "orthogonal",
     "scaled",
+    "asked",
+    "stencil",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it multiplies such a ``gram`` by another, it becomes a
 squared distance, the argument of a sine
@@ -62,7 +65,8 @@ divided by their union. ``theta`` is no product: the transform that ``affine_gri
 product is taken, or it is of a ``spectrum``, of which one is taken as a rule; the mean of a ``loss`` is what is trained
 on. ``data`` has met no model yet, and was exact without a region. ``orthogonal`` is a step towards an orthogonal
 matrix: a matrix is multiplied by what its product with itself was made to. A ``scaled`` matrix is multiplied by what
-was divided by its own product, as Sinkhorn's iteration does."""
+was divided by its own product, as Sinkhorn's iteration does. ``asked`` and ``stencil`` multiply by a fixed table of
+coefficients: the script asks for float32, or a loss takes differences of neighbours."""
 _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -105,8 +109,15 @@ _MULTIPLYING = _SHAPING | frozenset({"mul", "pow", "square"})
 
 
 def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
-    """Yield the products that need FP32, each with the reason, by file and line."""
+    """Yield the products that need FP32, each with the reason."""
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
+    found = list(_found(program, precision, places))
+    known = {site.node for site, _ in found}
+    yield from found
+    yield from ((site, why) for site, why in in_tables(program, places) if site.node not in known)
+
+
+def _found(program: Program, precision: Precision, places: HalfPlaces) -> Iterator[tuple[Site, Need]]:
     of_places = geometry.beside_models(program, precision.runs)
     for site, need in places.found(_judged):
         if need in _WEAK and site.body in of_places and is_of_tensors(program, site):

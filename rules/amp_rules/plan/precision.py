@@ -25,6 +25,7 @@ from amp_rules.plan import (
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.evaluated_methods import EvaluatedMethods
 from amp_rules.plan.file_names import name_of
+from amp_rules.plan.finite_differences import Differences, finite_differences
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
@@ -69,6 +70,7 @@ class Precision:
     losses: list[StatementRun] = field(default_factory=list)
     inline: list[StatementRun] = field(default_factory=list)
     full_precision: list[StatementRun] = field(default_factory=list)
+    differences: Differences = field(default_factory=Differences)
     backwards: list[Backward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     unscales: list[Unscale] = field(default_factory=list)
@@ -83,11 +85,12 @@ class Precision:
     @property
     def in_float32(self) -> frozenset[ast.AST]:
         """The functions that get float32, and no autocast, as a whole."""
-        return frozenset(item.info.node for item in self.refusing)
+        functions = (*(item.info for item in self.refusing), *self.differences.functions)
+        return frozenset(info.node for info in functions)
 
     def nodes(self, program: Program) -> list[Site]:
         """Every node that runs within regions and not in full precision, in the order of files and lines."""
-        return nodes_in(program, self.runs, self.full_precision, self.in_float32)
+        return nodes_in(program, self.runs, [*self.full_precision, *self.differences.runs], self.in_float32)
 
 
 def plan(
@@ -182,11 +185,13 @@ def plan(
     regions = [run for run in regions if run in found.training or not _runs_within(program, run, found.given)]
     alone = gradients_in_regions.alone(program, regions, found.full_precision)
     found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
-    regions = _without_idle(regions, found.full_precision)
+    found.differences = finite_differences(program, regions, found.full_precision)
+    exact = [*found.full_precision, *found.differences.runs]
+    regions = _without_idle(regions, exact)
     found.runs = [*within_cells(program, without_saving(program, regions)), *inline]
-    found.refusing = refusing(program, found.runs, found.full_precision)
+    found.refusing = refusing(program, found.runs, exact)
     known = found.in_float32
-    messages = passing_messages(program, found.runs, found.full_precision)
+    messages = passing_messages(program, found.runs, exact)
     found.refusing += [item for item in messages if item.info.node not in known]
     return found
 

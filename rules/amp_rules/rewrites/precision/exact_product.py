@@ -17,6 +17,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
+- convolutions and products with a fixed table of coefficients, which no one trains: where the script converts the input
+  itself (`F.conv2d(x.float(), kernel)`), and in a loss where the coefficients have both signs, as those of a Laplacian;
 - what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others, mel
   spectra of `torchaudio`.
 
@@ -80,6 +82,8 @@ _WHY: dict[Need, str] = {
     "loss": "a mean of it, as a loss is, would be half",
     "data": "it is made of data alone, which no model has rounded",
     "scaled": "entries of a matrix that is scaled to its sums are below the smallest numbers of fp16",
+    "asked": "the script converts its input to float32, which autocast would undo",
+    "stencil": "a difference of neighbours is a small difference of large numbers",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 
