@@ -4,7 +4,7 @@
 A path that differs between processes, and is read, goes through `amp.from_main_process(...)`; so does a folder with the
 time in its name that is listed. Where a file with the time in its name is looked for, as by `os.path.exists`, the time
 itself goes through it if all processes ask for that, else the path; with the name of the machine beside it, the text
-that both are put into. A file that each process draws for its own batches stays each its own, and so does one that a
+that both are put into; with an identifier that is drawn beside it, `uuid.uuid4()`, that too. A file that each process draws for its own batches stays each its own, and so does one that a
 batch names itself: `open(batch["path"])`.
 
 ## Why
