@@ -37,8 +37,25 @@ class BatchLoop(Site):
 
     @cached_property
     def counters(self) -> set[str]:
-        """Variables that count its rounds."""
-        return self.head | {path for node in self.inner if counts_up(node) for path in added_to(node)}
+        """Variables that count its rounds, and none that a round begins anew: ``at = 0`` above a loop in it."""
+        return self.head | {
+            path
+            for node in self.inner
+            if counts_up(node)
+            for path in added_to(node)
+            if not self._is_begun_within(path, node)
+        }
+
+    def _is_begun_within(self, path: str, node: ast.AST) -> bool:
+        """Whether a variable gets a value above the inner loop that counts it, each time that this one begins."""
+        inner = blocks.loop_around(self.module, node)
+        if inner is None or inner is self.loop or self.loop not in blocks.enclosing(self.module, inner):
+            return False
+        above = (item for suite, index in blocks.suites_around(self.module, inner) for item in suite[:index])
+        return any(
+            isinstance(item, ast.Assign) and path in blocks.writes(item) and path not in blocks.reads(item.value)
+            for item in above
+        ) or self._is_begun_within(path, inner)
 
     @cached_property
     def of_epoch(self) -> set[str]:

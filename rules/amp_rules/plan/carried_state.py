@@ -16,7 +16,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import RANDOM_SAMPLERS
 
 
@@ -35,19 +35,28 @@ def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[De
             for where, path in (*_carried_by_loop(program, loop, uses), *_carried_by_model(models, loop)):
                 if where.node not in told:
                     told.add(where.node)
-                    yield _decline(where, path)
+                    yield _decline(where, path, _order(program, in_order.values()))
             break
 
 
-def _decline(where: Site, path: str) -> Declined:
+def _decline(where: Site, path: str, order: str) -> Declined:
     return declining.decline(
         declining.BATCHES_IN_A_ROW,
         where.module,
         where.node,
-        f"`{path}` comes from the last batch, and the loader gives its batches in order: a process that gets only "
-        "some of the batches would continue from the wrong state",
+        f"`{path}` comes from the last batch, and {order}: a process that gets only some of the batches would "
+        "continue from the wrong state",
         f"use `--no-ddp`; or give each rank its own part of every sequence, and reset `{path}` at each batch",
     )
+
+
+def _order(program: Program, uses: Iterable[LoaderUse]) -> str:
+    """What is said of the order of batches: an expression may ask for a shuffle, which a setting decides."""
+    calls = [value.site for use in uses for value in use.values if isinstance(value.site, ast.Call)]
+    asked = [given for call in calls if (given := given_to_loader(call, "shuffle")) is not None]
+    if any(not isinstance(given, ast.Constant) for given in asked):
+        return "it is not known whether the loader shuffles"
+    return "the loader gives its batches in order"
 
 
 def _is_shuffled(program: Program, use: LoaderUse) -> bool:
@@ -164,17 +173,25 @@ def _carried(
     """Calls of a body that are given what an earlier round of it computed; ``head`` is what each round begins with."""
     if not calls:
         return
-    entry = Round(written=set(head or ()), settled=lambda branch: settled_by(branch, body, site))
+    entry = Round(written=set(head or ()), settled=lambda branch: settled_or_sized(branch, body, site))
     entry.run(body)
     given = _derived(body, calls, set())
     # What the last round's call gave, and is read in this one before it is written.
     carried = {path for path in entry.carried & given if not _is_called(path, calls)}
-    reached = _derived(body, [], carried)
-    for call in calls:
-        arguments = [*call.args, *(item.value for item in call.keywords)]
-        for path in sorted(path for item in arguments for path in blocks.reads(item) & (reached | carried)):
-            yield Site(site.module, site.scope, site.body, call), path
-            break
+    arguments = [(call, [*call.args, *(item.value for item in call.keywords)]) for call in calls]
+    reads = [(call, {path for item in given for path in blocks.reads(item)}) for call, given in arguments]
+    for path in sorted(carried):
+        # A call that is given the state itself tells more than one that is given what is made of it.
+        for reached in ({path}, _derived(body, [], {path})):
+            call = next((call for call, read in reads if read & reached), None)
+            if call is not None:
+                yield Site(site.module, site.scope, site.body, call), path
+                break
+
+
+def settled_or_sized(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
+    """The variables that a condition makes in each round that can go on without a value of the last one."""
+    return settled_by(branch, body, site) | sized_by(branch, body, site)
 
 
 def settled_by(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
@@ -199,6 +216,60 @@ def settled_by(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
         elif isinstance(current, (ast.With, ast.AsyncWith)):
             found -= {path for item in current.items for path in _names(item.optional_vars)}
     return found
+
+
+def sized_by(branch: ast.If, body: list[ast.stmt], site: Site) -> set[str]:
+    """The variables that only conditions on the size of a batch make: ``if x.shape[1] > width: part = x[:, :width]``.
+
+    Nothing gives them a first value, so a first batch of another size would raise: no state of them is meant to go on.
+    """
+    changed = {path for item in body for path in blocks.writes(item)} | _heads(site.node)
+    if not _asks_size(branch.test, changed):
+        return set()
+    given = {item.arg for item in arguments_of(site.body)} if isinstance(site.body, FunctionNode) else set()
+    found = {path for path in blocks.writes(branch) if "." not in path} - given - _heads(site.node)
+    found -= blocks.reads(branch.test)
+    return found - _written_elsewhere(blocks.own_parts(site.body), changed)
+
+
+def _asks_size(test: ast.expr, changed: set[str]) -> bool:
+    """Whether a test compares sizes of this round with what stays: ``x.shape[1] > width``, ``len(batch) == 8``."""
+    if not isinstance(test, ast.Compare):
+        return False
+    asks = False
+    parts: list[ast.AST] = [test]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, ast.Attribute) and part.attr == "shape":
+            asks |= blocks.path_of(part.value) in changed
+        elif isinstance(part, ast.Call):
+            asked = part.args[0] if last_name(part.func) == "len" and part.args else part.func
+            if last_name(part.func) not in ("len", "size"):
+                return False
+            asks |= blocks.touches(blocks.reads(asked), changed)
+        elif blocks.path_of(part) in changed:
+            return False
+        else:
+            parts += ast.iter_child_nodes(part)
+    return asks
+
+
+def _written_elsewhere(suite: Iterable[ast.AST], changed: set[str]) -> set[str]:
+    """What is written outside of conditions on sizes."""
+    found: set[str] = set()
+    for node in suite:
+        if isinstance(node, ast.If) and not node.orelse and _asks_size(node.test, changed):
+            continue
+        inner = [item for item in ast.iter_child_nodes(node) if isinstance(item, (ast.stmt, ast.ExceptHandler))]
+        found |= _written_elsewhere(inner, changed) | (_written_by_head(node) if inner else blocks.writes(node))
+    return found
+
+
+def _written_by_head(node: ast.AST) -> set[str]:
+    """What a statement with suites writes besides them."""
+    found = {path for item in getattr(node, "items", ()) for path in _names(item.optional_vars)} | _heads(node)
+    heads = (item for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr))
+    return found | {path for item in heads for path in blocks.writes(item)}
 
 
 def _asks(node: ast.expr) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from amp_rules.plan.report import Refusal
@@ -58,6 +58,10 @@ class Reasons:
             yield
         except Declined as declined:
             self._found.append(declined)
+
+    def drop(self, is_idle: Callable[[Refusal], bool]) -> None:
+        """Leave out the reasons whose every place never runs."""
+        self._found = [declined for declined in self._found if not all(map(is_idle, declined.refusals))]
 
     def decline(self) -> None:
         """Raise all that was found, each reason once.

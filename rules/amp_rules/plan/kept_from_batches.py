@@ -12,7 +12,7 @@ from itertools import chain
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.plan.carried_state import Round, settled_by
+from amp_rules.plan.carried_state import Round, settled_or_sized
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
@@ -57,7 +57,7 @@ def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> It
                 continue  # what goes on by itself is no loss
             if node in read and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
-        entry = Round(written=_begun_with(site.node), settled=partial(settled_by, body=body, site=site))
+        entry = Round(written=_begun_with(site.node), settled=partial(settled_or_sized, body=body, site=site))
         entry.run(body)
         for node in inner:
             if not isinstance(node, (ast.Assign, ast.AugAssign)):

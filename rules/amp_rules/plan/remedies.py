@@ -85,8 +85,9 @@ class Remedies:
         """What is reduced for a place; None where nothing mends it."""
         kinds = {origin.kind for origin in sink.origins}
         is_object = sink.need is Need.RATE and sink.node is _receiver(sink.what)
-        if sink.is_look and kinds == {Kind.CLOCK}:
-            # Who looks for a file goes on to use it under its name: all ranks get the time that the name was made of.
+        if sink.is_look and kinds <= {Kind.CLOCK, Kind.PROCESS}:
+            # Who looks for a file goes on to use it under its name: all ranks get the time that the name was made of,
+            # and the identifier that was drawn beside it.
             return list(self._times_of([sink], sink.need))
         if sink.need is Need.PATH or (kinds <= _TAKEN and sink.need is not Need.ROUNDS and not is_object):
             return [self._of_main(sink)]

@@ -12,7 +12,7 @@ from amp_rules.plan.data_paths import is_of_data
 from amp_rules.plan.reached_by_all import ReachedByAll
 from amp_rules.plan.weight_writes import WeightWrites, Write
 from amp_rules.ranks.analysis import Ranks
-from amp_rules.ranks.origins import Decision, Kind, Origins
+from amp_rules.ranks.origins import Decision, Kind, Origin, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -28,6 +28,7 @@ from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.file_access import LISTS_FOLDERS, LOOKS, LOOKS_OF_PATHS, TEMPORARY
 from amp_rules.torch.functions import READS_FILE
 from amp_rules.torch.optimizers import GROUP_SETTINGS
+from amp_rules.torch.replication import DRAWN_IDENTIFIERS
 
 _RATE = 1
 """The place of the rate among the arguments of an optimizer."""
@@ -300,11 +301,24 @@ class Sinks:
         own = self._path_looked_for(call, scope)
         for path in given_paths(call)[:1] if own is None else (own,):
             origins = self._ranks.origins(path)
-            if not origins or any(item.kind is not Kind.CLOCK for item in origins):
+            if not origins or not self._names_a_run(origins):
                 continue
             if self._all_reach(call):
                 is_look = all(self._all_reach(origin.node) for origin in origins)
                 yield Sink(Need.PATH, scope.module, scope, path, call, origins, is_look=is_look)
+
+    def _names_a_run(self, origins: Collection[Origin]) -> bool:
+        """Whether a path differs by times, and by identifiers that are drawn beside them: ``{time}_{uuid4()}``."""
+        located = [self._program.locate(origin.node) for origin in origins if origin.kind is Kind.CLOCK]
+        bodies = {place[0] for place in located if place is not None}
+        return all(origin.kind is Kind.CLOCK or self._is_beside(origin, bodies) for origin in origins)
+
+    def _is_beside(self, origin: Origin, bodies: set[ast.AST]) -> bool:
+        """Whether an identifier is drawn in one of the bodies."""
+        located = self._program.locate(origin.node)
+        if located is None or located[0] not in bodies or not isinstance(origin.node, ast.Call):
+            return False
+        return bool(self._program.callee_names(origin.node, located[1]) & DRAWN_IDENTIFIERS)
 
     def _all_reach(self, node: ast.AST) -> bool:
         located = self._program.locate(node)

@@ -39,8 +39,11 @@ from amp_rules.plan.shards.embeddings import has_large, of_whole_tables, tables_
 from amp_rules.plan.shards.sharding import not_to_be_sharded, of_whole_models
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.program import Program
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import phase
+from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action
 from amp_rules.text.applying import apply
 
@@ -203,8 +206,23 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))
     reasons.extend(steps_apart.reasons(distribution))
     reasons.extend(looking_passes.reasons_in_processes(program))
+    reasons.drop(lambda refusal: _is_idle(program, refusal))
     reasons.decline()
     return distribution
+
+
+def _is_idle(program: Program, refusal: Refusal) -> bool:
+    """Whether the place of a reason is in a function that nothing calls: no process of this script comes there."""
+    span = refusal.span
+    if span is None:
+        return False
+    modules = (module for module in program.flow.modules if module.path == refusal.path)
+    return any(
+        module.span(body).start <= span.start and span.end <= module.span(body).end
+        for module in modules
+        for body in walk(module.tree)
+        if isinstance(body, FunctionNode) and body in uncalled(program)
+    )
 
 
 def _distribute_only(program: Program, selection: Selection) -> Report:

@@ -34,7 +34,8 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "`amp.scaler.update()`",
             )
         elif given or step.call.keywords:
-            text = "evaluates the loss several times in one step, and the loss scale could change in between"
+            again = _evaluates_again_as(program, step)
+            text = f"evaluates the loss several times in one step{again}, and the loss scale could change in between"
             recipe = "keep this optimizer in FP32, or autocast the forward pass of the closure and scale nothing"
             if len(given) + len(step.call.keywords) == 1 and _evaluates_once(program, step):
                 closure = step.module.text(given[0] if given else step.call.keywords[0].value)
@@ -111,6 +112,18 @@ def _evaluates_once(program: Program, step: Step) -> bool:
         value.kind == "object" and is_optimizer(value) and str(value.ref).rpartition(".")[2] not in EVALUATE_AGAIN
         for value in values
     )
+
+
+def _evaluates_again_as(program: Program, step: Step) -> str:
+    """Of which class an optimizer is that evaluates several times, where it may be of one that evaluates once, too."""
+    classes = {
+        str(value.ref).rpartition(".")[2]
+        for value in program.flow.values(step.optimizer, step.scope)
+        if value.kind == "object" and is_optimizer(value)
+    }
+    if "Optimizer" in classes or not classes & EVALUATE_AGAIN or classes <= EVALUATE_AGAIN:
+        return ""
+    return f" where it is {' or '.join(sorted(classes & EVALUATE_AGAIN))}"
 
 
 def _own_arguments(program: Program, step: Step) -> str:

@@ -25,7 +25,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.vocabulary import Unscaled
 from amp_rules.torch.gradients import RUNS_TEXT
 
@@ -311,9 +311,8 @@ class _Places:
         for optimizer in sorted(optimizers - known, key=_place_of):
             name = self._names.at(optimizer, site, target)
             if name is None:
-                raise _gradient(
-                    access, "the optimizer that holds these gradients is not known here", _UNSCALE_ELSEWHERE
-                )
+                recipe = _CLIP_ELSEWHERE if _clips_norm(access) else _UNSCALE_ELSEWHERE
+                raise _gradient(access, "the optimizer that holds these gradients is not known here", recipe)
             names.append(name)
         return Unscale(site.module, target, tuple(dict.fromkeys(names)), access.what, known | optimizers)
 
@@ -479,10 +478,18 @@ _OF_NO_OPTIMIZER = (
 )
 
 
+_CLIP_ELSEWHERE = (
+    "where optimizers hold all that is clipped, write `amp.clip_grad_norm_(...)`, which unscales by them, and migrate "
+    "again; else give the function these optimizers, and call `amp.scaler.unscale_(optimizer)` for each before it clips"
+)
 _UNSCALE_ELSEWHERE = (
     "give the function the optimizer that holds them, and call `amp.scaler.unscale_(optimizer)` before it reads them; "
     "or compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
 )
+
+
+def _clips_norm(access: GradientAccess) -> bool:
+    return isinstance(access.node, ast.Call) and last_name(access.node.func) == "clip_grad_norm_"
 
 
 def _gradient(access: GradientAccess, why: str, recipe: str = _UNSCALE) -> declining.Declined:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
+from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import ClassInfo
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -110,18 +111,25 @@ class _Methods:
     def _written(self, names: set[str]) -> dict[str, list[Written]] | None:
         """Where each name may be asked for, in code, as a text, or put together; None where anything may be."""
         found: dict[str, list[Written]] = {name: [] for name in names}
-        for module in self._program.flow.modules:
-            for node in walk(module.tree):
-                if isinstance(node, ast.Call) and _finds_any(node.func):
-                    return None
-                for name in names.intersection(names_written(node)):
-                    found[name].append((module, node))
-                made = _made_name(node)
-                if made is not None and _may_be_called(module, node):
-                    for name in names:
-                        if _may_name(made, name):
-                            found[name].append((module, node))
+        for module, node in self._running():
+            if isinstance(node, ast.Call) and _finds_any(node.func):
+                return None
+            for name in names.intersection(names_written(node)):
+                found[name].append((module, node))
+            made = _made_name(node)
+            if made is not None and _may_be_called(module, node):
+                for name in names:
+                    if _may_name(made, name):
+                        found[name].append((module, node))
         return found
+
+    def _running(self) -> Iterator[Written]:
+        """Yield the nodes of the files, without what an imported one only runs where it is the script."""
+        for module in self._program.flow.modules:
+            for statement in module.tree.body:
+                is_guard = isinstance(statement, ast.If) and is_main_guard(statement)
+                if not is_guard or module is self._program.entry:
+                    yield from ((module, node) for node in walk(statement))
 
     def _is_none(self, info: FunctionFacts, place: Written, dead: set[ast.AST]) -> bool:
         """Whether a place cannot stand for a method: it never runs, or is about objects of another class."""

@@ -142,6 +142,9 @@ PROCESS = frozenset(
 The name of a machine is the same for its processes; on several machines it chooses where each has the same data.
 """
 
+DRAWN_IDENTIFIERS = frozenset({"uuid.uuid1", "uuid.uuid4", "secrets.token_hex"})
+"""Those of them that draw what no other call gives: a part of the name of a run."""
+
 MACHINE = frozenset({"os.uname", "platform.node", "platform.uname", "socket.getfqdn", "socket.gethostname"})
 """What names the machine."""
 

@@ -1,11 +1,11 @@
 """Read the file that the main process has written.
 
 ## What it does
-A path that differs between processes, and is read, goes through `amp.from_main_process(...)`; so does a folder with the
-time in its name that is listed. Where a file with the time in its name is looked for, as by `os.path.exists`, the time
-itself goes through it if all processes ask for that, else the path; with the name of the machine beside it, the text
-that both are put into. A file that each process draws for its own batches stays each its own, and so does one that a
-batch names itself: `open(batch["path"])`.
+A path that differs between processes, and is read, goes through `amp.from_main_process(...)`; so does a folder with
+the time in its name that is listed. Where a file with the time in its name is looked for, as by `os.path.exists`, the
+time itself goes through it if all processes ask for that, else the path; with the name of the machine beside it, the
+text that both are put into; with an identifier that is drawn beside it, `uuid.uuid4()`, that too. A file that each
+process draws for its own batches stays each its own, and so does one that a batch names itself: `open(batch["path"])`.
 
 ## Why
 The main process alone writes. A name made of its loss, of the time or of its number is another one on each process,
