@@ -31,7 +31,11 @@ def notes(program: Program) -> Iterator[Note]:
     wrap = wraps[0]
     wrapped = f"`{last_name(getattr(wrap.node, 'func', wrap.node))}` ({place_of(program, wrap.module, wrap.node)})"
     scalers = [site for site in program.calls_to(PLAIN_SCALERS) if not _is_off(site)]
-    if scalers and not program.calls_to(frozenset({SHARDED_SCALER})) and any(site.is_scaled for site in program.backwards):
+    if (
+        scalers
+        and not program.calls_to(frozenset({SHARDED_SCALER}))
+        and any(site.is_scaled for site in program.backwards)
+    ):
         site = scalers[0]
         text = (
             f"`{site.module.text(site.node)}` looks for infinite gradients in the shard of its own process alone, "
