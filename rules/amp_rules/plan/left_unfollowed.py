@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.library_uses import imports_torch
+from amp_rules.plan.unresolved import trail_end
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -39,6 +40,7 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in "
                 "a script of the project; of an installed library, migrate the file that trains",
             )
+    yield from _found_by_name(program)
     if imports_torch(program):
         for call, _, scope in program.calls():
             if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
@@ -53,6 +55,33 @@ def reasons(program: Program) -> Iterator[Declined]:
                         "file that "
                         "trains by itself",
                     )
+
+
+def _found_by_name(program: Program) -> Iterator[Declined]:
+    """What trains itself, ``model.train()``, and is of a class that a name finds which is known at run time alone."""
+    for call, body, scope in program.calls():
+        if scope.module is not program.entry or program.flow.callees(call) or not _may_train_itself(scope.module, call):
+            continue
+        assert isinstance(call.func, ast.Attribute)
+        trail = trail_end(program, call.func.value, scope, body)
+        if "by a name" in trail:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                scope.module,
+                call,
+                f"no backward pass was found, but `{scope.module.text(call)}` may run one: "
+                f"`{scope.module.text(call.func.value)}` is not known{trail}",
+                "import the class that trains by its name, so that it can be followed",
+            )
+
+
+def _may_train_itself(module: Module, call: ast.Call) -> bool:
+    """``model.train()``, which puts a model into training mode or is a method of the project that trains."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("train", "fit")
+        and isinstance(module.parents[call], ast.Expr)
+    )
 
 
 def _unread(program: Program) -> Iterator[Declined]:

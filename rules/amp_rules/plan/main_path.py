@@ -306,7 +306,8 @@ def _in_suite(
     if suite is program.entry.tree.body:
         assert limit is not None
         start = max(start, 0) if start <= limit else limit
-    start = min(start, len(suite) - 1)
+    if start == len(suite):
+        return suite[-1], True  # nothing but a docstring: that of a group of commands
     return suite[start], False
 
 

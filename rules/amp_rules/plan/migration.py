@@ -11,6 +11,8 @@ from amp_rules.plan import (
     declining,
     next_methods,
     notes,
+    own_refused_losses,
+    own_shard_faults,
     own_step_faults,
 )
 from amp_rules.plan.added_since import with_added
@@ -105,10 +107,13 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
     )
     of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
+    of_shards = own_shard_faults.notes(program) if report.precision == "already" else ()
+    of_losses = own_refused_losses.notes(program) if report.precision == "already" else ()
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_refused, *of_steps])
+    of_own = [*of_steps, *of_shards, *of_losses]
+    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_refused, *of_own])
     asks = report.precision == "migrated" and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 

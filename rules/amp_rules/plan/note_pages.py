@@ -101,7 +101,9 @@ _PAGES = {
         In a script that keeps its own autocast and scaler: gradients that are clipped, read or changed while they are
         multiplied by the loss scale, a second `unscale_`, steps without `update`, steps and backward passes of which
         only one goes through the scaler, a step inside of the autocast region. These are rules of amp-lint, whose code
-        the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827.
+        the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827. Beside `FullyShardedDataParallel`, a scaler and a
+        clipping by the norm that see the shard of their own process alone; and binary cross entropy of probabilities
+        within a region of its autocast, which raises an error on CUDA.
 
         ## Why
         Such a script is not migrated, so what it does wrong stays. Clipping to a norm of 1 while the loss scale is

@@ -39,11 +39,12 @@ from amp_rules.torch.distributed import (
     LIBRARY_LAUNCHERS,
     OLD_PIPELINE,
     OWN_DISTRIBUTION,
+    OWN_SHARDING,
     PROCESSES,
     RPC,
 )
 from amp_rules.torch.frameworks import JOINS_PROCESSES, OWN_FRAMEWORK, looks_after_processes
-from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL, FULLY_SHARDED
 
 _SERVES = DISTRIBUTED_SAMPLERS | DISTRIBUTED_DATA_PARALLEL | {"torch.distributed.destroy_process_group"}
 """What is used within a group of processes, and joins none."""
@@ -62,6 +63,10 @@ _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model
 def _not_looked_at(program: Program) -> str:
     """What is said of processes that were not looked at, with what stands in the way."""
     use = looked_after(program)
+    if use is not None and use[2].startswith(OWN_SHARDING):
+        # A policy, or a strategy, is only given to what wraps the model.
+        wraps = ((site.module, site.node, min(_names_of(program, site))) for site in program.calls_to(FULLY_SHARDED))
+        use = next(wraps, use)
     unknown = _joining_elsewhere(program) if use is None and next(joins_run(program), None) is None else None
     if unknown is not None:
         module, called = unknown

@@ -40,6 +40,8 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
             if why:
                 where = f"{name_of(program, site.module)}:{site.module.line_on_disk(current.lineno)}"
                 return f", which `{site.module.text(current)}` makes ({where}), {why}"
+            if isinstance(current.func, ast.Name):  # a variable may hold the class: ``cls()``
+                pending.append(Site(site.module, site.scope, site.body, current.func))
             continue
         outside = _from_outside(program, current, site)
         if outside is not None:

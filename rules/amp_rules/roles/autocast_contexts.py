@@ -38,6 +38,12 @@ def is_entered(program: Program, module: Module, node: ast.AST, scope: Scope) ->
     )
 
 
+def is_decorated_to_cast(program: Program, body: ast.AST) -> bool:
+    """Whether a decorator of the function may switch autocast; of one that is not known nothing is said."""
+    info = program.function_of(body)
+    return info is not None and any(_switches(name) or not name for name, _ in info.decorators)
+
+
 class AutocastContexts:
     """Answers for the places of a program.
 
@@ -115,9 +121,7 @@ class AutocastContexts:
         return not names or not all(is_off(name, context) for name in names)
 
     def _is_decorated(self, body: ast.AST) -> bool:
-        """Whether a decorator of the function may switch autocast; of one that is not known nothing is said."""
-        info = self._program.function_of(body)
-        return info is not None and any(_switches(name) or not name for name, _ in info.decorators)
+        return is_decorated_to_cast(self._program, body)
 
     def _is_within(self, site: Site, depth: int = 0) -> bool:
         """Whether a place is run in a context that may be autocast, at least by one of the ways to it."""

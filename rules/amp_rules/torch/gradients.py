@@ -39,6 +39,9 @@ CLIP_FUNCTIONS = frozenset(
 )
 """Functions that read or change gradients of the parameters they are given."""
 
+CLIPS_BY_NORM = frozenset(name for name in CLIP_FUNCTIONS if ".clip_grad_norm" in name)
+"""Those that reckon the norm of the gradients of their own process."""
+
 CLIP_METHODS = frozenset({name.rpartition(".")[2] for name in CLIP_FUNCTIONS if "clip" in name.rpartition(".")[2]}) | {
     "clip_grad_value",
     "dispatch_clip_grad",

@@ -45,15 +45,27 @@ TORCH_AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.amp.
 AUTOCASTS = TORCH_AUTOCASTS | AUTOCASTS_BY_DEVICE | {"amp_runtime.autocast"}
 """Contexts in which operations choose their types."""
 
-SCALERS = frozenset(
+SHARDED_SCALER = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
+"""Knows of gradients of which each process keeps a shard.
+
+Source: https://docs.pytorch.org/docs/stable/fsdp.html
+"""
+
+PLAIN_SCALERS = frozenset(
     {
-        "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
-        "amp_runtime.scaler",
         "torch.GradScaler",
         "torch.amp.GradScaler",
         "torch.amp.grad_scaler.GradScaler",
         "torch.cuda.amp.GradScaler",
         "torch.cuda.amp.grad_scaler.GradScaler",
+    }
+)
+"""Those for CUDA that look at the gradients of their own process alone."""
+
+SCALERS = PLAIN_SCALERS | frozenset(
+    {
+        SHARDED_SCALER,
+        "amp_runtime.scaler",
         "torch.cpu.amp.GradScaler",
         "torch.npu.amp.GradScaler",
         "torch_npu.npu.amp.GradScaler",

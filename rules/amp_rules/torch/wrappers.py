@@ -11,6 +11,14 @@ DATA_PARALLEL = frozenset(
 )
 """Wrappers of one process that use several devices."""
 
+FULLY_SHARDED = frozenset(
+    {
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+    }
+)
+"""Wrappers that keep a shard of each parameter, and of its gradient, on each process."""
+
 STEPS_OF_DATA_PARALLEL = frozenset({"replicate", "scatter", "gather", "parallel_apply"})
 """Methods by which ``DataParallel`` spreads a batch; a class of its own that replaces these is used as it is."""
 

@@ -20,7 +20,7 @@ from amp_rules.plan.own_ddp.backwards_of_one_pass import backwards_of_one_pass
 from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.called_bare import called_bare, taken_off
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
-from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_inside
+from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
@@ -118,6 +118,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from called_bare(own)
     yield from _taken(own)
     yield from data_parallel_inside(own)
+    yield from data_parallel_around(own)
     yield from trained_outside(own)
     yield from untrained_wrapped(own)
     yield from no_sync_below(own)

@@ -9,6 +9,7 @@ from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.checks.common.rank_paths import RankPaths, Reach, runs_on_one
 from amp_rules.flow.values import CallSite
+from amp_rules.plan.own_ddp.commands import run_by_libraries
 from amp_rules.plan.own_ddp.decorators import Decorators
 from amp_rules.plan.own_ddp.group import MAX_CALLERS, OwnGroup, is_guard
 from amp_rules.plan.own_ddp.held_by_one import HeldByOne
@@ -247,8 +248,8 @@ class ReachOfRanks(OwnGroup):
 
     @cached_property
     def _started(self) -> set[ast.AST]:
-        """The functions that train in processes which the script starts."""
-        return {info.node for _, info in training_workers(self.program)}
+        """The functions that train in processes which the script starts, or that a library runs in each of them."""
+        return {info.node for _, info in training_workers(self.program)} | set(run_by_libraries(self.program))
 
     @cached_property
     def _held_by_one(self) -> HeldByOne:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from amp_rules.flow.records import constructor_fields
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.index import argument_at
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import RETURNS_RECEIVER
 
 _MAX_DEPTH = 8
@@ -61,6 +63,8 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
         if isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
             yield node.func.value, site
         return
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        yield from _given_to_records(own, node, site)
     owner = site.scope.owner(node.id) if isinstance(node, ast.Name) else site.scope
     for value in assigned(own.program, node, site.scope):
         body = blocks.body_of(site.module, value)
@@ -81,6 +85,23 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
         # ``if local_rank == -1: evaluate(model)``: without several processes there is no wrapper, either.
         if given is not None and own.several_alone(caller.scope.module, caller.call) is not False:
             yield given, calling(caller)
+
+
+def _given_to_records(own: OwnDdp, node: ast.Attribute, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+    """Yield what a field of a data class is given where its objects are made: ``Trainer(model=wrapped)``."""
+    around = next((item for item in site.module.ancestors(site.body) if isinstance(item, ast.ClassDef)), None)
+    if around is None or not around.decorator_list:
+        return
+    for call, body, scope in own.program.calls():
+        if last_name(call.func) != around.name:
+            continue
+        for value in own.program.flow.values(call.func, scope):
+            if value.kind != "class" or value.ref.facts.node is not around:
+                continue
+            fields = constructor_fields(value)
+            given = argument_at(call, node.attr, fields.index(node.attr)) if node.attr in fields else None
+            if given is not None:
+                yield given, Site(scope.module, scope, body, call)
 
 
 def _is_given_anew(site: Site, name: str) -> bool:

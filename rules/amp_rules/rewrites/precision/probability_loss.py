@@ -36,11 +36,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.lattice.half_precision import fate
-from amp_rules.lattice.mode import Mode
 from amp_rules.lattice.operation_names import function_named, layer_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.inputs_of_models import only_feeds_models
+from amp_rules.plan.own_refused_losses import is_refused
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.sigmoids import SIGMOID, Endings, Logged
 from amp_rules.roles.in_regions import nodes_in
@@ -144,12 +143,6 @@ def _is_sigmoid(site: Site) -> str:
     return ""
 
 
-def _is_refused(name: str) -> bool:
-    """Whether autocast on CUDA refuses a function or layer: it does so for losses of probabilities alone."""
-    operation = layer_named(name) or function_named(name)
-    return bool(operation) and fate(operation, Mode(), autocast=True) == "refused"
-
-
 def _probability_losses(program: Program) -> list[Site]:
     """Constructors and calls of binary cross entropy on probabilities."""
     found = []
@@ -158,7 +151,7 @@ def _probability_losses(program: Program) -> list[Site]:
         names = program.callee_names(call, scope)
         if isinstance(call.func, (ast.Call, ast.Subscript)):  # ``LOSSES[name]()``
             names = {value.name for value in program.flow.values(call, scope) if value.site is call}
-        if any(map(_is_refused, names)) and not _is_left_over(program, site):
+        if any(map(is_refused, names)) and not _is_left_over(program, site):
             found.append(site)
     return found
 
