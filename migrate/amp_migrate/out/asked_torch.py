@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from amp_rules.plan.report import FileChange
 from amp_rules.source.project import project_root
 
 NEEDED = (2, 4)
@@ -24,12 +25,19 @@ _PIN = re.compile(
 )
 _TORCH = re.compile(r"""^[^#\n]*(?<![\w.-])(?:py)?torch(?![\w.-])""", re.MULTILINE)
 _OF_PIPFILE = re.compile(r"""^["']?torch["']?\s*=""", re.MULTILINE)
+_PRESENT_NAMES = (
+    (re.compile(r"\bcustom_[fb]wd\b"), (2, 4)),
+    (re.compile(r"\bGradScaler\b"), (2, 3)),
+    (re.compile(r"\bautocast\b"), (1, 12)),
+)
+"""The torch since which ``torch.amp`` has each of its names, the newest first."""
 _RUNTIME = re.compile(r"amp[-_](?:runtime|migrate)")
+_LOWER = re.compile(r"""(?<![<!=~])>=?\s*["']?(\d+(?:\.\d+)*)""")
 _BOUND = re.compile(r"""(===?|~=|<=?|(?<![<>!=~])=)\s*["']?([\^~]?)=*(\d+(?:\.\d+)*)""")
 
 
 class Asked(NamedTuple):
-    """A line that asks for an older torch than is needed."""
+    """A line that asks for an older torch than is needed, or takes one, too."""
 
     path: Path
     line: int
@@ -78,13 +86,28 @@ def is_environment_of_conda(path: Path) -> bool:
     return _OF_ENVIRONMENT.search(text) is not None
 
 
-def asked_older(entry: Path) -> Asked | None:
-    """The first requirement of a script's project that keeps torch below :data:`NEEDED`; None where nothing does."""
+def needed_by_names(changes: Iterable[FileChange]) -> tuple[int, int]:
+    """The oldest torch whose ``torch.amp`` has all that new lines of a program name."""
+    new = [line for change in changes for line in set(change.after.split("\n")) - set(change.before.split("\n"))]
+    return next((version for name, version in _PRESENT_NAMES if any(map(name.search, new))), NEEDED)
+
+
+def asked_older(entry: Path, needed: tuple[int, int] = NEEDED) -> Asked | None:
+    """The first requirement of a script's project that keeps torch below a version; None where nothing does."""
+    return _first(entry, lambda bounds: any(_is_older(bound, needed) for bound in _BOUND.finditer(bounds)))
+
+
+def takes_older(entry: Path, needed: tuple[int, int]) -> Asked | None:
+    """The first requirement whose lower bound lets an older torch than a version in; None where one does not."""
+    return _first(entry, lambda bounds: any(_numbers(bound[1]) < needed for bound in _LOWER.finditer(bounds)))
+
+
+def _first(entry: Path, is_asked: Callable[[str], bool]) -> Asked | None:
     root = project_root(entry.resolve())
     for path, text in _texts(root):
         for number, line in enumerate(text.splitlines(), start=1):
             found = _PIN.search(line.split("#")[0])
-            if found is not None and any(_is_older(*bound.groups()) for bound in _BOUND.finditer(found[1])):
+            if found is not None and is_asked(found[1]):
                 return Asked(path, number, found[0].strip(" \t,\"'"))
     return None
 
@@ -107,11 +130,15 @@ def _requirements(root: Path) -> Iterator[Path]:
         yield from (path for path in names if _FILES.fullmatch(path.name) or folder.name == _FOLDER)
 
 
-def _is_older(operator: str, prefix: str, number: str) -> bool:
+def _is_older(bound: re.Match[str], needed: tuple[int, int]) -> bool:
     """Whether a bound keeps out every torch that is new enough: ``==1.7``, ``<2.3``, ``~=2.1.0``, ``^1.13``."""
-    version = tuple(map(int, number.split(".")))
+    operator, prefix, version = bound[1], bound[2], _numbers(bound[3])
     if operator == "<":
-        return version <= NEEDED
+        return version <= needed
     if prefix == "^" or (operator == "~=" and len(version) == 2):
-        return version[0] < NEEDED[0]
-    return version[:2] < NEEDED if len(version) > 1 else version[0] < NEEDED[0]
+        return version[0] < needed[0]
+    return version[:2] < needed if len(version) > 1 else version[0] < needed[0]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

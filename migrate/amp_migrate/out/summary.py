@@ -17,11 +17,14 @@ from amp_migrate.launch.launches import Launch, Launches, nearest_first
 from amp_migrate.launch.started import started
 from amp_migrate.out.asked_torch import (
     NEEDED,
+    Asked,
     asked_older,
     is_environment_of_conda,
     is_list_of_conda,
     lacks_runtime,
+    needed_by_names,
     takes_lines_of_pip,
+    takes_older,
 )
 from amp_migrate.out.terminal import Messages, plural
 from amp_migrate.problems import place, shown
@@ -224,11 +227,24 @@ class Summary(Messages):
         # What a script's own processes lacked is written in words that an older torch has, too.
         migrated = (report for report in run.reports if "migrated" in (report.precision, report.distribution))
         changed = next((report.entry for report in migrated if report.changes or report.edits), None)
-        asked = asked_older(changed) if changed is not None else None
+        if changed is not None:
+            self._needs_torch(asked_older(changed), "", NEEDED)
+            return
+        renamed = next((report for report in run.reports if any(edit.code == "AMP411" for edit in report.edits)), None)
+        if renamed is None:
+            return
+        # The runtime is not there, whose own requirement would raise a lower bound.
+        needed = needed_by_names(renamed.changes)
+        if (asked := asked_older(renamed.entry, needed)) is not None:
+            self._needs_torch(asked, "", needed)
+        else:
+            self._needs_torch(takes_older(renamed.entry, needed), " takes an older one, too", needed)
+
+    def _needs_torch(self, asked: Asked | None, takes: str, needed: tuple[int, int]) -> None:
         if asked is not None:
-            needed = ".".join(map(str, NEEDED))
-            where = place(asked.path, asked.line)
-            self.line(("note: ", "bold"), f"{where}: `{asked.text}`, and the new code needs torch {needed} or later")
+            version = ".".join(map(str, needed))
+            where = f"{place(asked.path, asked.line)}: `{asked.text}`{takes}"
+            self.line(("note: ", "bold"), f"{where}, and the new code needs torch {version} or later")
 
     def launches(self, launches: Launches) -> None:
         """Print the commands that start one process, nearest to their scripts first."""

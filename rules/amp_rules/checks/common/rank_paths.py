@@ -263,9 +263,13 @@ class RankPaths:
         for item in walk(function):
             if not isinstance(item, ast.Call) or self.index.scope(item) is not function:
                 continue
-            if self._needs_all(item, depth) and self._asked(item).reach is Reach.EVERY:
+            if self._joins(item) or (self._needs_all(item, depth) and self._asked(item).reach is Reach.EVERY):
                 return True
         return False
+
+    def _joins(self, call: ast.Call) -> bool:
+        """Whether a call joins the processes: whatever is asked above it, all of several get there."""
+        return self.module.dotted(call.func) == "torch.distributed.init_process_group"
 
     def _needs_all(self, call: ast.Call, depth: int) -> bool:
         name = last_name(call.func)

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.own_ddp.drawn_alike import (
     OF_WORKERS,
     alike_seed,
     differs,
+    filled,
+    has_generator,
     once_made,
     seeded_alike,
     trains_together,
@@ -23,7 +26,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.replication import AUGMENTS, LIBRARY_SEEDS, SEEDS
+from amp_rules.torch.replication import AUGMENTS, LIBRARY_SEEDS, NOISE, SEEDS
 
 _PARTED = frozenset({"get_rank", "rank", "getpid", "urandom", "time", "time_ns"})
 """What a seed is made of that every process has for itself."""
@@ -73,14 +76,14 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 return
         elif seed is not None:
             library = _by_library(own)
-            draw = library or (_drawn_by_hand(own, _DRAWS) if _has_workers(site.node) else None)
+            draw = library or (_drawn_in_workers(own) if _has_workers(site.node) else None)
             if draw is not None:
                 beside = _seed_beside(own, seed, draw)
                 is_by_hand = draw is not library
                 text = (
                     f"{seeded_alike(own, seed, draw.module, beside=beside, workers=is_by_hand)}, so that "
-                    f"`{draw.module.text(draw.node)}` changes the samples of each by the same numbers: add the rank to "
-                    f"the seed {once_made(own)}"
+                    f"`{draw.module.text(draw.node)}`{_beside(own, draw) if is_by_hand else ''} changes the samples of "
+                    f"each by the same numbers: add the rank to the seed {once_made(own)}"
                 )
                 yield draw.module, draw.node, text
                 return
@@ -93,6 +96,35 @@ def augmented_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 )
                 yield draw.module, draw.node, text
                 return
+
+
+def _drawn_in_workers(own: OwnDdp) -> Site | None:
+    """The first draw in what gives or changes a sample; those of torch below a data set alone, as losses draw, too."""
+    by_hand = _drawn_by_hand(own, _DRAWS)
+    if by_hand is not None:
+        return by_hand
+    bodies = _of_samples(own, frozenset({"__getitem__"}))
+    return next(_of_torch(own, bodies), None)
+
+
+def _of_torch(own: OwnDdp, bodies: set[ast.AST]) -> Iterator[Site]:
+    """Yield the draws of torch's generator in some functions, file by file, but for those of a model."""
+    draws = [*own.program.calls_to(NOISE), *filled(own)]
+    for site in sorted(draws, key=lambda item: (str(item.module.path), item.line)):
+        if site.body not in bodies or site.module not in own.modules or has_generator(site.node):
+            continue
+        if not own.program.is_model_code(site.body):
+            yield site
+
+
+def _beside(own: OwnDdp, draw: Site) -> str:
+    """The other files that draw for samples: which of the data sets there is read may be for a setting to say."""
+    others = [site.module for site in _draws_by_hand(own, _DRAWS) if site.module is not draw.module]
+    names = [f"`{name_of(own.program, module)}`" for module in dict.fromkeys(others)]
+    if not names:
+        return ""
+    more = f" and {len(names) - 1} more file{'s' * (len(names) > 2)}" if len(names) > 1 else ""
+    return f", like what is drawn in {names[0]}{more},"
 
 
 def _drawn_in_process(own: OwnDdp) -> tuple[Site | None, Site | None]:
@@ -221,16 +253,19 @@ def _by_library(own: OwnDdp) -> Site | None:
 
 def _drawn_by_hand(own: OwnDdp, starts: tuple[str, ...], bodies: set[ast.AST] | None = None) -> Site | None:
     """The first draw of Python's or NumPy's generator in what gives or changes a sample."""
+    return next(_draws_by_hand(own, starts, bodies), None)
+
+
+def _draws_by_hand(own: OwnDdp, starts: tuple[str, ...], bodies: set[ast.AST] | None = None) -> Iterator[Site]:
     if not starts:
-        return None
+        return
     bodies = _of_samples(own) if bodies is None else bodies
     for call, body, scope in own.program.calls():
         if body not in bodies or scope.module not in own.modules:
             continue
         names = own.program.callee_names(call, scope)
         if any(name.startswith(starts) and name not in SEEDS for name in names):
-            return Site(scope.module, scope, body, call)
-    return None
+            yield Site(scope.module, scope, body, call)
 
 
 def _of_samples(own: OwnDdp, names: frozenset[str] = _OF_SAMPLES) -> set[ast.AST]:

@@ -36,13 +36,13 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     first = alike_seed(own)
     if first is None:
         return
-    draws = [*own.program.calls_to(NOISE), *_filled(own)]
+    draws = [*own.program.calls_to(NOISE), *filled(own)]
     loops = _loops(own) if draws else []
     bodies = own.program.called_from([node for loop in loops for node in walk(loop)])
     draws = [site for site in draws if site.body in bodies or any(loop in _around(site) for loop in loops)]
     run = run_by_all(own, loops) if draws else None
     for site in draws:
-        if site.module not in own.modules or _has_generator(site.node) or _is_single(site):
+        if site.module not in own.modules or has_generator(site.node) or _is_single(site):
             continue
         if run is not None and site.node not in run:
             continue
@@ -65,7 +65,7 @@ def _around(site: Site) -> list[ast.stmt]:
     return list(blocks.enclosing(site.module, site.node))
 
 
-def _filled(own: OwnDdp) -> Iterator[Site]:
+def filled(own: OwnDdp) -> Iterator[Site]:
     """Yield the draws into memory that was made for them: ``torch.empty_like(mean).normal_()``."""
     for call, body, scope in own.program.calls():
         made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS else None
@@ -105,7 +105,7 @@ def alike_seed(own: OwnDdp, names: frozenset[str] = _SEEDS) -> Site | None:
         site
         for site in seeds
         if (spawned and isinstance(site.body, ast.Module)) or own.reach(site.module, site.node) is Reach.EVERY
-        if spawned is None or spawned.run(site)
+        if spawned is None or spawned.run(site) or spawned.is_beside(site)
     ]
     if not reached or any(differs(own, site, site.node) for site in seeds):
         return None
@@ -125,7 +125,9 @@ def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None
     lines = sorted({seed.told_line, *([beside.told_line] if beside is not None else [])})
     where = f"line{'s' * (len(lines) > 1)} {' and '.join(map(str, lines))}"
     where += "" if seed.module is module else f" of `{name_of(own.program, seed.module)}`"
-    if own.is_always(seed):
+    # Seeds of what a launcher starts are none of those that the script spawns in its other mode.
+    is_of_some = bool(own.program.calls_to(SPAWNS)) and Spawned(own).is_beside(seed)
+    if own.is_always(seed) and not is_of_some:
         return f"every process is seeded alike at {where}" + ", its workers by that, too" * workers
     return f"every process that seeds at {where} is seeded alike" + ", its workers by that, too" * workers
 
@@ -158,7 +160,8 @@ def _loops(own: OwnDdp) -> list[ast.For | ast.AsyncFor | ast.While]:
     return [loop for loop in found if not any(other in found for part in loop.body for other in walk(part))]
 
 
-def _has_generator(call: ast.AST) -> bool:
+def has_generator(call: ast.AST) -> bool:
+    """Whether a draw is given a generator of its own."""
     return isinstance(call, ast.Call) and any(item.arg == "generator" for item in call.keywords)
 
 

@@ -55,6 +55,7 @@ from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shares_of_own_orders import shares_of_own_orders
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
+from amp_rules.plan.own_ddp.spawned_alone import spawned_alone
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.told_nothing import told_nothing
@@ -65,6 +66,7 @@ from amp_rules.plan.own_ddp.unfrozen_late import unfrozen_late
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
+from amp_rules.plan.own_ddp.weights_not_kept import weights_not_kept
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
 from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrapped_on_cpu import wrapped_on_cpu
@@ -106,6 +108,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from asked_early(own)
     yield from counted_early(own)
     yield from gone_calls(own)
+    yield from spawned_alone(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
     yield from drawn_alike(own)
@@ -128,6 +131,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from unfrozen_late(own)
     yield from asked_of_wrapper(own)
     yield from forwards_of_one(own)
+    yield from weights_not_kept(own)
     yield from exchanged_by_one(own)
     yield from dropped_results(own)
     yield from waits_by_a_look(own)

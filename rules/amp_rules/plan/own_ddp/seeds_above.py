@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
@@ -30,7 +31,7 @@ def seeds_above(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         above = (item for item in seeds if item.body is site.body and item.line < site.line)
         first = min(above, key=lambda item: item.line, default=None)
-        if first is not None:
+        if first is not None and not Spawned(own).is_beside(first):
             text = (
                 f"`{first.module.text(first.node)}` seeds only the process that starts the others: what "
                 f"`{info.name}` draws in those does not depend on it; seed there, too"

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.torch.distributed import SPAWNS
@@ -45,6 +45,19 @@ class Spawned:
             around = blocks.enclosing(site.module, site.node)
             return not any(isinstance(item, ast.If) and is_main_guard(item) for item in around)
         return site.body in self._below
+
+    def is_beside(self, site: Site) -> bool:
+        """Whether what torchrun starts comes to a place: its function joins, and trains itself where it spawns nothing.
+
+        ``if args.spawn: mp.spawn(work, nprocs=2) else: work(int(os.environ["LOCAL_RANK"]))``.
+        """
+        if isinstance(site.body, ast.Module) or not any(item.body is site.body for item in self._own.joins):
+            return False
+        return any(
+            caller.call is not start.node and calling(caller).body is site.body
+            for start, info in self._workers
+            for caller in self._own.program.flow.callers(info)
+        )
 
     def is_left_to_parent(self, site: Site) -> bool:
         """Whether only the process that starts the others comes to a place, and joins no group itself."""

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
@@ -101,7 +102,40 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             is_certain = any(norms.are_in(item) and not is_chosen(item) for item in values)
             found.append(_change(own, site, call, model, convert, is_certain=is_certain))
     # Branches that wrap one model each in a way of their own would train to other results.
-    yield from (change for change in found if change is not None and None not in found)
+    if None not in found:
+        yield from _joined([change for change in found if change is not None])
+
+
+def _joined(found: list[Change]) -> Iterator[Change]:
+    """Yield the changes, with one line above an ``if`` in the place of the same line in each of its branches."""
+    lines = {
+        action.statement: (change, action)
+        for change in found
+        for action in change.actions
+        if isinstance(action, Insert) and len(change.actions) == 1
+    }
+    gone: set[int] = set()
+    for change in found:
+        if id(change) in gone:
+            continue
+        twin = None
+        for statement, (own, line) in lines.items():
+            fork = change.module.parents.get(statement) if own is change else None
+            if isinstance(fork, ast.If) and fork.orelse and statement is fork.body[0]:
+                twin = lines.get(fork.orelse[0])
+                if twin is not None and twin[1].code == line.code and _may_stand_above(change.module, fork, line.code):
+                    gone.add(id(twin[0]))
+                    change = replace(change, actions=[replace(line, statement=fork)])
+                break
+        yield change
+
+
+def _may_stand_above(module: Module, fork: ast.If, line: str) -> bool:
+    """Whether a line can stand above an ``if`` whose branches begin with it: no ``elif``, and no test of the model."""
+    around = module.parents.get(fork)
+    is_elif = isinstance(around, ast.If) and around.orelse == [fork]
+    written = {path for node in ast.parse(line).body for path in blocks.writes(node)}
+    return not is_elif and not blocks.touches(blocks.reads(fork.test), written)
 
 
 def _leave_averaged_by_hand(own: OwnDdp, norms: BatchNorms) -> None:
