@@ -36,6 +36,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.meters_of_one import meters_of_one
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
@@ -141,6 +142,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from shown_of_one(own, shares)
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
+    yield from ((site.module, site.node, text) for site, text in meters_of_one(own))
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)
