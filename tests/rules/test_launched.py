@@ -90,3 +90,21 @@ def test_what_the_command_line_has_to_name(argument, asks, tmp_path):
     entry.write_text("import argparse\n" + TRAIN.format(parameters="", first=first, start="main()"))
     report = migrate(entry, Options())
     assert (report.precision, report.asks) == ("migrated", asks)
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ('sys.argv = ["train.py", "data"]', False),
+        ('mock.patch.object(sys, "argv", ["train.py", "data"]).start()', False),
+        ("sys.argv = sys.argv[1:]", True),
+        ('mock.patch.object(sys, "path", ["data"]).start()', True),
+    ],
+)
+def test_what_the_script_writes_out_itself_no_command_line_has_to_name(line, asks, tmp_path):
+    entry = tmp_path / "train.py"
+    parser = 'parser = argparse.ArgumentParser()\n    parser.add_argument("data")\n    parser.parse_args()'
+    text = TRAIN.format(parameters="", first=f"{line}\n    {parser}", start="main()")
+    entry.write_text(f"import argparse\nimport sys\nfrom unittest import mock\n{text}")
+    report = migrate(entry, Options())
+    assert (report.precision, report.asks) == ("migrated", asks)

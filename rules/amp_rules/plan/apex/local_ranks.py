@@ -7,7 +7,9 @@ import re
 import sys
 from functools import cached_property
 
+from amp_rules.plan.own_ddp.group import OwnGroup
 from amp_rules.plan.own_ddp.launchers import Starts
+from amp_rules.plan.own_ddp.visible_gpus import gpu_of_all
 from amp_rules.plan.own_processes import averages_nothing
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -82,6 +84,11 @@ class LocalRanks:
         By torchrun's rank it would leave the way of one process, on which each trains as it is written.
         """
         return bool(self._program.calls_to(JOINS)) and averages_nothing(self._program)
+
+    @cached_property
+    def is_of_one_gpu(self) -> bool:
+        """Whether the script leaves all processes one GPU, and the same: there is none of another local rank."""
+        return gpu_of_all(OwnGroup(self._program)) is not None
 
     @cached_property
     def is_read(self) -> bool:

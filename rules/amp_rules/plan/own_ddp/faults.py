@@ -30,11 +30,13 @@ from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
 from amp_rules.plan.own_ddp.forwards_of_one import forwards_of_one
 from amp_rules.plan.own_ddp.gone_calls import gone_calls
+from amp_rules.plan.own_ddp.joined_in_rounds import joined_in_rounds
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.meters_of_one import meters_of_one
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
@@ -65,6 +67,7 @@ from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
 from amp_rules.plan.own_ddp.unfrozen_late import unfrozen_late
 from amp_rules.plan.own_ddp.unshuffled import unshuffled
 from amp_rules.plan.own_ddp.untrained_wrapped import untrained_wrapped
+from amp_rules.plan.own_ddp.visible_gpus import one_gpu_of_all
 from amp_rules.plan.own_ddp.waits_by_a_look import waits_by_a_look
 from amp_rules.plan.own_ddp.weights_not_kept import weights_not_kept
 from amp_rules.plan.own_ddp.whole_schedules import whole_schedules
@@ -91,6 +94,9 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
         line = first.told_line
         text = f"the process group is created at line {line} already: torch raises an error if it is created twice"
         yield second.module, second.node, text
+    for site, loop in joined_in_rounds(own):
+        text = f"each round of the loop at {own.place(loop.module, loop.node)} creates the process group anew"
+        yield site.module, site.node, f"{text}, and nothing leaves it: torch raises an error in the second round"
     yield from written_ranks(own)
     yield from ranks_of_mpi(own)
     yield from ranks_of_options(own)
@@ -98,6 +104,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from fixed_sizes(own)
     yield from averages_by_gpus(own)
     yield from one_gpu(own)
+    yield from one_gpu_of_all(own)
     yield from one_device(own)
     yield from local_ranks(own)
     yield from gpus_by_rank(own)
@@ -140,6 +147,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from shown_of_one(own, shares)
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
+    yield from ((site.module, site.node, text) for site, text in meters_of_one(own))
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)

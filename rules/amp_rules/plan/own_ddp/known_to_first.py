@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.plan.own_ddp.bound import is_bound
+from amp_rules.plan.own_ddp.bound import is_bound, is_bound_at
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.roles.path_objects import assigned
@@ -126,7 +126,10 @@ def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:
         for item in where.suite[where.index + 1 :]:
             for node in blocks.walk_own(item):
                 text = _lacks(own, alone, names, node)
-                if text is not None and not _is_of_first(own, alone.module, node):
+                if text is None or _is_of_first(own, alone.module, node):
+                    continue
+                # A test around both may let one process by alone, and be read by no name of a rank.
+                if isinstance(node, ast.Name) and not is_bound_at(alone.module, alone.scope, node.id, node):
                     yield alone.module, node, text
                     return
 

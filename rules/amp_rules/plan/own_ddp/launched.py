@@ -15,6 +15,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
     GETS_RANK,
@@ -51,8 +52,28 @@ def launched(program: Program, options: Options) -> Launched:
 
 def asks_for_arguments(program: Program) -> bool:
     """Whether the script stops with an error where its command line names nothing: a subcommand, a required option."""
+    if any(_writes_arguments(program, node, scope) for node, _, scope in program.nodes()):
+        return False
     calls = ((scope.module, call) for call, _, scope in program.calls() if _is_required(call))
     return any(not _is_for_another_entry(program, *row) for row in calls)
+
+
+def _writes_arguments(program: Program, node: ast.AST, scope: Scope) -> bool:
+    """Whether the script itself says what a parser reads: ``sys.argv = [...]``, or by a patch of mock's."""
+    given: ast.expr | None = None
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+        target = node.targets[0]
+        given = node.value if target.attr == "argv" and _is_sys(program, target.value, scope) else None
+    elif isinstance(node, ast.Call) and last_name(node.func) == "object" and len(node.args) > 2:
+        is_it = literal(node.args[1]) == "argv" and _is_sys(program, node.args[0], scope)
+        given = node.args[2] if is_it else None
+    return given is not None and not any(
+        isinstance(item, ast.Attribute) and item.attr == "argv" for item in walk(given)
+    )
+
+
+def _is_sys(program: Program, node: ast.expr, scope: Scope) -> bool:
+    return "sys" in program.names(node, scope)
 
 
 def _is_required(call: ast.Call) -> bool:

@@ -252,6 +252,8 @@ class Metrics:
                 continue
             if self._takes_time_alone(loop.loop) or self._keeps_by_rank(loop):
                 continue
+            if isinstance(loop.loop.body[-1], ast.Break):
+                continue  # which takes one batch, to show it or to look at its shape
             if is_whole_by_flag(self._own, loop.use, self._samplers_of(loop.use)):
                 continue
             info = self._own.program.function_of(loop.body)

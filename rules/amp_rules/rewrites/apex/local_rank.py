@@ -5,7 +5,8 @@ The default of the option, given through `parser.add_argument` or another name f
 `LOCAL_RANK`, and its old default where there is none. The spelling `--local-rank`, which launchers of PyTorch 2 pass,
 is accepted too. So does the default of a field `local_rank` of a `Tap`, or of a dataclass where some parser makes
 options of fields. An option that nothing reads, or that the script sets by the variable itself, gets the second
-spelling alone.
+spelling alone. So does that of a script which leaves all processes one GPU before they join, as
+`os.environ["CUDA_VISIBLE_DEVICES"] = "0"` does.
 
 ## Why
 Scripts for Apex were started by `torch.distributed.launch`, which passed the option; torchrun sets the variable
@@ -79,6 +80,9 @@ def changes(file: ApexFile) -> Iterator[Change]:
     if (found or fields) and ranks is not None and ranks.is_without_averages:
         return
     is_read = file.local_ranks is None or file.local_ranks.is_read if found else True
+    if (found or fields) and ranks is not None and ranks.is_of_one_gpu:
+        # The device of its local rank is not there for any process but the first.
+        is_read, fields = False, []
     for call in found:
         message = "torchrun sets LOCAL_RANK and passes no option"
         if not is_read and not _is_required(call):
