@@ -139,6 +139,19 @@ _PAGES = {
         ## What to do by hand
         Run the migration with `--modernize`, or change the place as the page of the code in brackets says.
         """,
+    notes.NOT_REACHED: """
+        The script ends above its training.
+
+        ## What is noted
+        `exit()`, `sys.exit()`, `quit()` or `os._exit()` under no condition, in a file or a function that trains below.
+
+        ## Why
+        Such a line is left from a look at the model or the data. What stands below is migrated, and nothing runs it: a
+        run without an error says nothing of the new code.
+
+        ## What to do by hand
+        Take the line out, or put it behind an option.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU, or for `mps` and never CUDA, stays.
 
