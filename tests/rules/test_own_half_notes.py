@@ -7,7 +7,7 @@ from amp_rules import migrate
 from amp_rules.plan.options import Options
 from migrating import FIXTURES
 
-STATE, FUNCTIONS = "what `FP16_Optimizer` saved does not load", "functions with a backward pass of their own compute"
+STATE, FUNCTIONS = "what `FP16_Optimizer` saved does not load", "backward pass of its own, computes in float32"
 
 
 @pytest.mark.parametrize(("case", "is_told"), [("state_of_the_wrapper", True), ("model_of_each_round", False)])

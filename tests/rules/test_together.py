@@ -281,6 +281,52 @@ def test_a_script_that_starts_apex_and_shares_a_migrated_helper_for_checkpoints_
         assert text.startswith("second.py starts Apex") and "neither save nor restore Apex's loss scale" in text
 
 
+APEX_LAYERS = """
+from apex import amp
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight.t(), x.t() @ grad
+
+
+@amp.float_function
+def product(x, weight):
+    return Product.apply(x, weight)
+"""
+
+
+def test_a_script_that_starts_apex_and_shares_functions_that_apex_cast_is_named_once(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    for name in ("layers.py", "more_layers.py"):
+        (tmp_path / name).write_text(HEAD + APEX_LAYERS)
+    loop = APEX_TRAINER + APEX_SCRIPT.replace(
+        "from trainer import train", "from layers import product\nimport more_layers"
+    )
+    loop += (
+        "print(product(torch.rand(2, 2), torch.rand(2, 2)), more_layers.product(torch.rand(2, 2), torch.rand(2, 2)))\n"
+    )
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(HEAD + loop)
+    (tmp_path / "plain.py").write_text(
+        HEAD + "from layers import product\nproduct(torch.rand(2, 2), torch.rand(2, 2))\n"
+    )
+    for count, told in ((1, 1), (2, 0)):
+        scripts = [tmp_path / "first.py", tmp_path / "second.py"][:count]
+        reports = with_other_starts(join([migrate(path, Options()) for path in scripts]).reports)
+        notes = [note.text for item in reports for note in item.notes if note.code == "AMP483"]
+        assert len(notes) == told
+        for text in notes:
+            assert text.startswith("second.py starts Apex and runs this file too") and "`float_function`" in text
+
+
 APEX_ACCELERATOR = """
 from apex import amp
 

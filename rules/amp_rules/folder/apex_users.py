@@ -4,7 +4,8 @@ What a script does not start, the runtime does not do: a trainer that scaled the
 ``amp.scaler`` now, which waits for ``amp.init``. A script that goes on to call Apex's ``amp.initialize`` and then runs
 this trainer would train without a loss scale, so it is named. So is one whose helper kept Apex's loss scale in
 checkpoints, and keeps that of the runtime now, and one that steps itself where a shared trainer starts and scales. And
-so is one that calls a function which started Apex: at O1 Apex patched PyTorch for whatever ran after that.
+so is one that calls a function which started Apex: at O1 Apex patched PyTorch for whatever ran after that; and one
+that runs functions under Apex's ``float_function``, which are under the runtime's now.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ _SCALES = frozenset({"AMP402", "AMP410"})
 """The rewrites after which another engine than Apex's scales a loss."""
 _SCALED, _INITIALIZED = "AMP402", "AMP404"
 _FUNCTIONS = "AMP405"
-"""The rewrite after which a helper saves and restores another engine's loss scale."""
+"""The rewrite after which a helper saves and restores another engine's loss scale, or has another one cast."""
 _LOSES_SCALE = "train without a loss scale"
 _LOSES_STATE = "neither save nor restore Apex's loss scale"
+_LOSES_CASTS = "run its functions under `float_function` on half tensors at O1"
 _STEPS_SCALED = "step with gradients that are still scaled"
 _STATES = frozenset({"apex.amp.state_dict", "apex.amp.load_state_dict"})
+_CASTS = frozenset({"apex.amp.float_function"})
 _SCALERS = frozenset({"apex.amp.scale_loss", "apex.amp.init", "apex.fp16_utils.FP16_Optimizer"})
 _STARTS = frozenset({"apex.amp.initialize"})
 
@@ -54,18 +57,23 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
         others = [edit for edit in report.edits if edit.path != report.entry]
         scaling = {edit.path for edit in others if edit.code in _SCALES and _calls(edit.path, _SCALERS)}
         keeping = {edit.path for edit in others if edit.code == _FUNCTIONS and _calls(edit.path, _STATES)}
+        casting = {edit.path for edit in others if edit.code == _FUNCTIONS and _reads(edit.path, _CASTS)}
         started = {edit.path for edit in others if edit.code == _INITIALIZED}
         scaled = {edit.path for edit in others if edit.code == _SCALED}
         more = []
         named: set[Path] = set()
-        for path in sorted((scaling | keeping) - told):
+        # Files of layers are many: who starts Apex is told once.
+        for path in sorted((scaling | keeping) - told) + sorted(casting - scaling - keeping - told):
             told.add(path)
             root = project_root(path)
             users = [file for file in _users(path, root, searched) if file not in reached]
             starting = [file for file in users if _calls(file, _STARTS)]
+            if path not in scaling | keeping:
+                starting = [file for file in starting if file not in named]
             if starting:
                 own = [item.entry for item in reports if is_migrated(item) and item.reach and path in item.reach.files]
-                more.append(_note(path, own, starting, root, _LOSES_SCALE if path in scaling else _LOSES_STATE))
+                loses = _LOSES_SCALE if path in scaling else _LOSES_STATE if path in keeping else _LOSES_CASTS
+                more.append(_note(path, own, starting, root, loses))
             leading = [_users(item, root, searched) for item in started if path in scaled]
             stepping = [
                 file
@@ -173,6 +181,15 @@ def _calls(file: Path, functions: frozenset[str]) -> bool:
         return False
     names = names_of(module)
     return any(isinstance(node, ast.Call) and names.dotted(node.func) in functions for node in module.nodes)
+
+
+def _reads(file: Path, functions: frozenset[str]) -> bool:
+    """Whether a file, as it was, has one of these functions of Apex: as a decorator, most often."""
+    module = _module(file)
+    if module is None:
+        return False
+    names = names_of(module)
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and names.dotted(node) in functions for node in module.nodes)
 
 
 def _steps(file: Path) -> bool:

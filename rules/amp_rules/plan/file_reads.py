@@ -51,6 +51,7 @@ _FALSE = ast.Constant(False)
 _COMMANDS = frozenset(name.rpartition(".")[2] for name in COMMANDS)
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
+_HERE = (".", "./")
 _EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
 
 
@@ -162,6 +163,8 @@ class FileReads:
             return call.func.value
         if (names & STORES or any(name in OPENERS for name in names)) and given is not None:
             return None if any(item.call is call for item in self._guards.effects) else given
+        if names & LOOKS:
+            given = _listed_here(call, scope.module, given)
         if names & LOOKS and given is not None and self._decides(call, scope):
             return given
         if isinstance(call.func, ast.Attribute) and not self._program.flow.callees(call):
@@ -411,6 +414,17 @@ class FileReads:
 
     def _is_of_writer(self, site: Site) -> bool:
         return self._of_writer is not None and self._of_writer(site.module, site.node)
+
+
+def _listed_here(call: ast.Call, module: Module, given: ast.expr | None) -> ast.expr | None:
+    """The path that a look is given; of the folder that a process runs in, what is looked for in its names.
+
+    ``"words.npy" in os.listdir()``.
+    """
+    test = module.parents[call]
+    asks = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.In, ast.NotIn))
+    is_here = given is None or literal(given) in _HERE
+    return test.left if is_here and asks and isinstance(test, ast.Compare) else given
 
 
 def _named(path: ast.expr) -> str | None:

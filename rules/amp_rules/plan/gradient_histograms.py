@@ -9,9 +9,10 @@ from amp_rules.plan.notes import OVERFLOWN_RECORD, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, literal
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.writers import HISTOGRAMS
 
 _METHOD = "add_histogram"
@@ -32,7 +33,7 @@ def notes(program: Program, *, is_shared: bool) -> Iterator[Note]:
     for site in program.calls_to(_WATCHES):
         assert isinstance(site.node, ast.Call)
         logged = argument_at(site.node, "log", 2)
-        if logged is None or literal(logged) in ("gradients", "all"):
+        if (logged is None or literal(logged) in ("gradients", "all")) and not _is_replaced(program, site):
             text = f"`{site.module.text(site.node)}` logs gradients as the backward pass gives them: multiplied by the "
             text += "loss scale, and of one process's batch" if is_shared else "loss scale"
             text += '; with `log="parameters"` it logs none'
@@ -49,6 +50,34 @@ def notes(program: Program, *, is_shared: bool) -> Iterator[Note]:
                 f"`{access.module.text(call.func)}` fails where nothing else is in it: leave it out unless `{guard}`"
             )
             yield note(OVERFLOWN_RECORD, access.module, call, text)
+
+
+def _is_replaced(program: Program, site: Site) -> bool:
+    """Whether the variable of a watched model gets another one before anything trains: this one has no gradients.
+
+    ``watch(model)``, and then ``for lr in rates: model = Net()``. What is given the model may train it all the same.
+    """
+    assert isinstance(site.node, ast.Call)
+    watched = site.node.args[0] if site.node.args else None
+    if not isinstance(watched, ast.Name):
+        return False
+    where = blocks.place(site.module, site.statement)
+    pending = [*where.suite[where.index + 1 :]]
+    while pending:
+        item = pending.pop(0)
+        if isinstance(item, ast.For) and blocks.writes(item) >= {watched.id}:
+            pending = [*item.body, *pending]
+        elif isinstance(item, ast.Assign) and watched.id in blocks.writes(item):
+            return watched.id not in blocks.reads(item.value)
+        elif program.runs_backward(item) or any(_is_given(program, node, watched.id) for node in walk(item)):
+            return False
+    return False
+
+
+def _is_given(program: Program, node: ast.AST, name: str) -> bool:
+    """Whether a call gives a variable to something of the project."""
+    given = isinstance(node, ast.Call) and any(name in blocks.reads(item) for item in values_given(node))
+    return given and isinstance(node, ast.Call) and bool(program.flow.callees(node))
 
 
 def _histograms(program: Program, access: GradientAccess) -> Iterator[ast.Call]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
     declining,
+    ends_early,
     next_methods,
     notes,
     own_refused_losses,
@@ -103,6 +104,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = [*npu_notes(modules), *mps_notes(modules)] if report.changes else []
     of_iterators = next_methods.notes(program) if report.changes else ()
+    of_ends = ends_early.notes(program) if report.changes else ()
     of_refused = (
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
     )
@@ -113,7 +115,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
     of_own = [*of_steps, *of_shards, *of_losses]
-    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_refused, *of_own])
+    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_own])
     asks = report.precision == "migrated" and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 

@@ -141,6 +141,19 @@ _PAGES = {
         ## What to do by hand
         Run the migration with `--modernize`, or change the place as the page of the code in brackets says.
         """,
+    notes.NOT_REACHED: """
+        The script ends above its training.
+
+        ## What is noted
+        `exit()`, `sys.exit()`, `quit()` or `os._exit()` under no condition, in a file or a function that trains below.
+
+        ## Why
+        Such a line is left from a look at the model or the data. What stands below is migrated, and nothing runs it: a
+        run without an error says nothing of the new code.
+
+        ## What to do by hand
+        Take the line out, or put it behind an option.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU, or for `mps` and never CUDA, stays.
 
@@ -460,13 +473,15 @@ _PAGES = {
         A module that scaled the loss with Apex, or saved `amp.state_dict()` in checkpoints, was migrated for one
         script. Another script imports the module and calls Apex's `amp.initialize` itself, or steps the optimizer
         itself where the module starts Apex too, but was not migrated in this run. So is a script that has a function
-        of the module start Apex, and only runs the model.
+        of the module start Apex, and only runs the model, and one that starts Apex and shares functions under Apex's
+        `float_function`.
 
         ## Why
         The migrated module scales by `amp.scaler`, which waits for `amp.init`. A script that starts Apex instead
         would train in half precision without a loss scale, and its checkpoints would hold none. A script that only
         steps would step with gradients that are multiplied by the scale. At O1 Apex patched PyTorch for all that ran
-        after it; the runtime computes in half precision only within `amp.autocast()`.
+        after it; the runtime computes in half precision only within `amp.autocast()`. Without `amp.init` its
+        `float_function` casts nothing.
 
         ## What to do by hand
         Migrate the scripts together, in one run: `amp-migrate first.py second.py`. Where a script does not train, put

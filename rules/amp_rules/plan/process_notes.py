@@ -47,7 +47,7 @@ _NAMED = 3
 
 _TIMES_DEVICES = (
     "assumes one process that drives N GPUs with DataParallel; now each of N processes drives one GPU and still "
-    "multiplies by N, N*N in all: remove the factor"
+    "multiplies by N: remove the factor"
 )
 _RATE_TIMES_DEVICES = (
     "is for a batch that N GPUs share, which N processes have together: it stays right, where the batch of each "

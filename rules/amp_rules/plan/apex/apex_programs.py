@@ -19,6 +19,7 @@ from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
 from amp_rules.plan.apex.wrapping import wrapper_notes
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.float32_functions import in_float32
 from amp_rules.plan.kept_levels import STARTS
 from amp_rules.plan.mixed_already import trains_with_torch_amp
 from amp_rules.plan.report import Outcome, Refusal, Report
@@ -169,11 +170,7 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         if asked:
             text += f" where `{asked}` holds, and is not read elsewhere: there the script trains in full precision"
         text += _unused(program, selection, report.distribution)
-        if any(edit.code == "AMP111" for edit in report.edits):
-            text += (
-                "; functions with a backward pass of their own compute in float32 (AMP111), on half tensors too, which "
-                "they took as they were with Apex"
-            )
+        text += in_float32(report, "on half tensors too, which Apex left as they were")
         told = notes.note(notes.APEX_LEVEL, program.entry, None, text)
         report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
     wrapped = wrapper_notes(program) if selection.options.target != "torch" else ()

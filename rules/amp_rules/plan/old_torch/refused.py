@@ -84,6 +84,9 @@ def _renamed(module: Module, change: Change) -> str:
     return f"torchvision has no `{name}` any more" if is_gone else ""
 
 
+_OF_A_NAME = frozenset({"AMP507", "AMP514", "AMP518"})
+"""Rewrites of names: each name is told by itself, with the places where it stands."""
+
 # What happens at a place of each rewrite; nothing where a current PyTorch takes it.
 _WHY: dict[str, Callable[[Module, Change], str]] = {
     "AMP505": lambda module, found: (
@@ -114,18 +117,18 @@ def notes(program: Program) -> Iterator[Note]:
     if not wanted:
         return
     old = OldProgram(program, [module for module, codes in modules.items() if codes])
-    found: defaultdict[str, list[tuple[Module, ast.AST, str]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[Module, ast.AST, str]]] = defaultdict(list)
     for rewrite in rewrites.of_old_torch():
         code = rewrite.rule.code
         for change in rewrite.changes(old) if code in wanted else ():
-            found[f"`--modernize` mends it ({code})"].append(
-                (change.module, change.node, _WHY[code](change.module, change))
-            )
+            why = _WHY[code](change.module, change)
+            kind = why if code in _OF_A_NAME else ""
+            found[f"`--modernize` mends it ({code})", kind].append((change.module, change.node, why))
     if _GONE in wanted:
         removed.report(old)
     for module, node, what, recipe in old.refused:
-        found[recipe].append((module, node, what))
-    for recipe, several in found.items():
+        found[recipe, ""].append((module, node, what))
+    for (recipe, _), several in found.items():
         places = [item for item in several if item[2] and _is_met(program, *item[:2])]
         if places:
             places.sort(key=lambda item: (str(item[0].path), item[0].start(item[1])))

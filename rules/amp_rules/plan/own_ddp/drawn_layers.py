@@ -14,15 +14,23 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.varying import DRAWN
 
+_NOT_KNOWN = 2
+"""How little is said by what lets something run or not of which it is not known whether it has batch norm."""
+
 
 def skipped_by_some(program: Program, norms: BatchNorms) -> str | None:
-    """What in a model may be another on each rank, and lets batch norm run or not; None where nothing does.
+    """Why batch norm may run on some ranks alone, by what is another on each; None where nothing says so.
 
     Ranks that leave it out would leave the others waiting for their statistics. Of several, the one that says most:
     a draw around what has batch norm for certain, then any test around that, then one around what is not known.
     """
     found = sorted(_skips(program, norms), key=lambda item: item[0])
-    return found[0][1] if found else None
+    if not found:
+        return None
+    rank, text = found[0]
+    if rank >= _NOT_KNOWN:
+        return f"`{text}` lets each process decide which layers it runs, and whether batch norm is in them is not known"
+    return f"`{text}` lets each process decide whether it runs, and the others would wait for its statistics"
 
 
 def _skips(program: Program, norms: BatchNorms) -> Iterator[tuple[int, str]]:
@@ -37,10 +45,10 @@ def _skips(program: Program, norms: BatchNorms) -> Iterator[tuple[int, str]]:
             continue
         for test in _tests(module, call, body):
             if changing.changes(test, Site(module, scope, body, test)):
-                yield 2 - has_norm - (has_norm and _is_drawn(program, test)), module.text(test)
+                yield _NOT_KNOWN - has_norm - (has_norm and _is_drawn(program, test)), module.text(test)
         for loop in blocks.enclosing(module, call):
             if isinstance(loop, (ast.For, ast.AsyncFor)) and _is_drawn(program, loop.iter):
-                yield 2 - 2 * has_norm, module.text(loop.iter)
+                yield _NOT_KNOWN - 2 * has_norm, module.text(loop.iter)
 
 
 def _is_of_loop(module: Module, call: ast.Call) -> bool:

@@ -101,7 +101,8 @@ class OwnDdp(ReachOfRanks):
         """Says where the rank comes into a path: the file is one of each process there."""
         located = self.program.locate(holder)
         text = located[1].module.text(holder) if located is not None else ast.unparse(holder)
-        return f"holds the rank where it is made of `{text}`: there each process has its own"
+        own = f"holds the rank where it is made of `{text}`: there each process has its own"
+        return f"{own}, and where it is made otherwise all may write one at the same time"
 
     def _is_own(self, module: Module, access: Access) -> bool:
         assert access.path is not None

@@ -34,7 +34,8 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         if loop.body in told or exchanges.becomes_of_all(loop.body):
             continue
         reducing = [node for node in blocks.walk_body(loop.body) if _reduces(exchanges, node)]
-        kept = set(_kept(shares, loop)) if reducing and not set(reducing) & set(walk(loop.loop)) else set()
+        is_reduced_later = bool(reducing) and not set(reducing) & set(walk(loop.loop))
+        kept = set(_kept(shares, loop)) if is_reduced_later else set()
         kept = {path for path in kept if not any(_may_take(own, loop, call, path) for call in reducing)}
         found = list(_scores(own, loop, kept)) if kept else []
         if found:
@@ -49,6 +50,53 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
             text = f"AMP233: {_listed(averaged)} of one process's share of the data: what is shown of"
             them = "them" if len(averaged) > 1 else "it"
             yield loop.module, loop.loop, f"{text} {them} is not reduced like the numbers beside it"
+            continue
+        asked = _asked_objects(own, shares, loop) if is_reduced_later else {}
+        asked = {
+            name: node for name, node in asked.items() if not any(_may_take(own, loop, it, name) for it in reducing)
+        }
+        if asked:
+            told.add(loop.body)
+            node = next(iter(asked.values()))
+            text = (
+                f"AMP233: `{loop.module.text(node)}` is of one process's share of the data, and is not reduced like the"
+            )
+            others = more_places(own.program, [(loop.module, item) for item in asked.values()])
+            yield loop.module, node, f"{text} numbers beside it{others}"
+
+
+def _asked_objects(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> dict[str, ast.Call]:
+    """Objects of the project that a loop tells of its batches, with what they are asked for below the loop.
+
+    ``score.update(guesses, labels)``, and then ``info = score.result()``.
+    """
+    inner = set(walk(loop.loop))
+    told = {
+        path
+        for node in inner
+        if isinstance(node, ast.Call) and isinstance(loop.module.parents[node], ast.Expr)
+        if (path := _object_of(own, loop, node)) is not None
+        and any(is_of_batch(item, shares.ranks) for item in values_given(node))
+    }
+    found: dict[str, ast.Call] = {}
+    for node in blocks.walk_body(loop.body) if told else ():
+        if not isinstance(node, ast.Call) or node in inner or node.lineno <= loop.line:
+            continue
+        path = _object_of(own, loop, node)
+        if path in told and not isinstance(loop.module.parents[node], ast.Expr):
+            assert path is not None
+            found.setdefault(path, node)
+    return found
+
+
+def _object_of(own: OwnDdp, loop: TrainingLoop, call: ast.Call) -> str | None:
+    """The variable of an object of a class of the project, no model, of which a call is a method."""
+    held = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(held, ast.Name) or own.program.roles.modules(held, loop.scope):
+        return None
+    values = own.program.flow.values(held, loop.scope)
+    is_known = bool(values) and all(value.kind == "instance" for value in values)
+    return held.id if is_known and own.program.flow.callees(call) else None
 
 
 def _listed(names: list[str]) -> str:

@@ -14,6 +14,7 @@ from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.apex.stages import is_part_of_apex, uses_apex
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, drafted, joined
+from amp_rules.plan.float32_functions import in_float32
 from amp_rules.plan.own_half.edits import HalfProgram, edits
 from amp_rules.plan.own_half.own import OwnHalf
 from amp_rules.plan.own_half.start import OwnStart, start_of
@@ -93,12 +94,7 @@ def _told(own: OwnHalf, report: Report) -> str:
         text += "; the state of an optimizer is that of the plain one, so what `FP16_Optimizer` saved does not load"
         if "AMP118" not in codes:
             text += ", and it holds no loss scale: a run that goes on begins with the first one"
-    if "AMP111" in codes:
-        text += (
-            "; functions with a backward pass of their own compute in float32 (AMP111), also where the script gave "
-            "them a half model's tensors"
-        )
-    return text
+    return text + in_float32(report, "also where the script gave a half model's tensors")
 
 
 def own_half_beside_apex(program: Program) -> Declined:

@@ -23,8 +23,8 @@ Several processes that write one file at the same time leave a broken one.
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where the file
 is read again in a loop, or by only some processes: no barrier can stand there (AMP288). All statements of a file
-from its opening on are left then. Files that stay open, and those that `logging.basicConfig` opens, are left, and named
-(AMP288).
+from its opening on are left then, and a file that is named after it (`path + ".json"`) with it. Files that stay open,
+and those that `logging.basicConfig` opens, are left, and named (AMP288).
 
 ## Leaving it out
 Yes: the script then writes as it did.
@@ -47,6 +47,7 @@ from amp_rules.plan.file_names import more_places, name_of
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.own_ddp.arrays_of_all import makes_array
 from amp_rules.plan.own_ddp.file_roots import stand_apart
+from amp_rules.plan.own_ddp.files_beside import is_beside
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
 from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
@@ -105,6 +106,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
 
     own_on_some_way: dict[ast.AST, tuple[Module, ast.expr]] = {}
     guards = file_guards(own.program, paths, [], is_left)
+    opened = [(site.module, site.statement) for site in guards.calls if not is_left(site.module, site.node)]
     _leave_calls(own, guards, is_left)
     for node, (module, holder) in list(own_on_some_way.items())[:1]:
         others = more_places(own.program, [(where, item) for item, (where, _) in own_on_some_way.items()])
@@ -132,6 +134,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         text += more_places(own.program, named)
         own.leave(RULE, module, statement, text)
     kept |= _with_neighbours(saves, named)
+    left = [*kept, *opened]
+    beside = [row for row in saves if row not in kept and any(is_beside(own, row, other) for other in left)]
+    for module, statement in beside[:1]:
+        text = "every process writes this file, as it does the one that this is named after"
+        own.leave(RULE, module, statement, text + more_places(own.program, beside))
+    kept |= _with_neighbours(saves, beside)
     written = [row for row in saves if row not in kept]
     helpers = {
         body: calls

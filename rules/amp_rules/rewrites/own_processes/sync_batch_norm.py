@@ -366,7 +366,7 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
         )
     skipped = skipped_by_some(program, norms)
     if skipped is not None:
-        return f"`{skipped}` lets each process decide whether it runs, and the others would wait for its statistics"
+        return skipped
     earlier = Earlier(program, wrapping)
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
