@@ -18,6 +18,7 @@ from pathlib import Path
 from amp_rules.folder.import_lines import ImportGraph
 from amp_rules.folder.shared_modules import is_migrated
 from amp_rules.plan import notes
+from amp_rules.plan.listing import listed
 from amp_rules.plan.report import Note, Report
 from amp_rules.source import blocks
 from amp_rules.source.files import Files
@@ -93,14 +94,13 @@ def with_other_starts(reports: Sequence[Report]) -> list[Report]:
 
 def _note(module: Path, migrated: Sequence[Path], starting: Sequence[Path], root: Path, loses: str) -> Note:
     names = [_shown(file, root) for file in starting]
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     starts, runs, left = ("starts", "runs", "it is") if len(names) == 1 else ("start", "run", "they are")
     does = f"{starts} Apex"
     if loses is _STEPS_SCALED:
         does = f"step{'s' if len(names) == 1 else ''} without the scaler"
     command = " ".join(["amp-migrate", *(_shown(file, root) for file in migrated), *names])
     text = (
-        f"{listed} {does} and {runs} this file too, and left as {left} would {loses} now; "
+        f"{listed(names)} {does} and {runs} this file too, and left as {left} would {loses} now; "
         f"migrate them together: `{command}`"
     )
     return Note(module, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
@@ -113,11 +113,11 @@ def _unpatched(path: Path, root: Path, reached: Collection[Path], searched: dict
     calling = {file: _called(file, starting) for file in users}
     names = [_shown(file, root) for file, called in calling.items() if called]
     if names:
-        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
         functions = ", ".join(f"`{name}`" for name in sorted(frozenset().union(*calling.values())))
+        call = "calls" if len(names) == 1 else "call"
         text = (
-            f"{listed} call{'s' if len(names) == 1 else ''} {functions} too: where that gave O1, Apex patched PyTorch "
-            "for all that ran after it, and now what stands outside of `with amp.autocast():` is computed in FP32"
+            f"{listed(names)} {call} {functions} too: where that gave O1, Apex patched PyTorch for all that ran after "
+            "it, and now what stands outside of `with amp.autocast():` is computed in FP32"
         )
         yield Note(path, None, notes.APEX_ELSEWHERE.code, notes.APEX_ELSEWHERE.name, text)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
 from amp_rules.plan.half_places import HalfPlaces
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.dtypes import FLOAT32_TYPES
@@ -38,13 +38,6 @@ _DEPTH = 12
 Why = Literal["asked", "stencil"]
 
 
-@dataclass
-class _Table:
-    """What is known of a table: the signs of its coefficients."""
-
-    signs: set[int] = field(default_factory=set)
-
-
 def in_tables(program: Program, places: HalfPlaces) -> Iterator[tuple[Site, Why]]:
     """Yield the calls and products that need FP32, each with the reason, by file and line."""
     for site in places.sites:
@@ -53,11 +46,10 @@ def in_tables(program: Program, places: HalfPlaces) -> Iterator[tuple[Site, Why]
             continue
         given, weight = operands
         if _is_converted(program, given, site):
-            if _table(program, weight, site.scope, site.body) is not None:
+            if _signs(program, weight, site.scope, site.body):
                 yield site, "asked"
         elif isinstance(site.node, ast.Call) and program.callee_names(site.node, site.scope) & _CONVOLUTIONS:
-            table = _table(program, weight, site.scope, site.body) if places.is_of_loss(site) else None
-            if table is not None and table.signs >= {-1, 1}:
+            if places.is_of_loss(site) and _signs(program, weight, site.scope, site.body) >= {-1, 1}:
                 yield site, "stencil"
 
 
@@ -68,12 +60,7 @@ def _operands(program: Program, site: Site) -> tuple[ast.expr, ast.expr] | None:
         return node.left, node.right
     if not isinstance(node, ast.Call) or not program.callee_names(node, site.scope) & (_CONVOLUTIONS | _PRODUCTS):
         return None
-    given: list[ast.expr | None] = list(node.args[:2])
-    for place, name in enumerate(("input", "weight")):
-        named = next((item.value for item in node.keywords if item.arg == name), None)
-        if len(given) <= place:
-            given.append(named)
-    one, other = given
+    one, other = argument_at(node, "input", 0), argument_at(node, "weight", 1)
     return (one, other) if one is not None and other is not None else None
 
 
@@ -92,18 +79,22 @@ def _is_converted(program: Program, node: ast.expr, site: Site) -> bool:
 # ---- tables ----------------------------------------------------------------------------------------------------
 
 
-def _table(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> _Table | None:
-    """What is known of a table; None where something else than numbers of the script may be in it."""
-    table = _Table()
-    return table if _Tables(program, table).reads(node, scope, body, _DEPTH) and table.signs else None
+def _signs(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> set[int]:
+    """The signs of a table's coefficients; none where something else than numbers of the script may be in it."""
+    table = _Table(program)
+    return table.signs if table.reads(node, scope, body, _DEPTH) else set()
 
 
-class _Tables:
-    """Follows a weight to the numbers that it is made of."""
+class _Table:
+    """Follows a weight to the numbers that it is made of.
 
-    def __init__(self, program: Program, table: _Table) -> None:
+    Attributes:
+        signs: those of the numbers that were met.
+    """
+
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._table = table
+        self.signs: set[int] = set()
         self._seen: set[object] = set()
 
     def reads(self, node: ast.expr, scope: Scope, body: ast.AST, depth: int) -> bool:
@@ -129,12 +120,9 @@ class _Tables:
         if names & _HOLDING and node.args:
             return self.reads(node.args[0], scope, body, depth)
         if names & _WEIGHT and (node.args or node.keywords):
-            given = next((item.value for item in node.keywords if item.arg == "data"), None)
-            fixed = next((item.value for item in node.keywords if item.arg == "requires_grad"), None)
-            if not node.args and given is None:
-                return False
-            is_fixed = isinstance(fixed, ast.Constant) and fixed.value is False
-            return is_fixed and self.reads(given or node.args[0], scope, body, depth)
+            given = keyword(node, "data") or (node.args[0] if node.args else None)
+            is_fixed = literal(keyword(node, "requires_grad")) is False
+            return given is not None and is_fixed and self.reads(given, scope, body, depth)
         if names or not (isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPING):
             return False
         return self.reads(node.func.value, scope, body, depth)
@@ -146,7 +134,7 @@ class _Tables:
         sign = _sign(node)
         if sign is None:
             return False
-        self._table.signs.add(sign)
+        self.signs.add(sign)
         return True
 
     def _variable(self, name: str, scope: Scope, body: ast.AST, depth: int) -> bool:
@@ -213,7 +201,7 @@ class _Tables:
             if value is None or not (is_empty or self.reads(value, scope, home, depth)):
                 return False
         signs = [_sign(item) for item in elements]
-        self._table.signs.update(sign for sign in signs if sign is not None)
+        self.signs.update(sign for sign in signs if sign is not None)
         return None not in signs
 
 

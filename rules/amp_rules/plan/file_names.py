@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from amp_rules.plan.listing import listed
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 
@@ -28,9 +29,5 @@ def place_of(program: Program, module: Module, node: ast.AST) -> str:
 def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]]) -> str:
     """What a note on the first of some places says of the others: where they are, as far as they are few."""
     named = list(dict.fromkeys(place_of(program, *item) for item in places))[1:]
-    if not named:
-        return ""
-    listed, left = named[:_MAX_PLACES], len(named) - _MAX_PLACES
-    if left > 0:
-        return f"; so it is at {', '.join(listed)} and {left} more place{'s' * (left > 1)}"
-    return f"; so it is at {' and '.join([*[', '.join(listed[:-1])] * (len(listed) > 1), listed[-1]])}"
+    more = "more places" if len(named) > _MAX_PLACES + 1 else "more place"
+    return f"; so it is at {listed(named, _MAX_PLACES, more)}" if named else ""

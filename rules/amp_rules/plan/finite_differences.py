@@ -17,6 +17,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
 from amp_rules.source.syntax import walk
 
 _HELPERS = 2
@@ -50,12 +51,14 @@ class _Pair:
 
     Attributes:
         one, other: the calls.
+        steps: what is added to the input of one of them.
         site: where they stand.
         difference: the difference, where it stands in the same body.
     """
 
     one: ast.Call
     other: ast.Call
+    steps: list[ast.expr]
     site: Site
     difference: ast.AST | None
 
@@ -131,8 +134,9 @@ def _pairs(
         return
     for call in _calls(program, one, site):
         for second in _calls(program, other, site):
-            if _are_apart(program, call, second, site):
-                yield _Pair(call, second, site, difference)
+            apart = _Apart(program, site)
+            if call is not second and apart.are_given(call, second, _NAMES):
+                yield _Pair(call, second, apart.steps, site, difference)
     info = program.function_of(site.body)
     names = [item.id for item in (one, other) if isinstance(item, ast.Name)]
     if info is None or depth == 0 or len(names) != 2 or not set(names) <= set(info.parameters):
@@ -182,11 +186,6 @@ def _assigned(program: Program, name: str, site: Site) -> list[ast.expr | None]:
             parent = site.module.parents.get(node)
             found.append(parent.value if isinstance(parent, ast.Assign) and node in parent.targets else None)
     return found
-
-
-def _are_apart(program: Program, one: ast.Call, other: ast.Call, site: Site) -> bool:
-    """Whether two calls run the same at inputs of which one is the other plus or minus something."""
-    return one is not other and _Apart(program, site).are_given(one, other, _NAMES) is True
 
 
 class _Apart:
@@ -266,9 +265,7 @@ def _is_small(program: Program, pair: _Pair, difference: Site) -> bool:
         return True
     if _is_divided(program, difference):
         return True
-    apart = _Apart(program, pair.site)
-    apart.are_given(pair.one, pair.other, _NAMES)
-    return any(_has_small_number(program, step, pair.site) for step in apart.steps)
+    return any(_has_small_number(program, step, pair.site) for step in pair.steps)
 
 
 def _is_divided(program: Program, site: Site) -> bool:
@@ -301,9 +298,7 @@ def _has_small_number(program: Program, step: ast.expr, site: Site) -> bool:
         values: list[ast.expr | None] = [part] if isinstance(part, ast.Constant) else []
         if isinstance(part, ast.Name):
             values = _assigned(program, part.id, site)
-        for value in values if len(values) == 1 else ():
-            is_number = isinstance(value, ast.Constant) and isinstance(value.value, float)
-            if is_number and isinstance(value, ast.Constant) and isinstance(value.value, float):
-                if 0 < value.value <= _SMALL:
-                    return True
+        number = literal(values[0]) if len(values) == 1 else None
+        if isinstance(number, float) and 0 < number <= _SMALL:
+            return True
     return False

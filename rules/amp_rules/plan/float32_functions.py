@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_rules.plan.listing import listed
 from amp_rules.plan.report import Report
 
 _CODE = "AMP111"
@@ -18,9 +19,6 @@ def in_float32(report: Report, where: str) -> str:
     names = list(dict.fromkeys(f"`{edit.message.partition('`')[2].partition('`')[0]}`" for edit in edits))
     if not names:
         return ""
-    if len(names) > _NAMED:
-        names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     several = len(names) > 1
     kind = "functions with backward passes of their own," if several else "a function with a backward pass of its own,"
-    return f"; {listed}, {kind} {'compute' if several else 'computes'} in float32 (AMP111), {where}"
+    return f"; {listed(names, _NAMED)}, {kind} {'compute' if several else 'computes'} in float32 (AMP111), {where}"

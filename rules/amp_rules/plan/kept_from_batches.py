@@ -27,6 +27,9 @@ from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, SHAPED_BY_ANOTHER
 
+_Round = tuple[Site, list[ast.stmt]]
+"""What runs once for each batch, with its statements."""
+
 _WITHOUT_GRADIENT = frozenset({"detach", "data", "item", "numpy", "tolist"})
 """Methods and attributes that give the numbers of a tensor alone."""
 
@@ -35,17 +38,24 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
     """Yield the first place of each that is kept."""
     losses = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
     told: set[str] = set()
-    kept = (_kept, _kept_by_modules, _kept_by_objects)
-    for site, path in chain.from_iterable(find(program, processes, losses) for find in kept):
+    rounds = list(_rounds(program, processes, losses))
+    kept = chain(
+        _kept(program, processes, losses, rounds),
+        _kept_by_modules(program, processes, losses),
+        _kept_by_objects(program, processes, losses, rounds),
+    )
+    for site, path in kept:
         if path not in told:
             told.add(path)
             text = f"`{path}` keeps what the batches of one process gave, and later losses of that process use it"
             yield note(LOSS_OVER_BATCH, site.module, site.node, text)
 
 
-def _kept(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
+def _kept(
+    program: Program, processes: Distribution, losses: set[ast.AST], rounds: list[_Round]
+) -> Iterator[tuple[Site, str]]:
     own = list(_own_losses(program, losses))
-    for site, body in (*_rounds(program, processes, losses), *own):
+    for site, body in (*rounds, *own):
         inner = [node for item in body for node in blocks.walk_own(item)]
         # A module that computes a loss of what it keeps may keep what has a gradient.
         is_own = any(site is item for item, _ in own)
@@ -105,13 +115,13 @@ def _kept_by_modules(program: Program, processes: Distribution, losses: set[ast.
                 yield Site(scope.module, scope, function, node), path
 
 
-def _kept_by_objects(program: Program, processes: Distribution, losses: set[ast.AST]) -> Iterator[tuple[Site, str]]:
+def _kept_by_objects(
+    program: Program, processes: Distribution, losses: set[ast.AST], rounds: list[_Round]
+) -> Iterator[tuple[Site, str]]:
     """Yield what an object that is no module keeps of the batches, and gives to the losses: ``norm.update(x)``."""
     of_losses = program.called_from(losses)
-    beside = {
-        node for _, body in _rounds(program, processes, losses) for item in body for node in blocks.walk_own(item)
-    }
-    read: set[CellKey | None] | None = None
+    beside = {node for _, body in rounds for item in body for node in blocks.walk_own(item)}
+    read: set[CellKey] | None = None
     for function in program.called_from(beside - losses):
         info = program.function_of(function)
         owner = program.flow.class_of(info) if info is not None else None
@@ -130,19 +140,20 @@ def _kept_by_objects(program: Program, processes: Distribution, losses: set[ast.
                 path = blocks.path_of(place)
                 if path is None or path not in entry.carried or not _adds_of_batch(processes, node.value, path):
                     continue
-                read = _read_by(program, losses) if read is None else read
+                read = _read_by(program, losses, of_losses) if read is None else read
                 if program.flow.key(place, scope) in read:
                     yield Site(scope.module, scope, function, node), path
 
 
-def _read_by(program: Program, losses: set[ast.AST]) -> set[CellKey | None]:
+def _read_by(program: Program, losses: set[ast.AST], called: set[ast.AST]) -> set[CellKey]:
     """The attributes that losses read, and the functions that they call."""
-    found: set[CellKey | None] = set()
-    for node in chain(losses, *(program.nodes_of(body) for body in program.called_from(losses))):
-        located = program.locate(node) if isinstance(node, ast.Attribute) else None
-        if located is not None and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            found.add(program.flow.key(node, located[1]))
-    return found - {None}
+    return {
+        key
+        for node in chain(losses, *map(program.nodes_of, called))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if (located := program.locate(node)) is not None
+        if (key := program.flow.key(node, located[1])) is not None
+    }
 
 
 def _registered(owner: ClassInfo) -> set[str]:

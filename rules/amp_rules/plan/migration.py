@@ -29,7 +29,7 @@ from amp_rules.plan.own_ddp.launched import asks_for_arguments, launched
 from amp_rules.plan.own_ddp.stage import Extended, extended
 from amp_rules.plan.own_half.programs import migrate_own_half
 from amp_rules.plan.own_half.start import OwnStart
-from amp_rules.plan.report import Refusal, Report
+from amp_rules.plan.report import Note, Refusal, Report
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.skipped import with_skipped
 from amp_rules.plan.units import decided_on, left_alone
@@ -108,13 +108,14 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_refused = (
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
     )
-    of_steps = own_step_faults.notes(program, modules) if report.precision == "already" else ()
-    of_shards = own_shard_faults.notes(program) if report.precision == "already" else ()
-    of_losses = own_refused_losses.notes(program) if report.precision == "already" else ()
+    of_own: list[Note] = []
+    if report.precision == "already":
+        of_own += own_step_faults.notes(program, modules)
+        of_own += own_shard_faults.notes(program)
+        of_own += own_refused_losses.notes(program)
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    of_own = [*of_steps, *of_shards, *of_losses]
     told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_own])
     asks = report.precision == "migrated" and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)

@@ -15,7 +15,7 @@ from amp_rules.roles.autocast_contexts import is_decorated_to_cast, may_cast
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.torch.mixed_precision import AUTOCASTS_BY_DEVICE, TORCH_AUTOCASTS, is_off
 
 _MAX_DEPTH = 8
@@ -70,9 +70,7 @@ def _casts_on_cuda(program: Program, region: ast.With | ast.AsyncWith) -> bool:
         if not names or any(is_off(name, context) for name in names):
             continue
         if names <= TORCH_AUTOCASTS:
-            device = context.args[0] if context.args else None
-            given = next((item.value for item in context.keywords if item.arg == "device_type"), device)
-            return literal(given) == "cuda"
+            return literal(argument_at(context, "device_type", 0)) == "cuda"
         return names <= AUTOCASTS_BY_DEVICE and not any(".cpu." in name for name in names)
     return False
 

@@ -18,6 +18,7 @@ from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
+from amp_rules.plan.listing import listed
 from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
 from amp_rules.plan.rank_averages import averages
@@ -183,16 +184,11 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
 def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:
     """What a note on an evaluation says of further ones, by name and place."""
     places = []
-    for use in uses[:_NAMED]:
+    for use in uses:
         line = use.module.line_on_disk(use.line)
         where = f"line {line}" if use.module is module else f"{name_of(program, use.module)}:{line}"
         places.append(f"`{use.module.text(use.loader)}` ({where})")
-    if len(uses) > _NAMED:
-        places.append(f"{len(uses) - _NAMED} more")
-    if not places:
-        return ""
-    named = f"{', '.join(places[:-1])} and {places[-1]}" if len(places) > 1 else places[0]
-    return f"; so {'are' if len(uses) > 1 else 'is'} {named}"
+    return f"; so {'are' if len(uses) > 1 else 'is'} {listed(places, _NAMED)}" if places else ""
 
 
 def _how_far(program: Program, use: LoaderUse) -> str:

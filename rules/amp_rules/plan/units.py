@@ -42,8 +42,6 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import phase
-from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action
 from amp_rules.text.applying import apply
 
@@ -214,14 +212,10 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
 def _is_idle(program: Program, refusal: Refusal) -> bool:
     """Whether the place of a reason is in a function that nothing calls: no process of this script comes there."""
     span = refusal.span
-    if span is None:
-        return False
-    modules = (module for module in program.flow.modules if module.path == refusal.path)
-    return any(
+    return span is not None and any(
         module.span(body).start <= span.start and span.end <= module.span(body).end
-        for module in modules
-        for body in walk(module.tree)
-        if isinstance(body, FunctionNode) and body in uncalled(program)
+        for body in uncalled(program)
+        if (module := program.module_of(body)) is not None and module.path == refusal.path
     )
 
 

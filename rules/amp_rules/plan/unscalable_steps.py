@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import declining, gradient_functions, method_values
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.given_flags import may_be_true
@@ -108,22 +109,21 @@ def reasons(program: Program) -> Iterator[Declined]:
 def _evaluates_once(program: Program, step: Step) -> bool:
     """Whether all that a step may step are optimizers of PyTorch that evaluate a closure once, above their update."""
     values = program.flow.values(step.optimizer, step.scope)
-    return bool(values) and all(
-        value.kind == "object" and is_optimizer(value) and str(value.ref).rpartition(".")[2] not in EVALUATE_AGAIN
-        for value in values
-    )
+    classes = _classes(values)
+    return bool(values) and len(classes) == len(values) and EVALUATE_AGAIN.isdisjoint(classes)
 
 
 def _evaluates_again_as(program: Program, step: Step) -> str:
     """Of which class an optimizer is that evaluates several times, where it may be of one that evaluates once, too."""
-    classes = {
-        str(value.ref).rpartition(".")[2]
-        for value in program.flow.values(step.optimizer, step.scope)
-        if value.kind == "object" and is_optimizer(value)
-    }
+    classes = set(_classes(program.flow.values(step.optimizer, step.scope)))
     if "Optimizer" in classes or not classes & EVALUATE_AGAIN or classes <= EVALUATE_AGAIN:
         return ""
     return f" where it is {' or '.join(sorted(classes & EVALUATE_AGAIN))}"
+
+
+def _classes(values: set[Value]) -> list[str]:
+    """The classes of those values that are optimizers of a library."""
+    return [str(value.ref).rpartition(".")[2] for value in values if value.kind == "object" and is_optimizer(value)]
 
 
 def _own_arguments(program: Program, step: Step) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -107,6 +107,13 @@ def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[a
         if parent is None or isinstance(parent, LOOPS):
             return
         inner = parent
+
+
+def given_last(statements: Iterable[ast.stmt], path: str) -> ast.expr | None:
+    """What a variable is given, and nothing beside it, by the last of some statements that writes it."""
+    last = next((item for item in reversed([*statements]) if path in writes(item)), None)
+    is_alone = isinstance(last, ast.Assign) and [path_of(target) for target in last.targets] == [path]
+    return last.value if is_alone and isinstance(last, ast.Assign) else None
 
 
 def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:

@@ -18,7 +18,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _KNOWN: WeakKeyDictionary[Program, dict[Module, bool]] = WeakKeyDictionary()
 """What is known of the files of each program: each stage asks."""
 
-_FOUND: WeakKeyDictionary[Program, list[frozenset[Module] | None]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Program, set[frozenset[Module] | None]] = WeakKeyDictionary()
 """Of whose functions the nodes of each program may give one by its name: the same for all its files."""
 
 
@@ -52,8 +52,7 @@ def _is_idle(program: Program, module: Module) -> bool:
     if any(isinstance(item, _DEFINITIONS) and item.name in names and _is_given_away(item) for item in module.tree.body):
         return False
     if program not in _FOUND:
-        found = (found_by_text(program, scope.module, node) for node, _, scope in program.nodes())
-        _FOUND[program] = list(dict.fromkeys(found))
+        _FOUND[program] = {found_by_text(program, scope.module, node) for node, _, scope in program.nodes()}
     return not any(files is None or module in files for files in _FOUND[program])
 
 

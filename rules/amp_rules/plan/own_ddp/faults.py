@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
 from amp_rules.plan.own_ddp.asked_of_wrapper import asked_of_wrapper
@@ -147,7 +148,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from shown_of_one(own, shares)
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
-    yield from ((site.module, site.node, text) for site, text in meters_of_one(own))
+    yield from meters_of_one(own)
     yield from stopped_apart(own, shares)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)
@@ -313,9 +314,8 @@ def _restored(own: OwnDdp) -> Iterator[Fault]:
     for first in alone[:1]:
         names = [f"`{site.module.text(site.node.func.value)}`" for site in alone]  # type: ignore[attr-defined]
         names += [f"`{path}`" for path in _counted_from(own, first)]
-        listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
         text = "only one process loads the saved state of {}: the others keep their initial values"
-        yield first.module, first.node, text.format(listed)
+        yield first.module, first.node, text.format(listed(names))
 
 
 def _counted_from(own: OwnDdp, restored: Site) -> Iterator[str]:

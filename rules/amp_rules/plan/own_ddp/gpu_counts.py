@@ -62,12 +62,5 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
 def _just_above(node: ast.Name, scope: Scope) -> ast.expr | None:
     """What a variable is given last above a place, where that is so on every way there."""
     module = scope.module
-    body = blocks.body_of(module, node)
-    above = sorted(
-        blocks.statements_above(module, blocks.statement_of(module, node), body),
-        key=lambda item: item.lineno,
-        reverse=True,
-    )
-    last = next((item for item in above if node.id in blocks.writes(item)), None)
-    is_plain = isinstance(last, ast.Assign) and [blocks.path_of(target) for target in last.targets] == [node.id]
-    return last.value if is_plain and isinstance(last, ast.Assign) else None
+    above = blocks.statements_above(module, blocks.statement_of(module, node), blocks.body_of(module, node))
+    return blocks.given_last(sorted(above, key=lambda item: item.lineno), node.id)

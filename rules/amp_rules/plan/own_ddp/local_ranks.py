@@ -72,12 +72,8 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
 def _written_above(site: Site, given: ast.expr) -> ast.expr:
     """What a variable was given last in the statements right above a place, whatever it holds elsewhere."""
     path, where = blocks.path_of(given), blocks.place(site.module, site.statement)
-    for above in reversed(where.suite[: where.index]):
-        if path is None or path not in blocks.writes(above):
-            continue
-        is_whole = isinstance(above, ast.Assign) and [blocks.path_of(item) for item in above.targets] == [path]
-        return above.value if is_whole else given  # type: ignore[attr-defined]
-    return given
+    last = blocks.given_last(where.suite[: where.index], path) if path is not None else None
+    return last if last is not None else given
 
 
 def _gpu_given(call: ast.Call) -> ast.expr | None:

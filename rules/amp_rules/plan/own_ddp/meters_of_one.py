@@ -11,13 +11,14 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none, last_name, walk
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-def meters_of_one(own: OwnDdp) -> Iterator[tuple[Site, str]]:
-    """Yield the first comparison by each such meter, and a sentence on it."""
+def meters_of_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first comparison by each such meter."""
     told: set[str] = set()
     for node, body, scope in own.program.nodes():
         if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERS)) or body in own.uncalled:
@@ -33,7 +34,7 @@ def meters_of_one(own: OwnDdp) -> Iterator[tuple[Site, str]]:
             if update is not None:
                 told.add(last_name(read.value))
                 text = f"`{update}` runs on one process alone: on the others `{scope.module.text(read)}` is None, and "
-                yield site, f"{text}`{scope.module.text(node)}` raises TypeError"
+                yield scope.module, node, f"{text}`{scope.module.text(node)}` raises TypeError"
 
 
 def _attribute(site: Site, side: ast.expr) -> ast.Attribute | None:

@@ -136,9 +136,9 @@ class _Data:
 
 def _is_run_in_training(own: OwnDdp, site: Site) -> bool:
     """Whether a place is run in the rounds of a training loop, where orders are of batches."""
+    runs = own.program.closure(lambda node: node is site.node)
     return any(
         isinstance(node, blocks.LOOPS) and own.program.runs_backward(node) and runs(node)
-        for runs in [own.program.closure(lambda node: node is site.node)]
         for node, _, _ in own.program.nodes()
     )
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.file_names import more_places
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
@@ -47,7 +48,7 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         averaged = [path for path in dict.fromkeys(_kept(shares, loop)) if path in kept and is_averaged(loop, path)]
         if averaged:
             told.add(loop.body)
-            text = f"AMP233: {_listed(averaged)} of one process's share of the data: what is shown of"
+            text = f"AMP233: {_kept_by(averaged)} of one process's share of the data: what is shown of"
             them = "them" if len(averaged) > 1 else "it"
             yield loop.module, loop.loop, f"{text} {them} is not reduced like the numbers beside it"
             continue
@@ -99,13 +100,10 @@ def _object_of(own: OwnDdp, loop: TrainingLoop, call: ast.Call) -> str | None:
     return held.id if is_known and own.program.flow.callees(call) else None
 
 
-def _listed(names: list[str]) -> str:
+def _kept_by(names: list[str]) -> str:
     """The lists, and what they do; of many the first ones."""
-    quoted = [f"`{name}`" for name in names[:_NAMED]]
-    if len(names) > _NAMED:
-        quoted.append(f"{len(names) - _NAMED} more lists")
-    listed = f"{', '.join(quoted[:-1])} and {quoted[-1]}" if len(quoted) > 1 else quoted[0]
-    return f"{listed} keep numbers" if len(names) > 1 else f"{listed} keeps numbers"
+    keep = "keep" if len(names) > 1 else "keeps"
+    return f"{listed([f'`{name}`' for name in names], _NAMED, 'more lists')} {keep} numbers"
 
 
 def _reduces(exchanges: Exchanges, node: ast.AST) -> bool:

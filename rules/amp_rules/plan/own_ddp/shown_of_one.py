@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.losses_shown import shown_losses
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
@@ -62,12 +63,11 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         added |= {path: lists[path] for path in kept}
         names += kept
         if names:
-            quoted = [f"`{name}`" for name in names]
-            listed = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+            quoted = listed([f"`{name}`" for name in names])
             several = len(names) > 1
             keeps = f"keep{'' if several else 's'} numbers of" if kept else f"add{'' if several else 's'} up"
             its = "their" if several else "its"
-            text = f"AMP233: {listed} {keeps} the batches of one process"
+            text = f"AMP233: {quoted} {keeps} the batches of one process"
             rest = f"{its} averages that are shown cover only that share of the data"
             over_all = [path for path in names if _is_divided_by_all(shares, loop, path)]
             if over_all:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
@@ -61,11 +62,10 @@ def shown_within(
             continue
         names = [f"`{name}`" for name in shown]
         several = len(names) > 1
-        listed = f"{', '.join(names[:-1])} and {names[-1]}" if several else "".join(names)
         if len(names) > _MAX_NAMES:
-            listed = f"{', '.join(names[:_MAX_NAMES])} and more"
+            names[_MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
-        yield first.module, first.node, f"AMP233: {listed} {OF_BATCHES[several]}"
+        yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
 
 
 def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
+from amp_rules.plan.stripped_names import strict_loads
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -15,11 +16,10 @@ from amp_rules.source.modules import Module
 def weights_not_kept(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield such a loading: ``kept = m.state_dict()``, ``m.load_state_dict(best)``, ``m.load_state_dict(kept)``."""
     loads: dict[ast.AST, list[Site]] = {}
-    for call, body, scope in own.program.calls() if own.wraps else ():
-        is_load = isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict"
+    for site in strict_loads(own.program) if own.wraps else ():
         # With ``assign=True`` the parameters are others afterwards.
-        if is_load and len(call.args) == 1 and not call.keywords and scope.module in own.modules:
-            loads.setdefault(body, []).append(Site(scope.module, scope, body, call))
+        if isinstance(site.node, ast.Call) and not site.node.keywords and site.module in own.modules:
+            loads.setdefault(site.body, []).append(site)
     for sites in loads.values():
         for back in sites:
             kept = _kept(back)
