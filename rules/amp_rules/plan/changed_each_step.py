@@ -13,6 +13,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, walk
 
 _BOUNDS = frozenset({"max", "min", "float", "abs"})
@@ -24,7 +25,7 @@ _SCALES = (ast.Mult, ast.Div, ast.Pow)
 _CALLS = 2
 """Functions that call each other between a loop and the method that changes a number: ``step`` and ``anneal``."""
 
-_Reader = tuple[Module, ast.AST]
+_Reader = tuple[Scope, ast.AST]
 
 
 def changed_each_step(program: Program, loop: BatchLoop) -> Iterator[Site]:
@@ -33,13 +34,15 @@ def changed_each_step(program: Program, loop: BatchLoop) -> Iterator[Site]:
     Not those of what is only shown, and not those under a condition that asks for more than the number itself.
     """
     bodies = [item for item in _always_called(program, loop) if item.receiver is not None]
-    inner = [(loop.module, node) for node in loop.inner]
-    yield from _within(loop, loop.inner, inner, blocks.writes_itself(loop.loop))
     nodes = {info: list(program.nodes_of(info.node)) for info in bodies}
-    readers = [*inner, *((info.module.module, node) for info in bodies for node in nodes[info])]
+    inner = [(loop.scope, node) for node in loop.inner]
+    read = [(program.flow.scopes[info.node], node) for info in bodies for node in nodes[info]]
+    yield from _within(program, loop, loop.inner, [*inner, *read], blocks.writes_itself(loop.loop))
     for info in bodies:
         scope = program.flow.scopes[info.node]
-        for found in _within(Site(scope.module, scope, info.node, info.node), nodes[info], readers, set()):
+        for found in _within(
+            program, Site(scope.module, scope, info.node, info.node), nodes[info], [*read, *inner], set()
+        ):
             if _target(found.node).startswith(f"{info.receiver}."):
                 yield found
 
@@ -64,7 +67,9 @@ def _always(suite: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             yield from blocks.walk_own(item)
 
 
-def _within(site: Site, nodes: list[ast.AST], readers: list[_Reader], head: set[str]) -> Iterator[Site]:
+def _within(
+    program: Program, site: Site, nodes: list[ast.AST], readers: list[_Reader], head: set[str]
+) -> Iterator[Site]:
     steps = [node for node in nodes if isinstance(node, (ast.Assign, ast.AugAssign)) and _changes_itself(node)]
     if not steps:
         return
@@ -78,7 +83,7 @@ def _within(site: Site, nodes: list[ast.AST], readers: list[_Reader], head: set[
             site, node, path, set(nodes)
         ):
             continue
-        if _is_rate(node) or any(_counts(module, reader, node, path) for module, reader in readers):
+        if _is_rate(node) or any(_counts(program, site, scope, reader, node) for scope, reader in readers):
             yield Site(site.module, site.scope, site.body, node)
 
 
@@ -168,11 +173,20 @@ def _is_asked_alone(site: Site, node: ast.stmt, path: str, inside: set[ast.AST])
     return True
 
 
-def _counts(module: Module, reader: ast.AST, node: ast.stmt, path: str) -> bool:
+def _counts(program: Program, site: Site, scope: Scope, reader: ast.AST, node: ast.Assign | ast.AugAssign) -> bool:
     """Whether something reads the number, and does not only show it or set a bound to it."""
     if not isinstance(reader, (ast.Name, ast.Attribute)) or not isinstance(reader.ctx, ast.Load):
         return False
-    if blocks.path_of(reader) != path:
+    path, module = _target(node), scope.module
+    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    if isinstance(target, ast.Attribute) and isinstance(reader, ast.Attribute):
+        key = program.flow.key(blocks.reading(target), site.scope)
+        is_same = reader.attr == target.attr and (
+            program.flow.key(reader, scope) == key if key is not None else blocks.path_of(reader) == path
+        )
+    else:
+        is_same = blocks.path_of(reader) == path and scope is site.scope
+    if not is_same:
         return False
     for parent in module.ancestors(reader):
         if parent is node or isinstance(parent, ast.JoinedStr):

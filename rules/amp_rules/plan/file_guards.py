@@ -213,9 +213,26 @@ class _Decision:
         if not life or not (isinstance(statement, ast.Expr) or effect.keeps_open):
             return False
         if isinstance(life[0], ast.With) or not self._skippable.alone(effect.module, effect.scope, life):
+            if (together := self._with_its_loop(effect)) is not None:
+                self._add(effect, together)
+                return True
             return effect.if_alone  # who needs what a command gives needs it on each process
         self._add(effect, life)
         return True
+
+    def _with_its_loop(self, effect: FileEffect) -> list[ast.stmt] | None:
+        """The loop around a call, with the list above that it empties: ``while len(old) > 3: remove(old.pop(0))``."""
+        loop = blocks.loop_around(effect.module, effect.statement)
+        if loop is None:
+            return None
+        where = blocks.place(effect.module, loop)
+        above = where.suite[where.index - 1] if where.index else None
+        made = isinstance(above, ast.Assign) and blocks.writes(above) & blocks.reads(loop)
+        for first in (where.index, where.index - 1) if made else (where.index,):
+            together = list(where.suite[first : where.index + 1])
+            if self._skippable.alone(effect.module, effect.scope, together):
+                return together
+        return None
 
     def _values(self, node: ast.expr, scope: Scope) -> list[Value]:
         simple = isinstance(node, (ast.Name, ast.Attribute))

@@ -58,17 +58,20 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
         share = [*of_the_share(processes, loop)]
-        kept = {path: item for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))}
-        kept = {path: item for path, item in kept.items() if (loop.body, path) not in named}
+        kept = [(path, item) for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))]
+        kept = [(path, item) for path, item in kept if (loop.body, path) not in named]
         if not kept or ways is None:
             continue
+        paths = [*dict.fromkeys(path for path, _ in kept)]
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
         made = made_of_batch(processes, loop)
         meets = exchanges_of(processes, loop)[0]
         averaged = averaged_over_ranks(processes)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
-        for path, node in kept.items():
-            if path in left_out or _begins_each_round(loop, path, node):
+        told: set[str] = set()
+        # Of several that one variable is given the last is named: ``sums[name][0] += loss``, ``sums[name][1] += 1``.
+        for path, node in sorted(reversed(kept), key=lambda item: paths.index(item[0])):
+            if path in told or path in left_out or _begins_each_round(loop, path, node):
                 continue
             if meets(node) or _holds(node, averaged):
                 continue
@@ -81,6 +84,7 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
                 texts = ADDS_UP if shown == "divided" else _SUMMED
                 if path in (*_averages(node), *_extremes(node)):
                     texts = _MEAN if path in _averages(node) else _EXTREME
+                told.add(path)
                 yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
 
 

@@ -309,7 +309,10 @@ def added_to(node: ast.AST) -> Iterator[str]:
 def _additions(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and not is_text(node.value):
         # ``hits[label] += 1`` adds to the whole.
-        path = variable(node.target.value if _is_entry(node.target) else node.target)
+        target: ast.expr = node.target
+        while _is_entry(target):
+            target = target.value
+        path = variable(target)
         if path is not None:
             yield path
     elif isinstance(node, ast.Assign) and len(node.targets) == 1:

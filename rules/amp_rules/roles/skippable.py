@@ -136,7 +136,14 @@ class Skippable:
             return False
         if self._read_outside(module, scope, names, inside) or any(self._changes(node, names) for node in inside):
             return False
-        return not any(self.disturbs(node) for statement in statements for node in _outermost(statement, names))
+        return not any(self._is_in_the_way(node, names) for item in statements for node in _outermost(item, names))
+
+    def _is_in_the_way(self, node: ast.AST, names: set[str]) -> bool:
+        """Whether leaving a part out would be missed; ``remove(old.pop(0))`` is what ``remove`` does, and the rest."""
+        inner = isinstance(node, ast.Call) and any(_changes_inside(part, names) for part in walk(node))
+        if inner and isinstance(node, ast.Call) and not self._program.flow.callees(node):
+            return self._disturbs(node)
+        return self.disturbs(node)
 
     def is_missed(self, node: ast.AST) -> bool:
         """Whether all processes need what an expression does besides what it gives."""
@@ -189,20 +196,22 @@ class Skippable:
 
 def _outermost(statement: ast.stmt, names: set[str]) -> list[ast.AST]:
     """The parts of a statement to look at: all but changes of what is made inside: ``rows.append(x)``."""
-    skipped: set[ast.AST] = set()
-    for node in walk(statement):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _MUTATORS
-            and isinstance(node.func.value, ast.Name)
-            and node.func.value.id in names
-        ):
-            skipped.add(node)
+    skipped = {node for node in walk(statement) if _changes_inside(node, names)}
     if not skipped:
         return [statement]
     # Looked at one by one: a statement as a whole would hold what is skipped.
     return [node for node in walk(statement) if isinstance(node, ast.Call) and node not in skipped]
+
+
+def _changes_inside(node: ast.AST, names: set[str]) -> bool:
+    """Whether a call changes one of the variables."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _MUTATORS
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in names
+    )
 
 
 def _is_of_comprehension(module: Module, name: ast.Name) -> bool:
