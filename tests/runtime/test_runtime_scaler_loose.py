@@ -143,3 +143,20 @@ def test_an_overflow_in_gradients_that_were_put_aside_leaves_the_step_out() -> N
     amp.scaler.update()
     assert equal([p.detach() for p in model.parameters()], before)
     assert amp.scaler.get_scale() < 1024.0
+
+
+def test_parameters_that_an_optimizer_is_given_later_are_made_true_once() -> None:
+    model = prepared(init_scale=1024.0)
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    for step in range(4):
+        if step == 2:
+            optimizer.add_param_group({"params": model.body.parameters()})
+        expected = true_gradients(model)
+        optimizer.zero_grad()
+        model.body.zero_grad()
+        backward(model)
+        amp.scaler.unscale_(optimizer)
+        for gradient, true in zip(gradients(model), expected, strict=True):
+            torch.testing.assert_close(gradient, true)
+        amp.scaler.step(optimizer)
+        amp.scaler.update()

@@ -632,6 +632,8 @@ class Scaler(torch.amp.GradScaler):
             combined.gather(parameters)
         if self._looks_at_gradients:
             self._unscale_and_check(optimizer, record, parameters)
+            if self._known_optimizers.get(optimizer) not in (None, len(parameters)):
+                self._loose.look_again()  # it was given parameters since its last step
             if self._losses and self.is_enabled():
                 self._loose.make_true(self._records)
         record.unit = None
