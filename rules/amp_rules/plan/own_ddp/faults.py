@@ -26,6 +26,7 @@ from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
+from amp_rules.plan.own_ddp.failed_alone import failed_alone
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
@@ -150,6 +151,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from known_to_first(own)
     yield from meters_of_one(own)
     yield from stopped_apart(own, shares)
+    yield from failed_alone(own)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)
     yield from uneven_shares(own)
