@@ -103,7 +103,8 @@ _PAGES = {
         only one goes through the scaler, a step inside of the autocast region. These are rules of amp-lint, whose code
         the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827. Beside `FullyShardedDataParallel`, a scaler and a
         clipping by the norm that see the shard of their own process alone; and binary cross entropy of probabilities
-        within a region of its autocast, which raises an error on CUDA.
+        within a region of its autocast, which raises an error on CUDA. A checkpoint that training goes on from, with
+        the state of the optimizer and none of the scaler.
 
         ## Why
         Such a script is not migrated, so what it does wrong stays. Clipping to a norm of 1 while the loss scale is
