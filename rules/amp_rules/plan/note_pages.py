@@ -410,7 +410,9 @@ _PAGES = {
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
         process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
-        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes. So
+        are a step that may fail on one process while that goes on, and a sampler that repeats samples for an evaluation
+        whose numbers are added up over the processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

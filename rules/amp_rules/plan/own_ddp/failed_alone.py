@@ -38,6 +38,6 @@ def failed_alone(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         yield (
             module,
             handler,
-            "where a step fails on one process alone, as for want of memory, that process goes on here: the others wait "
-            "in their backward pass, and average gradients with what it runs next",
+            "where a step fails on one process alone, as for want of memory, that process goes on here: the others "
+            "wait in their backward pass, and average gradients with what it runs next",
         )

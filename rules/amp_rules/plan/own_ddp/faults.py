@@ -50,6 +50,7 @@ from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
+from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
@@ -146,6 +147,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from waits_by_a_look(own)
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
+    yield from repeated_samples(own, shares)
     yield from shown_of_one(own, shares)
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
