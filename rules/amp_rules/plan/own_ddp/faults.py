@@ -22,6 +22,7 @@ from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.called_bare import called_bare, taken_off
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
+from amp_rules.plan.own_ddp.device_taken_early import device_taken_early
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
@@ -109,6 +110,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_gpu_of_all(own)
     yield from one_device(own)
+    yield from device_taken_early(own)
     yield from local_ranks(own)
     yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
