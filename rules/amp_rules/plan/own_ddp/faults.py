@@ -39,6 +39,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.masks_alike import masks_alike
 from amp_rules.plan.own_ddp.meters_of_one import meters_of_one
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
@@ -123,8 +124,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from spawned_alone(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
-    yield from drawn_alike(own)
-    yield from augmented_alike(own)
+    alike = [*drawn_alike(own), *augmented_alike(own)]
+    yield from alike or masks_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from orders_apart(own)
