@@ -66,6 +66,7 @@ from amp_rules.plan.own_ddp.spawned_alone import spawned_alone
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.told_nothing import told_nothing
+from amp_rules.plan.own_ddp.total_batches import total_batches
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
@@ -163,6 +164,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from rates_apart(own, shares)
     yield from told_nothing(own)
     yield from whole_schedules(own, shares)
+    yield from total_batches(own, shares)
     yield from files_of_all(own)
     yield from arrays_of_all(own)
     yield from loaded_into_wrapper(own)
