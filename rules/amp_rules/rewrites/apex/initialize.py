@@ -6,8 +6,8 @@ condition around it becomes part of the level: without it, the script trains at 
 values; where one is looked up or computed, which may fail without the condition, the condition stays. Where the level
 may be O2 or O3 and the script makes something float16 itself (`mel.half()`), the half type is Apex's, `dtype="fp16"`.
 Where another branch goes on with the same models, they are prepared before the condition if its body begins with
-`amp.initialize`; with `--ddp`, other models that are trained without the condition too are prepared behind it. A model that the script wraps for
-several processes just above, which Apex refuses, is prepared above the wrapper.
+`amp.initialize`; with `--ddp`, other models that are trained without the condition too are prepared behind it. A model
+that the script wraps for several processes just above, which Apex refuses, is prepared above the wrapper.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
