@@ -36,6 +36,7 @@ https://nvidia.github.io/apex/amp.html#apex.amp.initialize
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,6 +63,7 @@ RULE = Rule(
 )
 
 _INITIALIZE = "apex.amp.initialize"
+_CALLS_APEX = re.compile(r"\bFP16_Optimizer\(|\bamp\.\w+\(")
 # A call that ends behind this column is written on several lines.
 _WIDTH = 110
 
@@ -211,11 +213,11 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
 
 
 def _comments(file: ApexFile, start: Start) -> list[str]:
-    """What is said between the condition that goes and the statement."""
+    """What is said between the condition that goes and the statement; not what once called Apex there."""
     if start.condition is None:
         return []
     rows = (line.strip() for line in file.module.lines[start.condition.lineno : start.statement.lineno - 1])
-    return [row for row in rows if row.startswith("#")]
+    return [row for row in rows if row.startswith("#") and not _CALLS_APEX.search(row)]
 
 
 def _loop(file: ApexFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
