@@ -75,9 +75,11 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each loader of training data."""
     told = told_apart(context.program, context.processes.data)
     loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
+    sliced = {use.loader for use in told.data.uses if use.slices is not None}
     for site in loaders:
         assert isinstance(site.node, ast.expr)
-        message = f"`{site.module.text(site.node)}` gives each process its share, in a new order every epoch"
+        message = f"`{site.module.text(site.node)}` gives each process its share"
+        message += " of the batches" if site.node in sliced else ", in a new order every epoch"
         written = context.vocabulary.loader(site.module, site.node, _variable(site))
         yield Change.written(RULE, site.module, site.node, message, written)
     for rebinding in [*rebindings, *told.rebindings]:
