@@ -15,7 +15,7 @@ from typing import Literal
 
 from amp_rules.checks.common.arithmetic import squared, terms
 from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, operands
-from amp_rules.lattice.abstract_values import F64, Value, same
+from amp_rules.lattice.abstract_values import F64, POSITION, Value, same
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -32,15 +32,18 @@ from amp_rules.plan.made_of import (
     has_square,
     is_decomposition,
     is_doubled,
+    is_made_of_decomposition,
     is_normalised,
     is_of_coordinates,
-    is_part_of_decomposition,
     is_scaled,
+    is_sum_by_element,
     is_sum_of_squares,
+    is_transform,
     made_by,
     products_behind,
     products_with_itself,
     squares_behind,
+    sums_rows_of_kinds,
 )
 from amp_rules.plan.made_of_data import is_made_of_data
 from amp_rules.plan.options import HALVED, Options
@@ -76,6 +79,7 @@ Need = Literal[
     "stencil",
     "rest",
     "encoded",
+    "sum",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it multiplies such a ``gram`` by another, it becomes a
 squared distance, the argument of a sine
@@ -89,7 +93,7 @@ matrix: a matrix is multiplied by what its product with itself was made to. A ``
 was divided by its own product, as Sinkhorn's iteration does. ``asked`` and ``stencil`` multiply by a fixed table of
 coefficients: the script asks for float32, or differences of neighbours are taken. ``rest`` is a local mean that is
 subtracted from the tensor itself, as in a pyramid; ``encoded`` is a number that a model is given, of which a layer
-makes the argument of a sine."""
+makes the argument of a sine. A ``sum`` is none of layers: of all elements, or of the rows of each kind."""
 _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -110,6 +114,8 @@ _SUMS = ("sum", "mean", "norm", "vector_norm")
 _PADDING = SHAPING | {"pad"}
 _MEANS = frozenset({"mean", "sum"})
 _SCALING_BY_HAND = SHAPING | {"div", "mul"}
+_COUNTED = frozenset({"arange", "linspace", "meshgrid"})
+_OF_GRIDS = ARITHMETIC | frozenset({"buffer", "attr", "result", "element"})
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 _MULTIPLYING = SHAPING | frozenset({"mul", "pow", "square"})
 
@@ -272,14 +278,21 @@ class _Products(Check):
             self._note("distance", op, frame)
         tensors = [item for item in operands(op) if item.tensor]
         given = [item.through(SHAPING) for item in tensors]
+        if op.op == "einsum" and is_sum_by_element(op):
+            self._note("sum", op, frame)
+            return
         if len(given) != 2:
             return
         self._run[id(op)] = op, frame
         # What the author converted to half is not needed exactly.
         exact = [item for item, whole in zip(given, tensors, strict=True) if not whole.low]
         kept = [item for item in self._in_this_run(tensors, frame) if id(item) in self._whole]
-        if kept or any(is_decomposition(item) or is_part_of_decomposition(item) for item in exact):
+        if kept or any(map(is_made_of_decomposition, exact)):
             self._keep_whole(op, frame)
+        elif any(map(is_transform, tensors)) or any(map(_is_of_places, tensors)):
+            self._note("place", op, frame)
+        elif op.op in ("matmul", "mm") and sums_rows_of_kinds(tensors[0]):
+            self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
             self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(is_normalised, given)):
@@ -433,3 +446,8 @@ class _Products(Check):
                 return self._module.span(op.node)
             around = around.caller
         return None
+
+
+def _is_of_places(value: Value) -> bool:
+    """Whether a matrix holds counted places, as a grid of pixels does, and no angle or weight is made of them."""
+    return bool(value.bits & POSITION) and any(made_by(value, _COUNTED, _OF_GRIDS))

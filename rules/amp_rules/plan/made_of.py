@@ -30,6 +30,9 @@ GUARDING = SHAPING | frozenset({"add", "clamp", "clamp_min", "maximum", "max", "
 _ADDITIONS = frozenset({"add", "sub"})
 _SCALING = SHAPING | frozenset({"getitem", "select", "diag", "diag_embed", "join", "mul"})
 """What makes a matrix of the factors of its rows or columns."""
+_SHAPED = frozenset({"view", "reshape", "unflatten"})
+_DIMENSIONS = (2, 3, 4)
+_TURNED = frozenset({"t", "T", "mT", "transpose", "permute"})
 _NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
 
 
@@ -153,6 +156,41 @@ def is_part_of_decomposition(value: Value) -> bool:
         and bool(value.args)
         and (value.args[0].op in DECOMPOSITIONS)
     )
+
+
+def is_made_of_decomposition(value: Value) -> bool:
+    """Whether sums and multiples of a decomposition's result are in a value: ``eye - torch.linalg.solve(a, b)``."""
+    if is_part_of_decomposition(value):
+        return True
+    return any(map(is_decomposition, made_by(value, DECOMPOSITIONS, ARITHMETIC)))
+
+
+def is_sum_by_element(product: Value) -> bool:
+    """``einsum("bhw,bhw->b", p, t)``: all operands have the same axes, of which some are summed over."""
+    equation = product.args[0].const if product.args else None
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return False
+    given, made = equation.replace(" ", "").split("->")
+    axes = {frozenset(item) for item in given.split(",")}
+    return len(axes) == 1 and set(made) < next(iter(axes))
+
+
+def is_transform(value: Value) -> bool:
+    """Whether a matrix is of two, three or four dimensions, as transforms of places are: ``r.view(-1, 3, 3)``."""
+    for item in made_by(value, _SHAPED | {"eye"}, (ARITHMETIC | {"result"}) - _SHAPED):
+        sizes = [part.const for part in (item.args if item.op == "eye" else item.args[1:])]
+        if item.op == "eye" and sizes and sizes[0] in _DIMENSIONS:
+            return True
+        # One more is the batch; what has more axes are patches or heads.
+        if item.op in _SHAPED and len(sizes) in (2, 3) and sizes[-1] == sizes[-2] and sizes[-1] in _DIMENSIONS:
+            return True
+    return False
+
+
+def sums_rows_of_kinds(value: Value) -> bool:
+    """``one_hot(kinds).t()``, whose product with rows is the sum of those of each kind."""
+    turned = value.op in _TURNED or any(made_by(value, _TURNED, SHAPING - _TURNED))
+    return turned and any(made_by(value, frozenset({"one_hot"}), SHAPING))
 
 
 def is_normalised(value: Value) -> bool:

@@ -15,7 +15,10 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - products of a spectrum, such as that with a bank of mel filters, and those whose logarithm is taken;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM), means for a variance
   (`(x * x).mean() - x.mean() ** 2`), and what is subtracted from its own input (`x - F.conv2d(x, blur)`);
-- products whose mean is the loss;
+- products whose mean is the loss, and those that are sums: of all elements (`torch.einsum("bhw,bhw->b", p, t)`), or of
+  the rows of each kind (`one_hot.t() @ x`);
+- products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
+  turn and move places (`points @ r.view(-1, 3, 3)`);
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
@@ -87,6 +90,7 @@ _WHY: dict[Need, str] = {
     "asked": "the script converts its input to float32, which autocast would undo",
     "stencil": "a difference of neighbours is a small difference of large numbers",
     "rest": "what is left of a tensor without its local mean is a small difference of large numbers",
+    "sum": "a sum of many elements overflows in fp16",
     "encoded": "half has too few digits for a number of which a sine is taken",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
