@@ -103,7 +103,8 @@ _PAGES = {
         only one goes through the scaler, a step inside of the autocast region. These are rules of amp-lint, whose code
         the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827. Beside `FullyShardedDataParallel`, a scaler and a
         clipping by the norm that see the shard of their own process alone; and binary cross entropy of probabilities
-        within a region of its autocast, which raises an error on CUDA.
+        within a region of its autocast, which raises an error on CUDA. A checkpoint that training goes on from, with
+        the state of the optimizer and none of the scaler.
 
         ## Why
         Such a script is not migrated, so what it does wrong stays. Clipping to a norm of 1 while the loss scale is
@@ -410,7 +411,9 @@ _PAGES = {
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
         process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
-        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes. So
+        are a step that may fail on one process while that goes on, and a sampler that repeats samples for an evaluation
+        whose numbers are added up over the processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

@@ -22,6 +22,8 @@ _LIBRARY_ITERATORS = ("Iterator", "Loader")
 _MAX_DEPTH = 6
 """Variables, wrappers and generators between a loop and its loader; people stack two or three. A loader further in is
 not found, and the step is declined for want of one."""
+_WITH_STEP = 3
+"""Arguments of a range with a step."""
 _MAX_TUPLES = 3
 """Tuples within tuples in which a batch is looked for: ``enumerate(zip(one, two))`` has two."""
 _OF_NUMBERS = frozenset({"builtins.len", "builtins.range"})
@@ -30,11 +32,43 @@ _RUNNING, _FETCHING, _TAKING, _MAKING = "runs it", "keeps its next batch", "take
 
 
 @dataclass(frozen=True)
+class Slices:
+    """Slices of the data that a script cuts by itself.
+
+    Attributes:
+        range: the range over the places where they begin, or over their numbers.
+        scope: the names that it sees.
+        data: what they are cut out of.
+    """
+
+    range: ast.Call
+    scope: Scope
+    data: tuple[Site, ...]
+
+    @property
+    def stop(self) -> ast.expr | None:
+        """Where the data ends, in a range over places: one with a step."""
+        return self.range.args[1] if len(self.range.args) == _WITH_STEP else None
+
+    @property
+    def size(self) -> ast.expr | None:
+        """How many samples a batch has, where the step of the range says it."""
+        return self.range.args[2] if len(self.range.args) == _WITH_STEP else None
+
+
+@dataclass(frozen=True)
 class LoaderUse(Site):
-    """An expression that holds a loader, where it is iterated."""
+    """An expression that holds a loader, where it is iterated.
+
+    Attributes:
+        loader: the expression.
+        values: the loaders that it may hold.
+        slices: what is known of it where it gives slices of the data, or their places, and is no loader.
+    """
 
     loader: ast.expr
     values: frozenset[Value]
+    slices: Slices | None = None
 
     @property
     def is_of_one_phase(self) -> bool:
