@@ -228,7 +228,9 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
         for item in statements:
             source = item.iter if isinstance(item, ast.For) else item.value
             if source is not None and (
-                is_made_of(source, found) or _takes_next(source) or _asks_model(processes, loop, source)
+                is_made_of(source, found)
+                or _takes_next(processes, loop, source)
+                or _asks_model(processes, loop, source)
             ):
                 found |= (blocks.writes_target(item) if isinstance(item, ast.For) else blocks.writes(item)) - of_all
         for call in grown:
@@ -255,8 +257,13 @@ def exchanges_of(
     return meets, frozenset(path for value in given for path in blocks.reads(value))
 
 
-def _takes_next(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"
+def _takes_next(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
+    """``next(batches)``; not that of a loader which each process sees in full, for a look at how the model does."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "next"):
+        return False
+    shared = {value for use in processes.data.uses for value in use.values}
+    taken = {value.ref for value in processes.program.flow.values(node, loop.scope) if value.kind == "batch"}
+    return not taken or not shared.isdisjoint(taken)
 
 
 def _asks_model(processes: Distribution, loop: TrainingLoop | BatchLoop, node: ast.expr) -> bool:
