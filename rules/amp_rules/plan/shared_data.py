@@ -41,12 +41,13 @@ class SharedData:
 
     Attributes:
         loaders: the loaders that are shared out, as values.
+        slices: what else is, cut out of the data by the script.
     """
 
     def __init__(self, program: Program, data: TrainingData) -> None:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
-        self._slices = [use.slices for use in data.uses if use.slices is not None]
+        self.slices = [use.slices for use in data.uses if use.slices is not None]
         self._listed: set[CellKey] = set()
         # Names are given to each other in many ways: each is asked for once.
         self._asked: dict[tuple[ast.expr, Scope], bool] = {}
@@ -195,7 +196,7 @@ class SharedData:
         found: list[Site] = []
         kept: set[CellKey] = set()
         pending = [site for value in self.loaders for site in self._arguments(value, ("dataset", "sampler"), 1)]
-        pending += [site for slices in self._slices for site in (*slices.data, *self._counted(slices))]
+        pending += [site for slices in self.slices for site in (*slices.data, *self._counted(slices))]
         seen: set[ast.AST] = set()
         while pending:
             site = pending.pop()
