@@ -162,9 +162,20 @@ def _carried_by_loop(program: Program, loop: Site, uses: Iterable[LoaderUse]) ->
         for item in body
         for node in blocks.walk_own(item)
         if isinstance(node, ast.Call) and _runs_model(program, node, loop.scope)
-        if not _goes_through(program, node, uses)
+        if not _goes_through(program, node, uses) and not _is_of_weights(loop, node)
     ]
     yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), _heads(loop.node))
+
+
+def _is_of_weights(loop: Site, call: ast.Call) -> bool:
+    """Whether a call is made for each weight of a model, as of averages: all processes have the same weights."""
+    return any(
+        isinstance(item, ast.For)
+        and isinstance(item.iter, ast.Call)
+        and isinstance(item.iter.func, ast.Attribute)
+        and item.iter.func.attr in ("parameters", "named_parameters")
+        for item in blocks.enclosing(loop.module, call)
+    )
 
 
 def _carried(

@@ -1,6 +1,6 @@
-"""Sums over the batches of one process that are divided by the place in the data which the loop has come to.
+"""Sums over the batches of one process that are divided by what counts in the data of all.
 
-``total / (start + size)`` of ``for start in range(0, len(x), size)``: the place is one in the data of all processes.
+``total / (start + size)`` of ``for start in range(0, len(x), size)``, and the number of batches that ends a range.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from amp_rules.plan import notes
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.report import Note
+from amp_rules.plan.training_loops import TrainingLoop
+from amp_rules.roles.loaders import Slices
 from amp_rules.roles.sliced_batches import place_of
 from amp_rules.source import blocks
 
@@ -18,21 +20,32 @@ from amp_rules.source import blocks
 def divided_by_places(processes: Distribution) -> Iterator[Note]:
     """Yield a note on the first such mean of each loop."""
     for loop in processes.loops:
-        place = (
-            place_of(loop.loop) if loop.use.slices is not None and loop.use.loader is loop.use.slices.range else None
-        )
-        if place is None:
+        slices = loop.use.slices
+        if slices is None or slices.range is not loop.use.loader:
             continue
         after = next(suite[index + 1 :] for suite, index in blocks.suites_around(loop.module, loop.loop))
         for node in [*loop.inner, *(node for item in after for node in blocks.walk_own(item))]:
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
                 continue
-            if place in blocks.reads(node.right) and not {*loop.sums}.isdisjoint(blocks.reads(node.left)):
+            whole = _whole(processes, loop, slices, node.right)
+            if whole is not None and not {*loop.sums}.isdisjoint(blocks.reads(node.left)):
                 yield notes.note(
                     notes.TOTALS,
                     loop.module,
                     node,
-                    f"`{loop.module.text(node)}` divides what the batches of one process add up to by `{place}`, which "
-                    "goes through the data of all processes: it comes out about N times too small",
+                    f"`{loop.module.text(node)}` divides what the batches of one process add up to by `{whole}`, which "
+                    "counts in the data of all processes: it comes out about N times too small",
                 )
                 break
+
+
+def _whole(processes: Distribution, loop: TrainingLoop, slices: Slices, node: ast.expr) -> str | None:
+    """What counts in the whole data, of what a sum is divided by: the place, or the number of batches of the range."""
+    read = blocks.reads(node)
+    place = place_of(loop.loop)
+    if place in read:
+        return place
+    size = blocks.reads(slices.size) if slices.size is not None else set()
+    ends = (blocks.reads(slices.range) if slices.range is not None else set()) - size
+    counts_steps = processes.whole_lengths.count(node, loop.scope) == "steps"
+    return next(iter(sorted(read & ends)), None) if counts_steps else None

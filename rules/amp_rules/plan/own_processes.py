@@ -225,6 +225,7 @@ def _is_shown(module: Module, node: ast.AST) -> bool:
 def _started(program: Program) -> Iterator[Declined]:
     """Yield where a program without a group starts processes, or shares a model with others."""
     training = {info.node for _, info in training_workers(program)}
+    starts = any(program.callee_names(call, scope) & PROCESSES for call, _, scope in program.calls())
     run = defaultdict[ast.AST, list[FunctionFacts]](list)
     for site, info in workers(program):
         run[site.node].append(info)
@@ -245,7 +246,9 @@ def _started(program: Program) -> Iterator[Declined]:
             else:
                 message = f"`{text}` starts its own processes, and nothing puts them into a process group"
         elif (
-            isinstance(call.func, ast.Attribute)
+            # With no process to share it with, the model only lies in other memory.
+            starts
+            and isinstance(call.func, ast.Attribute)
             and call.func.attr == "share_memory"
             and program.roles.modules(call.func.value, scope)
         ):

@@ -116,15 +116,19 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
         call = site.node
         size = batch_size_of(call) if isinstance(call, ast.Call) else None
         if use.slices is not None:
-            size, site = use.slices.size, replace(site, module=use.slices.scope.module)
+            size = use.slices.size
+            site = replace(site, module=use.slices.scope.module) if size is not None else site
         # A sample of a loader with batches of one may be a batch itself; with none, it is.
         told = None if literal(size) in (None, 1) else size
         batches = f"N batches of `{site.module.text(told)}`" if told is not None else "N batches"
+        each = "one per process"
+        if use.slices is not None and use.slices.range is not use.loader:
+            each += f", out of all that `{use.module.text(use.loader)}` gives in each of them"
         yield notes.note(
             notes.BATCH_SIZE,
             site.module,
             size or call,
-            f"with N processes each step averages over {batches}, one per process; the learning rate is not changed",
+            f"with N processes each step averages over {batches}, {each}; the learning rate is not changed",
         )
         return
     for drawn in processes.data.random.values():

@@ -68,7 +68,7 @@ class ShareSteps:
         self.counts: list[StepCount] = []
         self.reasons: list[Declined] = []
         self.unclear: list[tuple[Site, str]] = []
-        if lengths.loaders:
+        if lengths.loaders or lengths.slices:
             for node, body, scope in program.nodes():
                 if self._is_quotient(node, scope):
                     self._decide(Site(scope.module, scope, body, node))
@@ -91,6 +91,24 @@ class ShareSteps:
             and self.lengths.is_batch_size(node.right, scope)
         )
 
+    @cached_property
+    def _in_ranges(self) -> set[ast.AST]:
+        """What the ranges are made of that are shared out themselves: their ends stay those of the whole data."""
+        found: set[ast.AST] = set()
+        keys: set[CellKey] = set()
+        given: list[tuple[ast.expr, Scope]] = [
+            (item.range, item.scope) for item in self.lengths.slices if item.range is not None
+        ]
+        while given:
+            expression, scope = given.pop()
+            for node in walk(expression):
+                found.add(node)
+                key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+                if key is not None and key not in keys:
+                    keys.add(key)
+                    given.extend(self.lengths.assigned.get(key, ()))
+        return found
+
     def _is_unclear(self, node: ast.AST, scope: Scope) -> bool:
         """Whether the length of the dataset is divided by something that may be a size of batches."""
         return (
@@ -103,6 +121,8 @@ class ShareSteps:
 
     def _decide(self, site: Site) -> None:
         assert isinstance(site.node, ast.expr)
+        if site.node in self._in_ranges:
+            return
         whole = self._whole(site.node, site)
         if not self._counts_steps(Site(site.module, site.scope, site.body, whole)) or is_never_read(self.program, site):
             return

@@ -41,12 +41,13 @@ class SharedData:
 
     Attributes:
         loaders: the loaders that are shared out, as values.
+        slices: what else is, cut out of the data by the script.
     """
 
     def __init__(self, program: Program, data: TrainingData) -> None:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
-        self._slices = [use.slices for use in data.uses if use.slices is not None]
+        self.slices = [use.slices for use in data.uses if use.slices is not None]
         self._listed: set[CellKey] = set()
         # Names are given to each other in many ways: each is asked for once.
         self._asked: dict[tuple[ast.expr, Scope], bool] = {}
@@ -195,7 +196,9 @@ class SharedData:
         found: list[Site] = []
         kept: set[CellKey] = set()
         pending = [site for value in self.loaders for site in self._arguments(value, ("dataset", "sampler"), 1)]
-        pending += [site for slices in self._slices for site in (*slices.data, *self._counted(slices))]
+        for slices in self.slices:
+            for site in (*slices.data, *self._counted(slices)):
+                kept.update(self._variables(site))
         seen: set[ast.AST] = set()
         while pending:
             site = pending.pop()
@@ -214,6 +217,22 @@ class SharedData:
                         if chosen is None or index == chosen
                     )
         return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node))), kept
+
+    def _variables(self, site: Site) -> Iterable[CellKey]:
+        """The variable that is cut into slices, and those that it was given by, where nothing else gives it.
+
+        What is evaluated may come from the same function, and is told apart by its variable alone.
+        """
+        pending = [(site.node, site.scope)]
+        seen: set[CellKey] = set()
+        while pending:
+            node, scope = pending.pop()
+            key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+            if key is not None and key not in seen:
+                seen.add(key)
+                yield key
+                given = self.assigned.get(key, ())
+                pending.extend(given if len(given) == 1 else ())
 
     def _counted(self, slices: Slices) -> Iterable[Site]:
         """What is counted where the range of some slices ends: ``x`` of ``len(x)``, or of ``count = len(x)``."""

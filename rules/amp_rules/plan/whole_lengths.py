@@ -220,13 +220,18 @@ class WholeLengths(SharedData):
             for site in self._arguments(value, ("batch_size",), None)
             if _is_keyword(site, "batch_size") or _is_second(site)
         ]
+        given += [
+            Site(item.scope.module, item.scope, item.scope.node, item.size)
+            for item in self.slices
+            if item.size is not None
+        ]
         return [*given, *(part for site in given for part in _factors(site))]
 
     # ---- variables -----------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Find the variables that count something, through assignments and parameters."""
-        if not self.loaders:
+        if not (self.loaders or self.slices):
             return
         self._note_splits()
         self._note_slices()

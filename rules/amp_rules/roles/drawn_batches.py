@@ -49,7 +49,7 @@ class DrawnBatches:
         return Site(inner.module, inner.scope, inner.body, drawn) if drawn is not None else None
 
     def _counts(self, loop: Site) -> bool:
-        iterated = loop.node.iter  # type: ignore[attr-defined]
+        iterated = self._held(loop.node.iter, loop)  # type: ignore[attr-defined]
         while isinstance(iterated, ast.Call) and iterated.args and not self._is_counter(iterated, loop.scope):
             iterated = iterated.args[0]
         if not (isinstance(iterated, ast.Call) and self._is_counter(iterated, loop.scope)):
@@ -60,6 +60,17 @@ class DrawnBatches:
             for item in loop.node.body  # type: ignore[attr-defined]
             for node in blocks.walk_own(item)
         )
+
+    def _held(self, node: ast.expr, loop: Site) -> ast.expr:
+        """The bar that a variable is given once in the function: ``bar`` of ``bar = tqdm(range(steps))``."""
+        if not isinstance(node, ast.Name):
+            return node
+        given = [
+            item
+            for item in self.program.nodes_of(loop.body)
+            if isinstance(item, ast.stmt) and node.id in blocks.writes_itself(item)
+        ]
+        return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else node
 
     def _is_counter(self, call: ast.Call, scope: Scope) -> bool:
         return bool(self.program.names(call.func, scope) & COUNTERS)

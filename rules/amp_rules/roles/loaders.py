@@ -36,24 +36,24 @@ class Slices:
     """Slices of the data that a script cuts by itself.
 
     Attributes:
-        range: the range over the places where they begin, or over their numbers.
+        range: the range over the places where they begin, or over their numbers; None where there is none.
         scope: the names that it sees.
         data: what they are cut out of.
     """
 
-    range: ast.Call
+    range: ast.Call | None
     scope: Scope
     data: tuple[Site, ...]
 
     @property
     def stop(self) -> ast.expr | None:
         """Where the data ends, in a range over places: one with a step."""
-        return self.range.args[1] if len(self.range.args) == _WITH_STEP else None
+        return self.range.args[1] if self.range is not None and len(self.range.args) == _WITH_STEP else None
 
     @property
     def size(self) -> ast.expr | None:
         """How many samples a batch has, where the step of the range says it."""
-        return self.range.args[2] if len(self.range.args) == _WITH_STEP else None
+        return self.range.args[2] if self.range is not None and len(self.range.args) == _WITH_STEP else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.roles.environments import unseeded_environment
 from amp_rules.roles.loaders import LoaderUse, Slices
+from amp_rules.roles.own_batches import OwnBatches, trains_on
 from amp_rules.roles.program import Program
 from amp_rules.roles.reached_variables import reached_from, reached_from_paths, reads_any
 from amp_rules.roles.sites import Backward, Site, calling
@@ -18,7 +19,6 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.optimizers import is_scheduler_name
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _NUMBERS = frozenset({"builtins.min", "builtins.max", "builtins.int"})
@@ -70,18 +70,28 @@ class _Round:
         self._backward = backward
         self._node = node
         self._inner = [child for item in node.body for child in blocks.walk_own(item)]
+        self._iterated = self._behind_the_bar()
+
+    def _behind_the_bar(self) -> ast.expr:
+        """What is iterated, without ``enumerate`` and a progress bar, which a variable may hold."""
+        found = self._handed_on(self._node.iter)
+        made = self._made(found) if isinstance(found, ast.Name) else None
+        is_bar = isinstance(made, ast.Call) and self._program.callee_names(made, self._loop.scope) & PROGRESS_BARS
+        return self._handed_on(made) if made is not None and is_bar else found
+
+    def _handed_on(self, node: ast.expr) -> ast.expr:
+        return _handed_on(node, self._program, self._loop.scope)
 
     def use(self) -> LoaderUse | None:
         """What is iterated, if it says which slices of the data the round trains on; None where the loop is another."""
         if not self._always_trains():
             return None
-        found = self._over_places() or self._over_slices()
-        return None if found is None or self._steps_a_schedule() else found
+        return self._over_places() or self._over_slices() or self._over_items()
 
     def _over_places(self) -> LoaderUse | None:
         """``for i in range(0, len(x), size)``, where the round takes the rows by the place."""
         loop, place = self._loop, place_of(self._node)
-        counted = _counted(self._node.iter, self._program, loop.scope)
+        counted = _counted(self._iterated, self._program, loop.scope)
         if counted is None or place is None:
             return None
         places = _places({place}, self._inner, self._program, loop.scope)
@@ -93,7 +103,7 @@ class _Round:
 
     def _over_slices(self) -> LoaderUse | None:
         """``for x, y in batches(data)``, where a function of the project cuts the data by a range."""
-        node = [*_handed_on(self._node.iter, self._program, self._loop.scope)][-1]
+        node = self._iterated
         made = self._made(node) if isinstance(node, ast.Name) else node
         callees = self._program.flow.callees(made) if isinstance(made, ast.Call) else ()
         cuts = [self._cut_by(info) for info in callees]
@@ -101,6 +111,20 @@ class _Round:
             return None
         reached = reached_from_paths(blocks.writes_target(self._node), self._inner)
         return self._use(node, cuts[0]) if self._trains_on_any(reached) else None
+
+    def _over_items(self) -> LoaderUse | None:
+        """``for x, y in batches``, where the project makes them in any other way."""
+        scope = self._loop.scope
+        node = self._iterated
+        if not OwnBatches(self._program).gives(node, scope):
+            return None
+        items = [part for part in walk(self._node.target) if isinstance(part, ast.Name)]
+        if any(self._program.roles.modules(blocks.reading(part), scope) for part in items):
+            return None
+        reached = reached_from_paths(blocks.writes_target(self._node), self._inner)
+        if not self._trains_on_any(reached) or not trains_on(self._program, reached, self._inner):
+            return None
+        return self._use(node, Slices(None, scope, ()))
 
     def _use(self, node: ast.expr, slices: Slices) -> LoaderUse:
         loop = self._loop
@@ -195,31 +219,17 @@ class _Round:
     def _loss_in(self, call: ast.Call) -> ast.expr:
         return self._backward.loss if call is self._backward.node else call
 
-    def _steps_a_schedule(self) -> bool:
-        """Whether the round steps a schedule: its length may count the rounds of one process."""
-        return any(
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "step"
-            and any(
-                value.kind == "object" and is_scheduler_name(str(value.ref))
-                for value in self._program.flow.values(node.func.value, self._loop.scope)
-            )
-            for node in self._inner
-        )
 
-
-def _handed_on(node: ast.expr, program: Program, scope: Scope) -> Iterator[ast.expr]:
-    """Yield what is iterated, and what ``enumerate`` or a progress bar is given there."""
-    yield node
+def _handed_on(node: ast.expr, program: Program, scope: Scope) -> ast.expr:
+    """What ``enumerate`` or a progress bar is given, or the expression itself."""
     while isinstance(node, ast.Call) and node.args and program.callee_names(node, scope) & _HANDING_ON:
         node = node.args[0]
-        yield node
+    return node
 
 
 def _counted(node: ast.expr, program: Program, scope: Scope) -> ast.Call | None:
     """The range that is iterated: of places, with a step, or of the numbers of batches."""
-    last = [*_handed_on(node, program, scope)][-1]
+    last = _handed_on(node, program, scope)
     if not isinstance(last, ast.Call) or not last.args or last.keywords:
         return None
     return last if "builtins.range" in program.callee_names(last, scope) else None
