@@ -13,6 +13,7 @@ from amp_rules.plan.numbers_of_batches import comes_of_batch, is_number
 from amp_rules.plan.rank_numbers import OF_ONE_BATCH, Told, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import WaysToShow
+from amp_rules.ranks.origins import Kind
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, is_text
@@ -51,12 +52,28 @@ def _computed(processes: Distribution, loop: TrainingLoop | BatchLoop) -> dict[s
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or _names_file(node.value):
             continue
         for path in sorted(blocks.writes(node) & made):
-            is_computed = isinstance(node.value, (ast.Call, ast.BinOp))
+            value = _value_of(node, path)
+            is_computed = isinstance(value, (ast.Call, ast.BinOp, ast.IfExp)) or _is_turned(processes, value)
             # A model that computes its loss itself gives it beside other things: ``loss = outputs.loss``.
-            is_given = path in losses and isinstance(node.value, (ast.Attribute, ast.Subscript))
-            if is_given or (is_computed and (path in losses or _is_one_number(processes, loop, node.value, path))):
+            is_given = path in losses and isinstance(value, (ast.Attribute, ast.Subscript))
+            if is_given or (is_computed and (path in losses or _is_one_number(processes, loop, value, path))):
                 found.setdefault(path, node)
     return dict(sorted(found.items(), key=lambda item: (item[0] not in losses, item[1].lineno)))
+
+
+def _is_turned(processes: Distribution, value: ast.expr) -> bool:
+    """Whether a number of the batch gets another sign; a generator's loss, ``-critic(fake).mean()``, is of noise."""
+    return isinstance(value, ast.UnaryOp) and any(
+        origin.kind is Kind.BATCH for origin in processes.ranks.origins(value.operand)
+    )
+
+
+def _value_of(node: ast.Assign | ast.AnnAssign, path: str) -> ast.expr:
+    """What a variable is given, alone or beside others: ``loss, penalty = criterion(...), model.penalty()``."""
+    assert node.value is not None
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    pairs = [pair for target in targets for pair in blocks.unpacked(target, node.value)]
+    return next((value for item, value in pairs if blocks.path_of(item) == path), node.value)
 
 
 def _names_file(value: ast.expr) -> bool:

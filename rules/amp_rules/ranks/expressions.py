@@ -14,7 +14,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.loader_arguments import given_to_loader
-from amp_rules.source.syntax import children, is_text
+from amp_rules.source.syntax import children, is_text, walk
 from amp_rules.torch.replication import KINDS, SIZES
 
 _MAX_DEPTH = 60
@@ -150,6 +150,9 @@ class Expressions:
     ) -> RankValue:
         before = frame.control
         size: Origins = NOWHERE
+        # Its variables are its own: those of the same names around it hold what they held.
+        own = {part.id for item in node.generators for part in walk(item.target) if isinstance(part, ast.Name)}
+        around = {name: frame.variables.get(name) for name in own}
         for generator in node.generators:
             given = self.evaluate(generator.iter, frame)
             counted = self._memory.length(given)
@@ -171,6 +174,11 @@ class Expressions:
         if isinstance(node, ast.SetComp):
             held = held.with_origins(self._world.order(frame.scope.module, node))
         frame.control = before
+        for name, value in around.items():
+            if value is not None:
+                frame.variables[name] = value
+            else:
+                frame.variables.pop(name, None)
         self._memory.write(ref, ELEMENTS, held.unknown())
         return RankValue(NOWHERE, size, frozenset((ref,)))
 

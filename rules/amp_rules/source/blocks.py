@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import children, last_name, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -260,6 +260,9 @@ def reads(node: ast.AST) -> set[str]:
         current = stack.pop()
         if isinstance(current, FunctionNode) and current is not node:
             continue
+        if isinstance(current, COMPREHENSIONS):
+            found |= _read_by_comprehension(current)
+            continue
         if isinstance(current, ast.Call):
             if isinstance(current.func, ast.Attribute):
                 stack.append(current.func.value)
@@ -276,6 +279,19 @@ def reads(node: ast.AST) -> set[str]:
                 continue
         stack.extend(children(current))
     return found
+
+
+def _read_by_comprehension(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> set[str]:
+    """What a comprehension reads, but for its own variables, which may have the names of others."""
+    first, own = node.generators[0].iter, set[str]()
+    found: set[str] = set()
+    for generator in node.generators:
+        own |= {part.id for part in walk(generator.target) if isinstance(part, ast.Name)}
+        for item in (generator.iter, generator.target, *generator.ifs):
+            found |= reads(item) if item is not first else set()
+    for item in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+        found |= reads(item)
+    return reads(first) | {path for path in found if path.partition(".")[0] not in own}
 
 
 _MUTATORS = frozenset({"append", "extend", "insert", "add", "update", "appendleft", "setdefault"})

@@ -57,7 +57,18 @@ def condition(
         actions = [Replace(call, without_argument(len(call.args) + call.keywords.index(holder)))]
     else:
         actions = [Replace(top, substitute(str(result)))]
+        if isinstance(holder, ast.If) and holder.test is top and (same := _asks_again(file, holder, str(result))):
+            actions.append(Remove(same))
+            done.update(walk(same))
     return Change(rule, file.module, holder, message, actions)
+
+
+def _asks_again(file: ApexFile, holder: ast.If, test: str) -> ast.If | None:
+    """The ``elif`` that asks just what is left of the condition above it, where nothing stands behind it."""
+    other = holder.orelse[0] if len(holder.orelse) == 1 else None
+    if not isinstance(other, ast.If) or other.orelse or not blocks.is_elif(file.module, other):
+        return None
+    return other if file.source(other.test) == test and blocks.path_of(other.test) is not None else None
 
 
 def _without_sentence(file: ApexFile, choice: ast.IfExp) -> list[Action]:

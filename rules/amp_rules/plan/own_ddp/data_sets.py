@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.flow.values import Value
+from amp_rules.plan.own_ddp.drawn_alike import alike_seed
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
-from amp_rules.source.syntax import values_given
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name, values_given
 from amp_rules.torch.data import SPLITS
 from amp_rules.torch.idioms import NAMED_EVALUATION
-from amp_rules.torch.replication import LIBRARY_SEEDS
+from amp_rules.torch.replication import DRAWS, LIBRARY_SEEDS
 
 _UNINDEXED = ("IterableDataset", "ChainDataset", "IterDataPipe")
 _SEEDS = frozenset({"torch.manual_seed", "torch.random.manual_seed"}) | LIBRARY_SEEDS
@@ -45,6 +48,87 @@ def shares(own: OwnDdp, value: Value) -> bool:
         if any(names_rank(node) or "shard" in node.name.casefold() for node in classes):
             return True
     return value.site is not None and names_rank(value.site)
+
+
+def is_of_each(own: OwnDdp, value: Value) -> bool:
+    """Whether each process makes samples of its own: the rank goes into their number, or into the seed they have."""
+    located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+    if located is None or not isinstance(value.site, ast.Call):
+        return False
+    body, scope = located
+    parts = list(_went_into(value.site, body))
+    if any(isinstance(part, (ast.Name, ast.Attribute)) and names_rank(part) for part in parts):
+        return True
+    if not any(isinstance(part, ast.Call) and _draws(own, part, scope) for part in parts):
+        return False
+    seeds = [call.node for call in own.program.calls_to(_SEEDS) if isinstance(call.node, ast.Call)]
+    return (
+        bool(seeds) and alike_seed(own) is None and any(names_rank(item) for call in seeds for item in _seed(own, call))
+    )
+
+
+def _draws(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call draws from the generators of the process."""
+    names = own.program.callee_names(call, scope)
+    return any(name.startswith(DRAWS) for name in names) and not names & _SEEDS and keyword(call, "generator") is None
+
+
+def _seed(own: OwnDdp, call: ast.Call) -> Iterator[ast.expr]:
+    """What a seed is made of, in the function that sets it and in its callers."""
+    located = own.program.locate(call)
+    yield from values_given(call)
+    info = own.program.function_of(located[0]) if located is not None else None
+    for caller in own.program.flow.callers(info) if info is not None else ():
+        yield from values_given(caller.call)
+    if located is not None:
+        for given in values_given(call):
+            yield from (part for part in _went_into(given, located[0]) if isinstance(part, ast.expr))
+
+
+def _went_into(made: ast.expr, body: ast.AST) -> Iterator[ast.AST]:
+    """All that goes into a value, by the variables of its function: not where it lives, nor what a test decides."""
+    bindings = [
+        (path, value)
+        for node in blocks.walk_body(body)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        for item, value in blocks.unpacked(target, node.value)
+        if (path := blocks.path_of(item)) is not None
+    ]
+    pending, seen = [made], set[str]()
+    while pending:
+        node = pending.pop()
+        yield node
+        path = blocks.path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if path is not None and path not in seen:
+            seen.add(path)
+            pending += [value for name, value in bindings if name == path]
+        pending += [part for part in _parts(node) if isinstance(part, ast.expr)]
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """What goes into a value at once; a rank that a call is given as it is may be for its device, or for a test."""
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        given = [*node.args, *(item.value for item in node.keywords if item.arg not in ("device", "map_location"))]
+        yield from (
+            ()
+            if name in ("to", "cuda")
+            else (
+                item
+                for item in given
+                if name in _SEEDING or not (isinstance(item, (ast.Name, ast.Attribute)) and names_rank(item))
+            )
+        )
+        if isinstance(node.func, ast.Attribute):
+            yield node.func.value
+    elif isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+    elif not isinstance(node, (ast.Compare, ast.JoinedStr, ast.Lambda)):
+        yield from ast.iter_child_nodes(node)
+
+
+_SEEDING = frozenset({"manual_seed", "seed", "default_rng", "RandomState", "Random"})
 
 
 def is_shuffled_whole(own: OwnDdp, dataset: ast.expr, site: Site) -> bool:

@@ -44,6 +44,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.called_bare import called_bare
 from amp_rules.plan.own_ddp.data_sets import (
     is_indexed,
+    is_of_each,
     is_placeholder,
     is_shuffled_whole,
     shares,
@@ -164,7 +165,7 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
     if dataset is None or _named(own, site, dataset) is None:
         return "its data set has no name"
     values = {value for value in own.program.flow.values(dataset, site.scope) if not is_placeholder(value)}
-    if any(shares(own, value) for value in values) or _feeds_loaders(own, site):
+    if any(shares(own, value) or is_of_each(own, value) for value in values) or _feeds_loaders(own, site):
         return ""
     if values and all(value.kind == "instance" and value.ref.find_method("__iter__") for value in values):
         if not any(map(is_indexed, values)):
