@@ -374,13 +374,14 @@ _PAGES = {
 
         ## What is noted
         A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
-        the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
-        many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
-        number of steps that ends the training is not noted, because as many steps are made as before; that there are N
-        times as many epochs is, where their number is worked out of it. A number of samples that ends it is noted, too,
-        as each process counts its own: `while seen < limit:`. Also a quotient of the dataset's length in a
-        training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
-        script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
+        the learning rate by the step, a weight or a temperature that follows it, or that each step scales:
+        `rate *= 0.99`. With N processes an epoch has 1/N as many steps, and the batch of all processes together is N
+        times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted,
+        because as many steps are made as before; that there are N times as many epochs is, where their number is worked
+        out of it. A number of samples that ends it is noted, too, as each process counts its own:
+        `while seen < limit:`. Also a quotient of the dataset's length in a training loop, if it is not known whether it
+        counts steps. And a test of the loader's length that ends the script, `assert len(loader) % 10 == 0`: the loader
+        is as long as one process's share.
 
         ## Why
         An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets

@@ -6,10 +6,11 @@ The rewrites add what is missing. What a script does wrong itself stays: mending
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.flow.values import Value
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
@@ -300,9 +301,20 @@ def _stepped(own: OwnDdp) -> Iterator[Fault]:
                 Step(scope.module, scope, body, call, call, call.func.value)
             ):
                 continue
+            if not is_schedule and _is_made_alone(own, values):
+                continue
             what = "learning rates" if is_schedule else "weights"
             text = f"only one process runs `{scope.module.text(call)}`: the {what} of the others differ from then on"
             yield scope.module, call, text
+
+
+def _is_made_alone(own: OwnDdp, values: Collection[Value]) -> bool:
+    """Whether the first process alone makes an optimizer: the others have none, and no weights that it changes."""
+    made = [value for value in values if is_optimizer(value)]
+    places = [(own.program.module_of(value.site), value.site) for value in made if isinstance(value.site, ast.Call)]
+    return len(places) == len(made) and all(
+        module is not None and own.is_of_first_alone(module, site) for module, site in places
+    )
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------
