@@ -11,6 +11,7 @@ from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, walk
+from amp_rules.torch.devices import KEYWORDS
 from amp_rules.torch.file_access import (
     OF_THIS_MOMENT,
     OF_THIS_PROCESS,
@@ -210,7 +211,7 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             # What is called with a path gives one: of ``folder.joinpath(name)`` the folder counts.
             if isinstance(item.func, ast.Attribute):
                 pending.append(item.func.value)
-            pending += [*item.args, *(part.value for part in item.keywords)]
+            pending += [*item.args, *(part.value for part in item.keywords if part.arg not in KEYWORDS)]
         else:
             pending += children(item)
 
@@ -218,7 +219,7 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
 def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
     """Whether an expression makes a path that is of one process, or of one sample."""
     moments, calls = (OF_THIS_MOMENT, _OWN_CALLS) if by_clock else (OF_THIS_PROCESS, _OWN_CALLS - _CLOCKS)
-    for item in walk(place.node):
+    for item in _without_devices(place.node):
         if isinstance(item, ast.Call):
             dotted = place.module.dotted(item.func) or ""
             if dotted in TEMPORARY | moments or last_name(item.func) in calls:
@@ -231,6 +232,17 @@ def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:
         if by_sample and isinstance(item, ast.Name) and is_of_data(place.module, item):
             return True
     return False
+
+
+def _without_devices(node: ast.AST) -> Iterator[ast.AST]:
+    """An expression with its parts, but for the device that something is read to: what is read names no process."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, ast.keyword) and item.arg in KEYWORDS:
+            continue
+        yield item
+        pending += children(item)
 
 
 _OPENING = frozenset({"open", "BytesIO", "StringIO"})

@@ -29,6 +29,8 @@ def failed_alone(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         tried = module.parents[handler]
         assert isinstance(tried, ast.Try)
+        if not _holds_a_round(own, module, tried):
+            continue
         if not any(map(own.program.runs_backward, tried.body)):
             # Nobody waits in a backward pass yet: who meets the others behind a forward pass may tell them.
             loop = blocks.loop_around(module, tried)
@@ -41,3 +43,13 @@ def failed_alone(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             "where a step fails on one process alone, as for want of memory, that process goes on here: the others "
             "wait in their backward pass, and average gradients with what it runs next",
         )
+
+
+def _holds_a_round(own: OwnDdp, module: Module, tried: ast.Try) -> bool:
+    """Whether a ``try`` is of one step of the training: no trial of a batch's size, and no run of whole epochs."""
+    loaders = {use.loader for use in own.data.uses}
+    around = [item for item in blocks.enclosing(module, tried) if isinstance(item, (ast.For, ast.AsyncFor))]
+    if any(not loaders.isdisjoint(walk(item.iter)) and own.program.runs_step(item) for item in around):
+        return True
+    inside = {part for item in tried.body for part in blocks.walk_own(item)}
+    return any(site.node in inside for site in own.program.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.training_loops import TrainingLoop
@@ -18,11 +19,12 @@ _DROP_LAST = 5  # dataset, num_replicas, rank, shuffle, seed, drop_last
 
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield each sampler that repeats samples for an evaluation whose numbers are added up over the processes."""
+    """Yield the first sampler that repeats samples for an evaluation whose numbers are added up over the processes."""
     if shares.metrics.looked_after:
         return
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
+    found: list[tuple[Module, ast.Call]] = []
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
     for loop in shares.metrics.loops if samplers else ():
         if loop.use.node not in evaluated or own.program.runs_backward(loop.loop) or not _adds_up(own, shares, loop):
@@ -32,12 +34,15 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             if site is None or call in told or site.module not in own.modules or _is_even(call, site.body):
                 continue
             told.add(call)
-            text = (
-                f"`{site.module.text(call)}` gives every process equally many samples: unless their number is a "
-                "multiple of that of the processes, it repeats some, and what the evaluation adds up over the "
-                "processes counts those twice"
-            )
-            yield site.module, call, text
+            found.append((site.module, call))
+    found.sort(key=lambda item: (str(item[0].path), item[1].lineno))
+    for module, first in found[:1]:
+        text = (
+            f"`{module.text(first)}` gives every process equally many samples: unless their number is a multiple of "
+            "that of the processes, it repeats some, and what the evaluation adds up over the processes counts those "
+            "twice"
+        )
+        yield module, first, text + more_places(own.program, found)
 
 
 def _adds_up(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> bool:
