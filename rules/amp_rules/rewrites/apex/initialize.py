@@ -42,6 +42,7 @@ from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
+from amp_rules.plan.apex.model_lists import prepared_list
 from amp_rules.plan.apex.start_conditions import condition_alone, condition_begun, condition_beside_others
 from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch, repeats
 from amp_rules.plan.apex.wrapped_before import above_wrapper
@@ -307,12 +308,7 @@ def _prepared(
             raise file.not_understood(statement, "the result of `initialize` is kept in one variable")
     else:
         raise file.not_understood(statement, "the result of `initialize` is used in place")
-    pairs = _pairs(file, targets[0], models)
-    if isinstance(models, ast.Name) and isinstance(targets[0], ast.Name) and _is_list(file, models):
-        item = "model" if models.id != "model" else "item"
-        lines = [f"{targets[0].id} = [{file.vocabulary.prepared(file.module, item)} for {item} in {models.id}]"]
-    else:
-        lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
+    lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in _pairs(file, targets[0], models)]
     handed: list[str] = []
     if optimizers is not None and len(targets) == 2:
         for pair in _pairs(file, targets[1], optimizers):
@@ -404,7 +400,7 @@ def _left_dead(file: ApexFile, start: Start) -> list[ast.Assign]:
 def _prepare(file: ApexFile, model: ast.expr) -> str:
     if isinstance(model, (ast.List, ast.Tuple)):
         return "[" + ", ".join(_prepare(file, item) for item in model.elts) + "]"
-    return file.vocabulary.prepared(file.module, file.source(model))
+    return prepared_list(file, model) or file.vocabulary.prepared(file.module, file.source(model))
 
 
 def _pairs(file: ApexFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
@@ -413,16 +409,3 @@ def _pairs(file: ApexFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
             raise file.not_understood(given, "the list of `initialize` is made elsewhere")
         return [pair for one, other in zip(target.elts, given.elts, strict=True) for pair in _pairs(file, one, other)]
     return [_Pair(target, given)]
-
-
-def _is_list(file: ApexFile, name: ast.Name) -> bool:
-    """Whether every value that the variable is given is a list."""
-    scope = file.references.scope_of(name).owner(name.id)
-    values = [
-        node.value
-        for node in file.module.parents
-        if isinstance(node, ast.Assign)
-        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
-        and file.references.scope_of(node).owner(name.id) is scope
-    ]
-    return bool(values) and all(isinstance(value, (ast.List, ast.ListComp)) for value in values)
