@@ -8,7 +8,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.side_effects import leaves_alone, reads_beside_methods
 from amp_rules.plan.apex.starts import MODELS, repeats
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 
 
 def condition_alone(file: ApexFile, statement: ast.stmt) -> ast.If | None:
@@ -62,6 +62,20 @@ def condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict
     return parent
 
 
+def _keep_names(statement: ast.Assign, arguments: dict[str, ast.expr]) -> bool:
+    """Whether models are given by their variables, and come back in these: nothing is made for the call."""
+    target, models = statement.targets[0], arguments["models"]
+    if not is_none(arguments.get("optimizers", ast.Constant(None))):
+        if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
+            return False
+        target = target.elts[0]
+    pairs = [(target, models)]
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(models, (ast.Tuple, ast.List)):
+        pairs = list(zip(target.elts, models.elts, strict=False))
+    paths = [(blocks.path_of(one), blocks.path_of(other)) for one, other in pairs]
+    return len(statement.targets) == 1 and all(one is not None and one == other for one, other in paths)
+
+
 def condition_begun(
     file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr], handed: list[str]
 ) -> ast.If | None:
@@ -85,7 +99,7 @@ def condition_begun(
     if not all(item in imports for item in before) or not (handed or any(item not in imports for item in after)):
         return None
     models = blocks.reads(arguments["models"])
-    if blocks.touches(blocks.reads(parent.test), models):
+    if blocks.touches(blocks.reads(parent.test), models) or not _keep_names(statement, arguments):
         return None
     for item in parent.orelse:
         for part in walk(item):
