@@ -214,11 +214,24 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
 
 
 def _comments(file: ApexFile, start: Start) -> list[str]:
-    """What is said between the condition that goes and the statement; not what once called Apex there."""
+    """What is said beside the statement, in the condition that goes; not what once called Apex there."""
     if start.condition is None:
         return []
-    rows = (line.strip() for line in file.module.lines[start.condition.lineno : start.statement.lineno - 1])
-    return [row for row in rows if row.startswith("#") and not _CALLS_APEX.search(row)]
+    lines = file.module.lines
+    rows = [line.strip() for line in lines[start.condition.lineno : start.statement.lineno - 1]]
+    for line in lines[max(item.end_lineno or 0 for item in start.condition.body) :]:
+        row = line.strip()
+        if row and not (row.startswith("#") and len(line) - len(line.lstrip()) >= start.statement.col_offset):
+            break
+        rows.append(row)
+    kept: list[str] = []
+    depth = 0
+    for row in rows:
+        if row.startswith("#") and (depth > 0 or _CALLS_APEX.search(row)):
+            depth += row.count("(") - row.count(")")
+        elif row.startswith("#"):
+            kept.append(row)
+    return kept
 
 
 def _loop(file: ApexFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
