@@ -214,23 +214,26 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
 
 
 def _comments(file: ApexFile, start: Start) -> list[str]:
-    """What is said beside the statement, in the condition that goes; not what once called Apex there."""
+    """What is said beside the statement, in the condition that goes; not what once called Apex above it."""
     if start.condition is None:
         return []
     lines = file.module.lines
-    rows = [line.strip() for line in lines[start.condition.lineno : start.statement.lineno - 1]]
+    kept: list[str] = []
+    call: list[str] = []
+    for line in lines[start.condition.lineno : start.statement.lineno - 1]:
+        row = line.strip()
+        if row.startswith("#") and (call or _CALLS_APEX.search(row)):
+            call.append(row)
+            if "".join(call).count("(") <= "".join(call).count(")"):
+                call = []
+        elif row.startswith("#"):
+            kept.append(row)
+    kept += call  # the rest of it stands below
     for line in lines[max(item.end_lineno or 0 for item in start.condition.body) :]:
         row = line.strip()
         if row and not (row.startswith("#") and len(line) - len(line.lstrip()) >= start.statement.col_offset):
             break
-        rows.append(row)
-    kept: list[str] = []
-    depth = 0
-    for row in rows:
-        if row.startswith("#") and (depth > 0 or _CALLS_APEX.search(row)):
-            depth += row.count("(") - row.count(")")
-        elif row.startswith("#"):
-            kept.append(row)
+        kept += [row] if row else []
     return kept
 
 
