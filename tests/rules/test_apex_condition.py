@@ -56,6 +56,7 @@ def outcome(tmp_path):
         f"if fp16:\n    print('half')\n    {INITIALIZE}",
         f"if fp16:\n    {INITIALIZE}\n    print('half')\nelse:\n    print('full')",
         f"if fp16:\n    {INITIALIZE}\n    report('half')",
+        f"if fp16:\n    {INITIALIZE}\n    print(model)\nelse:\n    model = nn.DataParallel(model)",
     ],
 )
 def test_models_are_prepared_before_a_condition_that_says_something_too(outcome, condition):
@@ -68,6 +69,7 @@ def test_models_are_prepared_before_a_condition_that_says_something_too(outcome,
         f"if fp16:\n    level = 'O2'\n    {INITIALIZE}",
         f"if fp16:\n    {INITIALIZE}\n    print(model)",
         f"if fp16:\n    {INITIALIZE}\n    print('half')\nelse:\n    model = nn.Sequential(model)",
+        f"if fp16:\n    {INITIALIZE}\n    print(model)\nelse:\n    model = nn.Linear(4, 1)",
     ],
 )
 def test_what_touches_the_models_or_the_level_keeps_its_place(outcome, condition):

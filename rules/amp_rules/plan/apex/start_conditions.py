@@ -7,8 +7,13 @@ import ast
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.side_effects import leaves_alone, reads_beside_methods
 from amp_rules.plan.apex.starts import MODELS, repeats
+from amp_rules.plan.apex.wrapping import WRAPPER
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
+from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
+
+_WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {WRAPPER}
 
 
 def condition_alone(file: ApexFile, statement: ast.stmt) -> ast.If | None:
@@ -62,6 +67,34 @@ def condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict
     return parent
 
 
+def _keep_names(statement: ast.Assign, arguments: dict[str, ast.expr]) -> bool:
+    """Whether models are given by their variables, and come back in these: nothing is made for the call."""
+    target, models = statement.targets[0], arguments["models"]
+    if not is_none(arguments.get("optimizers", ast.Constant(None))):
+        if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != 2:
+            return False
+        target = target.elts[0]
+    pairs = [(target, models)]
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(models, (ast.Tuple, ast.List)):
+        pairs = list(zip(target.elts, models.elts, strict=False))
+    paths = [(blocks.path_of(one), blocks.path_of(other)) for one, other in pairs]
+    return len(statement.targets) == 1 and all(one is not None and one == other for one, other in paths)
+
+
+def _only_wraps(file: ApexFile, statement: ast.stmt, models: set[str]) -> bool:
+    """Whether a statement gives a model back to its variable, moved or in a wrapper that has no weights of its own."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    value, path = statement.value, blocks.path_of(statement.targets[0])
+    if path not in models or not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute) and blocks.path_of(value.func.value) == path:
+        return value.func.attr in RETURNS_RECEIVER
+    names = file.names.targets(value.func) | file.references.targets(value.func)
+    wraps = bool(names) and names <= _WRAPPERS
+    return wraps and bool(value.args) and blocks.path_of(value.args[0]) == path
+
+
 def condition_begun(
     file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr], handed: list[str]
 ) -> ast.If | None:
@@ -85,7 +118,7 @@ def condition_begun(
     if not all(item in imports for item in before) or not (handed or any(item not in imports for item in after)):
         return None
     models = blocks.reads(arguments["models"])
-    if blocks.touches(blocks.reads(parent.test), models):
+    if blocks.touches(blocks.reads(parent.test), models) or not _keep_names(statement, arguments):
         return None
     for item in parent.orelse:
         for part in walk(item):
@@ -93,6 +126,6 @@ def condition_begun(
                 return None
             if isinstance(part, ast.stmt) and not isinstance(part, (ast.If, ast.Try)):
                 # Another model under the same name would be trained as it is.
-                if blocks.touches(blocks.writes(part), models) and not blocks.touches(blocks.reads(part), models):
+                if blocks.touches(blocks.writes(part), models) and not _only_wraps(file, part, models):
                     return None
     return parent

@@ -59,6 +59,19 @@ class Helpers:
         """Whether an expression can hold an ``FP16_Optimizer``."""
         return any(_made_by(value) == names.WRAPPER for value in self._program.flow.values(node, scope))
 
+    def is_of_another(self, node: ast.Attribute, scope: Scope) -> bool:
+        """Whether Apex's wrapper lacks what is asked for, and a class of the project has it that may stand there, too.
+
+        ``optimizer.get_lr()``, where one branch makes a wrapper, raises there with it and without.
+        """
+        if node.attr in names.WRAPPERS_OWN | names.KEPT_ATTRIBUTES | names.CLIPPING:
+            return False
+        values = self._program.flow.values(node.value, scope)
+        own = [value for value in values if value.kind == "instance"]
+        if any(_made_by(value) == names.WRAPPER for value in own):
+            return False
+        return any(value.ref.find_method(node.attr) is not None for value in own)
+
     def is_own(self, body: ast.AST, scope: Scope) -> bool:
         """Whether a body is that of a helper itself, or of a method of one."""
         if body not in self._own:

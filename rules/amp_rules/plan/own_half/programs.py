@@ -80,7 +80,8 @@ def migrate_own_half(program: Program, selection: Selection, migrate_plain: Migr
     report = joined(by_path, migrate_plain(drafted(program, by_path), start))
     if report.precision != "migrated":
         return Attempt(refusals=tuple(item for item in report.refusals if item.unit == "precision"))
-    text = "the level stays the script's own flag, which AMP_OPT_LEVEL overrides"
+    whose = "O2, as half precision by hand was" if own.flag.is_always else "the script's own flag"
+    text = f"the level stays {whose}, which AMP_OPT_LEVEL overrides"
     if _saves(program):
         text += "; checkpoints hold float32 weights at every level, under the names of the plain model"
     text += _told(own, report)

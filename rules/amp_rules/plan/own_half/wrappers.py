@@ -29,7 +29,7 @@ def find_uses(found: OwnHalf, helpers: Helpers) -> None:
         is_own = node.attr in names.WRAPPERS_OWN and helpers.is_optimizer(node.value, scope)
         if not (is_own or helpers.is_wrapper(node.value, scope)):
             continue
-        if helpers.is_own(body, scope):
+        if helpers.is_own(body, scope) or (not is_own and helpers.is_of_another(node, scope)):
             continue
         call = scope.module.parents[node]
         found.keeps_state |= node.attr in ("state_dict", "load_state_dict")

@@ -214,11 +214,29 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
 
 
 def _comments(file: ApexFile, start: Start) -> list[str]:
-    """What is said between the condition that goes and the statement; not what once called Apex there."""
+    """What is said beside the statement, in the condition that goes; not what once called Apex there."""
     if start.condition is None:
         return []
-    rows = (line.strip() for line in file.module.lines[start.condition.lineno : start.statement.lineno - 1])
-    return [row for row in rows if row.startswith("#") and not _CALLS_APEX.search(row)]
+    lines = file.module.lines
+    kept: list[str] = []
+    call: list[str] = []
+    last = max(item.end_lineno or 0 for item in start.condition.body)
+    code = {line for item in start.condition.body for line in range(item.lineno, (item.end_lineno or 0) + 1)}
+    for number, line in enumerate(lines[start.condition.lineno : last], start.condition.lineno + 1):
+        row = line.strip() if number not in code else ""
+        if row.startswith("#") and (call or _CALLS_APEX.search(row)):
+            call.append(row)
+            if "".join(call).count("(") <= "".join(call).count(")"):
+                call = []
+        elif row.startswith("#"):
+            kept.append(row)
+    kept += call  # the rest of it stands below
+    for line in lines[last:]:
+        row = line.strip()
+        if row and not (row.startswith("#") and len(line) - len(line.lstrip()) >= start.statement.col_offset):
+            break
+        kept += [row] if row else []
+    return kept
 
 
 def _loop(file: ApexFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
