@@ -15,7 +15,7 @@ from typing import Literal
 
 from amp_rules.checks.common.arithmetic import squared, terms
 from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, operands
-from amp_rules.lattice.abstract_values import F64, POSITION, Value, same
+from amp_rules.lattice.abstract_values import F64, INT, POSITION, Value, same
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
@@ -80,6 +80,7 @@ Need = Literal[
     "rest",
     "encoded",
     "sum",
+    "index",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it multiplies such a ``gram`` by another, it becomes a
 squared distance, the argument of a sine
@@ -93,7 +94,8 @@ matrix: a matrix is multiplied by what its product with itself was made to. A ``
 was divided by its own product, as Sinkhorn's iteration does. ``asked`` and ``stencil`` multiply by a fixed table of
 coefficients: the script asks for float32, or differences of neighbours are taken. ``rest`` is a local mean that is
 subtracted from the tensor itself, as in a pyramid; ``encoded`` is a number that a model is given, of which a layer
-makes the argument of a sine. A ``sum`` is none of layers: of all elements, or of the rows of each kind."""
+makes the argument of a sine. A ``sum`` is none of layers: of all elements, or of the rows of each kind. An ``index`` is
+made a whole number."""
 _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data"})
 """Those that say less than the others do of the same product."""
 
@@ -114,6 +116,8 @@ _SUMS = ("sum", "mean", "norm", "vector_norm")
 _PADDING = SHAPING | {"pad"}
 _MEANS = frozenset({"mean", "sum"})
 _SCALING_BY_HAND = SHAPING | {"div", "mul"}
+_TO_INTEGERS = frozenset({"long", "int", "to"})
+_ROUNDING = frozenset({"floor", "ceil", "round", "trunc"})
 _COUNTED = frozenset({"arange", "linspace", "meshgrid"})
 _OF_GRIDS = ARITHMETIC | frozenset({"buffer", "attr", "result", "element"})
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
@@ -186,6 +190,7 @@ class _Products(Check):
         "backward(",
         re.compile(r"\bconv[123]d\("),
         re.compile(r"\blog(2|10)?\("),
+        re.compile(r"\b(long|int|torch\.long|torch\.int64)\b"),
         re.compile(r"\b(sin|cos|r?sqrt)\("),
     )
     operations = (
@@ -197,6 +202,9 @@ class _Products(Check):
             "asin",
             "sqrt",
             "rsqrt",
+            "long",
+            "int",
+            "to",
             "grid_sample",
             "affine_grid",
             "div",
@@ -246,6 +254,10 @@ class _Products(Check):
             self._need("place", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
             if op.args[0].low and op.node is not None:
                 self._note("theta", op, frame)
+        elif op.op in _TO_INTEGERS:
+            if op.dtypes == INT:
+                self._need("index", products_behind(op.args[0], ARITHMETIC | _ROUNDING), frame)
+                self._need("index", _scaled_places(op.args[0]), frame)
         elif is_decomposition(op):
             self._need("matrix", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
         elif op.op in ("div", "reciprocal"):
@@ -451,3 +463,11 @@ class _Products(Check):
 def _is_of_places(value: Value) -> bool:
     """Whether a matrix holds counted places, as a grid of pixels does, and no angle or weight is made of them."""
     return bool(value.bits & POSITION) and any(made_by(value, _COUNTED, _OF_GRIDS))
+
+
+def _scaled_places(value: Value) -> Iterator[Value]:
+    """Yield ``y * width`` of ``(y * width + x).long()``, beyond 2048 of which fp16 has every second number at most."""
+    for total in made_by(value, frozenset({"add"}), SHAPING | _ROUNDING):
+        for item in made_by(total, frozenset({"mul"}), frozenset({"add"}) | SHAPING):
+            if item.low and isinstance(item.node, ast.BinOp):
+                yield item

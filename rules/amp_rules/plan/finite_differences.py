@@ -1,5 +1,7 @@
 """Differences of two runs of one model at inputs that are a small step apart: ``model(x + step * noise) - model(x)``.
 
+Differences of neighbours within one output, divided by the step of a grid, are alike.
+
 Half rounds the inputs, all layers and the outputs by more than such a step changes them: what is left is noise. A step
 is taken for small where the difference is divided, as a quotient of differences is, where nothing can differentiate the
 outputs, so that the difference stands in for a gradient, or where it is scaled by a small number.
@@ -11,6 +13,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from amp_rules.plan.grid_derivatives import differentiated
 from amp_rules.roles.in_regions import nodes_in
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -71,6 +74,11 @@ def finite_differences(
     sites = nodes_in(program, regions, full_precision)
     inside = {site.node for site in sites}
     for site in sites:
+        base = differentiated(program, site)
+        for call, where in _outputs(program, base, site, _HELPERS) if base is not None else ():
+            if call in inside:
+                difference = site.node if where.body is site.body else None
+                _keep(program, _Pair(call, call, [], where, difference), regions, found)
         if not (isinstance(site.node, ast.BinOp) and isinstance(site.node.op, ast.Sub)):
             continue
         for pair in _pairs(program, site.node.left, site.node.right, site, _HELPERS, site.node):
@@ -80,6 +88,22 @@ def finite_differences(
     runs = [run for run in merged(found.runs) if run.first not in held]
     found.runs = outermost(runs)
     return found
+
+
+def _outputs(program: Program, node: ast.expr, site: Site, depth: int) -> Iterator[tuple[ast.Call, Site]]:
+    """Yield the runs of models that a tensor is given by, here or where a caller gives it."""
+    held = _behind(node)
+    if held is None:
+        return
+    for call in _calls(program, held, site):
+        yield call, site
+    info = program.function_of(site.body)
+    if info is None or depth == 0 or not isinstance(held, ast.Name) or held.id not in info.parameters:
+        return
+    for caller in program.flow.callers(info):
+        given = info.argument(caller.call, held.id)
+        if given is not None:
+            yield from _outputs(program, given, calling(caller), depth - 1)
 
 
 def _keep(program: Program, pair: _Pair, regions: Sequence[StatementRun], found: Differences) -> None:
@@ -184,7 +208,10 @@ def _assigned(program: Program, name: str, site: Site) -> list[ast.expr | None]:
     for node in program.nodes_of(site.body):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
             parent = site.module.parents.get(node)
-            found.append(parent.value if isinstance(parent, ast.Assign) and node in parent.targets else None)
+            target: ast.AST = node
+            if isinstance(parent, ast.Tuple):
+                target, parent = parent, site.module.parents.get(parent)
+            found.append(parent.value if isinstance(parent, ast.Assign) and target in parent.targets else None)
     return found
 
 

@@ -11,6 +11,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.resolver import names_of
+from amp_rules.torch.functions import SCRIPTING
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -21,10 +22,35 @@ _OPERATORS: dict[type[ast.operator], str] = {
 
 
 def in_float32(
-    context: Context, rule: Rule, site: Site, message: str, *, tensor_last: bool = False
+    context: Context,
+    rule: Rule,
+    site: Site,
+    message: str,
+    done: set[ast.AST],
+    *,
+    tensor_last: bool = False,
 ) -> Iterator[Change]:
-    """``amp.float_function`` around a function; a method or an operator becomes the function that it stands for."""
+    """``amp.float_function`` around a function; a method or an operator becomes the function that it stands for.
+
+    In a function that TorchScript compiles this cannot stand: each call of that function is changed, once.
+
+    Args:
+        context: what the rewrites share.
+        rule: the rewrite.
+        site: the call or operator.
+        message: the sentence to show.
+        done: the calls that were changed so by the rewrite.
+        tensor_last: whether a number stands before the tensor.
+    """
     module, node = site.module, site.node
+    info = context.program.function_of(site.body)
+    if info is not None and any(name in SCRIPTING for name, _ in info.decorators):
+        for caller in context.program.flow.callers(info):
+            where, call = caller.scope.module, caller.call
+            if call not in done and all(change.node is not call for change in context.made):
+                done.add(call)
+                yield Change.written(rule, where, call, message, context.vocabulary.in_float32(where, call.func))
+        return
     if isinstance(node, ast.Call) and _is_called_by_name(context.program, node, site):
         yield Change.written(rule, module, node, message, context.vocabulary.in_float32(module, node.func))
         return

@@ -13,7 +13,7 @@ from amp_rules.checks.common.mixed_types import written
 from amp_rules.checks.common.number_limits import argument_node, half_where_float, is_limit, too_large
 from amp_rules.checks.numbers.const_overflow_arith import ConstOverflowArith
 from amp_rules.checks.numbers.const_overflow_fill import ConstOverflowFill
-from amp_rules.lattice.abstract_values import BOOL, INT, Value
+from amp_rules.lattice.abstract_values import BOOL, INT, PASSING, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.linter import Linter
@@ -33,6 +33,8 @@ _OF_THE_FIRST = frozenset(
 )
 _OF_ONE_NUMBER = frozenset({"tensor", "as_tensor"})
 _KEEPING_TYPE = frozenset({"ones_like"})
+_CASTS = frozenset({"to", "type", "type_as"})
+_TRIANGLES = frozenset({"triu", "tril"})
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,9 @@ class _Fills(ConstOverflowFill):
 
     def visit(self, op: Value, frame: Frame) -> None:
         super().visit(op, frame)
+        if op.op in _CASTS:
+            self._cast(op, frame)
+            return
         for place in _OF_THE_OTHER.get(op.op, ()):
             made = op.arg(place, "")
             if made is None or made.op not in _OF_ONE_NUMBER:
@@ -100,6 +105,18 @@ class _Fills(ConstOverflowFill):
                 if half_where_float(others[0]):
                     tensor = _beside(op, frame, written(frame, op, place))
                     _note(self._module, self._found, frame, argument_node(made, 0, "data"), *tensor)
+
+    def _cast(self, op: Value, frame: Frame) -> None:
+        """``torch.full(size, -1e9).type_as(scores)``."""
+        made = op.args[0].through(PASSING | _TRIANGLES)
+        given = made.arg(1, "fill_value") if made.op == "full" else None
+        call = op.node
+        if not (op.low and given is not None and isinstance(call, ast.Call) and len(call.args) == 1):
+            return
+        node = call.args[0]
+        tensor = node.value if isinstance(node, ast.Attribute) and node.attr == "dtype" else node
+        if too_large(given, frame.mode) is not None and not is_limit(given) and isinstance(tensor, ast.Name):
+            _note(self._module, self._found, frame, argument_node(made, 1, "fill_value"), tensor, op)
 
     def _report(
         self, op: Value, frame: Frame, given: Value, number: float, node: ast.expr | None, raising: bool

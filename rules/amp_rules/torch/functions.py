@@ -61,3 +61,6 @@ READS_FILE = frozenset(
     {"torch.load", "numpy.load", "numpy.loadtxt", "builtins.open", "io.open", "pandas.read_csv", "joblib.load"}
 )
 """Functions that read the file whose path they are given first."""
+
+SCRIPTING = frozenset({"torch.jit.script", "torch.jit.script_method"})
+"""Decorators of functions that TorchScript compiles: they hold nothing but what it can read."""

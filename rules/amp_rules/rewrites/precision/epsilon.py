@@ -50,6 +50,7 @@ RULE = Rule(
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each sum and clamp."""
+    done: set[ast.AST] = set()
     in_full = {
         (change.module, change.module.span(change.node)) for change in context.made if change.rule.code in _WIDENING
     }
@@ -60,7 +61,7 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         why = "in half its bound is 1" if lost.beside_one else "fp16 rounds its epsilon to zero"
         message = f"`{site.module.text(site.node)}` runs in FP32: {why}"
-        yield from in_float32(context, RULE, site, message, tensor_last=lost.stands_first)
+        yield from in_float32(context, RULE, site, message, done, tensor_last=lost.stands_first)
 
 
 def _is_of_tensor_and_number(node: ast.BinOp, number_first: bool) -> bool:

@@ -17,6 +17,7 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   (`(x * x).mean() - x.mean() ** 2`), and what is subtracted from its own input (`x - F.conv2d(x, blur)`);
 - products whose mean is the loss, and those that are sums: of all elements (`torch.einsum("bhw,bhw->b", p, t)`), or of
   the rows of each kind (`one_hot.t() @ x`);
+- what is made an index, `(bits @ powers).long()` and `(y * width + x).long()`;
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
   turn and move places (`points @ r.view(-1, 3, 3)`);
 - products of data that has not passed through a model, such as the rays of a camera;
@@ -90,6 +91,7 @@ _WHY: dict[Need, str] = {
     "asked": "the script converts its input to float32, which autocast would undo",
     "stencil": "a difference of neighbours is a small difference of large numbers",
     "rest": "what is left of a tensor without its local mean is a small difference of large numbers",
+    "index": "half has no odd numbers beyond 2048",
     "sum": "a sum of many elements overflows in fp16",
     "encoded": "half has too few digits for a number of which a sine is taken",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
@@ -98,12 +100,13 @@ _WHY: dict[Need, str] = {
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each product."""
-    done = {change.node for change in context.made}
+    made = {change.node for change in context.made}
+    done: set[ast.AST] = set()
     for site, need in exact_products(context.program, context.precision, context.options):
-        if site.node in done:
+        if site.node in made:
             continue
         message = f"`{site.module.text(site.node)}` runs in FP32: {_WHY[need]}"
-        yield from in_float32(context, RULE, site, message)
+        yield from in_float32(context, RULE, site, message, done)
     yield from _in_libraries(context)
 
 

@@ -8,6 +8,10 @@ So it does with two runs of a model whose inputs are a small step apart, and who
 `@amp.float_function`. A step counts as small where the difference is divided, where the runs stand under
 `torch.no_grad()`, so that their difference stands in for a gradient, or where it is scaled by 0.01 or less.
 
+And so it does with a model whose output on a grid is differentiated by differences of neighbours that are divided by a
+step, as in the residual of a differential equation: `(u[2:] - 2 * u[1:-1] + u[:-2]) / h**2`, and
+`F.conv2d(u, laplacian) / h**2`. Differences that nothing divides stay in half.
+
 ## Why
 These gradients (a gradient penalty, the inner steps of meta-learning) are not scaled, so in fp16 they would
 vanish; and their squares, which a penalty sums, overflow early. Half rounds inputs and outputs by more than a small

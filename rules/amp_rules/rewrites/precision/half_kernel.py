@@ -75,10 +75,11 @@ RULE = Rule("AMP113", "no-half-kernel", "What has no half kernel runs in FP32.",
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each operation that would raise."""
+    done: set[ast.AST] = set()
     for site in raising(context.program, context.precision, context.options):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
-        yield from in_float32(context, RULE, site, message)
+        yield from in_float32(context, RULE, site, message, done)
     for item in context.precision.refusing:
         module, node = item.info.module.module, item.info.node
         assert not isinstance(node, ast.Lambda)
@@ -87,10 +88,10 @@ def changes(context: Context) -> Iterator[Change]:
     for site in context.precision.nodes(context.program):
         if _is_sparse_product(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: a sparse product takes operands of one type"
-            yield from in_float32(context, RULE, site, message)
+            yield from in_float32(context, RULE, site, message, done)
         elif _reads_bits(context.program, site):
             message = f"`{site.module.text(site.node)}` reads the bits of FP32, of which a half type has half as many"
-            yield from in_float32(context, RULE, site, message)
+            yield from in_float32(context, RULE, site, message, done)
         elif _goes_on_until_exact(context.program, site):
             message = (
                 f"`{site.module.text(site.node)}` runs in FP32: it goes on until an error is smaller than half can tell"
@@ -100,7 +101,7 @@ def changes(context: Context) -> Iterator[Change]:
             yield Change.written(RULE, site.module, site.node, message, written)
         elif _takes_points(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
-            yield from in_float32(context, RULE, site, message)
+            yield from in_float32(context, RULE, site, message, done)
     old_dgl = is_dgl_without_half(context.program)
     for site in _of_two_types(context):
         assert isinstance(site.node, ast.Call)

@@ -192,13 +192,21 @@ def _scaled(node: ast.expr) -> ast.expr:
     """The half tensor in arithmetic with numbers, and whose type it was given: ``1 - mask.to(scores.dtype)``."""
     while isinstance(node, ast.BinOp) and ast.Constant in (type(node.left), type(node.right)):
         node = node.right if isinstance(node.left, ast.Constant) else node.left
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
-        given = node.args[0]
-        if node.func.attr in ("to", "type") and isinstance(given, ast.Attribute) and given.attr == "dtype":
+    cast = node
+    while isinstance(cast, ast.Subscript) or _is_shaped(cast):
+        cast = cast.value if isinstance(cast, ast.Subscript) else cast.func.value  # type: ignore[attr-defined]
+    if isinstance(cast, ast.Call) and isinstance(cast.func, ast.Attribute) and len(cast.args) == 1:
+        given = cast.args[0]
+        if cast.func.attr in ("to", "type") and isinstance(given, ast.Attribute) and given.attr == "dtype":
             return given.value
-        if node.func.attr in ("to", "type_as"):
+        if cast.func.attr in ("to", "type_as"):
             return given
     return node
+
+
+def _is_shaped(node: ast.expr) -> bool:
+    """``x.unsqueeze(1)``."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OTHER_SHAPE
 
 
 def _of_same_type(node: ast.expr) -> ast.expr | None:
@@ -206,8 +214,7 @@ def _of_same_type(node: ast.expr) -> ast.expr | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _of_same_type(node.operand)
     if isinstance(node, ast.Call):
-        is_shaped = isinstance(node.func, ast.Attribute) and node.func.attr in OTHER_SHAPE
-        return _of_same_type(node.func.value) if is_shaped and isinstance(node.func, ast.Attribute) else None
+        return _of_same_type(node.func.value) if _is_shaped(node) and isinstance(node.func, ast.Attribute) else None
     if isinstance(node, ast.Subscript):
         base = _of_same_type(node.value)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
