@@ -49,6 +49,8 @@ def shown_within(
             continue
         if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
             continue
+        if _only_divides(site.node, name, {path for body, path in told if body is loop.body}):
+            continue
         if any(map(is_text, _given(loop, name))):
             texts.add((loop.body, name))
             if any(body is loop.body for body, _ in told):
@@ -66,6 +68,19 @@ def shown_within(
             names[_MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
         yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
+
+
+def _only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
+    """Whether a call shows a number only as what one that is told is divided by: ``100 * correct / total``."""
+    quotients = [node for node in walk(call) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    dividing = {
+        part
+        for node in quotients
+        if told & {root_of(path) for path in blocks.reads(node.left)}
+        for part in walk(node.right)
+    }
+    uses = [node for node in walk(call) if isinstance(node, ast.Name) and node.id == name]
+    return bool(uses) and all(node in dividing for node in uses)
 
 
 def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
