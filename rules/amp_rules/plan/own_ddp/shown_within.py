@@ -13,6 +13,7 @@ from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_entries import shown_entries
 from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
@@ -43,7 +44,8 @@ def shown_within(
     within = {node: loop for loop in loops for node in loop.inner}
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
     texts: set[tuple[ast.AST, str]] = set()
-    for site, name in [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]:
+    places = [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]
+    for site, name in [*places, *shown_entries(own, shares, within)]:
         loop = within.get(site.node)
         if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
             continue
