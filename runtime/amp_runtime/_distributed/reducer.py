@@ -17,8 +17,8 @@ class Reducer:
     """Averages the gradients of a module, or given tensors, over the processes, each time ``reduce`` is called.
 
     It is for scripts that decide themselves when to communicate, in a process group that may be their own, and does
-    nothing alone. Making one for a module copies rank 0's parameters and buffers to the other ranks. A collective: every
-    rank makes it, and every rank reduces.
+    nothing alone. Making one for a module copies rank 0's parameters and buffers to the other ranks. A collective:
+    every rank makes it, and every rank reduces.
 
     Args:
         module_or_grads: a module, or an iterable of tensors to average in place; ``None`` among them is passed over,

@@ -19,7 +19,8 @@ places is shared out, or what a function gives that cuts them: `for i in amp.pre
     train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
 
 ## When it declines
-When neither a loader nor slices of the data feed the loop, or a loader of DALI does: each of its pipelines has a GPU and a shuffle of its own (AMP291).
+When neither a loader nor slices of the data feed the loop, or a loader of DALI does: each of its pipelines has a GPU
+and a shuffle of its own (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
