@@ -13,10 +13,11 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
-from amp_rules.torch.gradients import GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
+from amp_rules.torch.gradients import GRADIENT, GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
 
 _MAKES_ANEW = frozenset({"len", "range", "tuple", "list", "zip", "enumerate", "float", "int"})
 """Functions that change nothing which they are given."""
@@ -29,6 +30,9 @@ def reasons(program: Program) -> Iterator[Declined]:
             continue
         call = scope.module.parents.get(node)
         if isinstance(call, ast.Call) and call.func is node:
+            if call.args and not program.flow.callees(call) and _goes_on(program, call, scope):
+                yield _meets_exchanges(scope.module, call)
+                continue
             if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
             if _only_tests_the_scale(program, call, scope) or (call.args and _keeps_for_nobody(program, call, scope)):
@@ -47,6 +51,32 @@ def _sees_scaled(module: Module, node: ast.AST) -> Declined:
         node,
         f"`{module.text(node)}` reads gradients while they are scaled",
         "divide by `amp.scaler.get_scale()` in the hook, then migrate by hand",
+    )
+
+
+def _meets_exchanges(module: Module, node: ast.AST) -> Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        module,
+        node,
+        f"`{module.text(node)}` starts exchanges of gradients that go on behind the backward pass, and the unscaling "
+        "that what waits for them wants would meet these",
+        "wait for the exchange in the hook, and divide there, then migrate",
+    )
+
+
+def _goes_on(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook starts exchanges (``async_op=True``), and a function that waits for some uses gradients."""
+    hooks = [value.ref for value in program.flow.values(call.args[0], scope) if value.kind == "function"]
+    starts = any(
+        isinstance(node, ast.Call) and literal(keyword(node, "async_op")) is True
+        for info in hooks
+        for node in walk(info.node)
+    )
+    return starts and any(
+        any(isinstance(node, ast.Call) and own_name(node.func) == "wait" for node in program.nodes_of(body))
+        and any(isinstance(node, ast.Attribute) and node.attr == GRADIENT for node in program.nodes_of(body))
+        for body, _ in program.bodies
     )
 
 

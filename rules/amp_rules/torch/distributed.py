@@ -221,3 +221,9 @@ SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2
 
 REDUCING_NAME = re.compile(r"all_?reduce|all_?gather|(reduce|gather)_(tensor|dict|metric|across)")
 """The own name of a function of a library that puts numbers of all processes together: timm's ``reduce_tensor``."""
+
+GATHERING_NAME = re.compile(r"^gather(_object)?$")
+"""That of one in a library's file on communication, detectron2's ``comm.gather``; of arrays it looks up elements."""
+
+NAMED_COMMUNICATION = re.compile(r"\b(comm|dist)|distributed", re.IGNORECASE)
+"""What such a file is called."""

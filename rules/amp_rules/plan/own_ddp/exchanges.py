@@ -14,7 +14,14 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, REDUCING_NAME, SPAWNS
+from amp_rules.torch.distributed import (
+    BROADCASTS,
+    EXCHANGES,
+    GATHERING_NAME,
+    NAMED_COMMUNICATION,
+    REDUCING_NAME,
+    SPAWNS,
+)
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
@@ -218,10 +225,13 @@ class Exchanges:
 
     def _is_of_library(self, call: ast.Call) -> bool:
         """Whether a function that no file of the project defines says by its name that it does: ``reduce_tensor``."""
-        if not REDUCING_NAME.search(last_name(call.func)):
+        name = last_name(call.func)
+        if not REDUCING_NAME.search(name) and not GATHERING_NAME.search(name):
             return False
         located = self._own.program.locate(call)
         names = self._own.program.callee_names(call, located[1]) if located is not None else set()
+        if not REDUCING_NAME.search(name):
+            return any(NAMED_COMMUNICATION.search(item.rpartition(".")[0]) for item in names)
         return not any(name.startswith(("torch.", "numpy.")) for name in names)
 
     def _applies(self, call: ast.Call) -> bool:

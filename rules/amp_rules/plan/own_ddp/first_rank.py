@@ -9,6 +9,7 @@ from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
+from amp_rules.plan.own_ddp.options_in_spawned import alike_in_spawned
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
@@ -105,10 +106,17 @@ class FirstRank:
                     scope = self._scope(module, part)
                     if scope is None or not self._is_first(part, scope) or not self._own.tells_apart(module, part):
                         continue
+                    if self._alike and any(item in self._alike for item in walk(part)):
+                        continue
                     if self._holds_alone(part, scope):
                         found.setdefault(ast.unparse(part), []).append(part)
         ordered = sorted(found.values(), key=lambda tests: (-len(tests), tests[0].lineno))
         return [test for tests in ordered for test in tests]
+
+    @cached_property
+    def _alike(self) -> frozenset[ast.AST]:
+        """Comparisons that hold in every process which the script spawns."""
+        return frozenset(site.node for site in alike_in_spawned(self._own))
 
     def _scope(self, module: Module, node: ast.AST) -> Scope | None:
         return self._own.program.flow.scopes.get(blocks.body_of(module, node))

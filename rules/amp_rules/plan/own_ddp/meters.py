@@ -10,6 +10,7 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 
@@ -54,14 +55,22 @@ def reduction_of(program: Program, info: ClassInfo) -> str | None:
 
 
 def averages_itself(info: ClassInfo) -> bool:
-    """Whether the average of a meter is a property that divides the sum by the count, so that nothing can set it."""
-    average = info.find_method("avg")
-    if average is None or not isinstance(average.node, ast.FunctionDef):
+    """Whether the average of a meter is a property that divides the sum by the count, so that nothing can set it.
+
+    The property may have any name, where no method keeps an average beside it.
+    """
+    methods = info.facts.methods.values()
+    keeps = (part.attr for method in methods for part in walk(method.node) if isinstance(part, ast.Attribute))
+    return any(map(_gives_average, methods)) and ("avg" in info.facts.methods or "avg" not in keeps)
+
+
+def _gives_average(method: FunctionFacts) -> bool:
+    if not isinstance(method.node, ast.FunctionDef):
         return False
-    if [blocks.path_of(item) for item in average.node.decorator_list] != ["property"]:
+    if [blocks.path_of(item) for item in method.node.decorator_list] != ["property"]:
         return False
-    given = [item for item in average.returns if not isinstance(item, ast.Constant)]
-    return len(given) == 1 and average.receiver is not None and _is_average(given[0], average.receiver)
+    given = [item for item in method.returns if not isinstance(item, ast.Constant)]
+    return len(given) == 1 and method.receiver is not None and _is_average(given[0], method.receiver)
 
 
 def _own_attribute(statement: ast.stmt, receiver: str) -> str | None:

@@ -250,7 +250,7 @@ class RankValues:
                     if name is not None:
                         default = keyword(node, "default")
                         known = found.setdefault(name.lstrip("-").replace("-", "_"), set())
-                        known |= _numbers_in(default)
+                        known |= numbers_of_default(default)
         return found
 
 
@@ -296,7 +296,7 @@ def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield target, node.value
 
 
-def _numbers_in(default: ast.expr | None) -> set[object]:
+def numbers_of_default(default: ast.expr | None) -> set[object]:
     """The default of an option; of ``int(os.environ.get("LOCAL_RANK", -1))`` that of the variable."""
     if default is None:
         return {None}

@@ -9,6 +9,8 @@ from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
@@ -28,25 +30,38 @@ def ranks_of_options(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         for name in ranks.options(rank, site.scope):
             option = f"--{name}"
-            default = _default(own.program, option)
-            if option in OPTION_OF_LAUNCHERS or default is None:
+            defaults = _defaults(own.program, option)
+            if option in OPTION_OF_LAUNCHERS or len(defaults) != 1:
                 continue
+            default = defaults[0]
             text = f"`{site.module.text(rank)}` is what the option `{option}` says, and torchrun gives no such option:"
-            text += f" each process that it starts joins as {default}, the default; start them with that option, or let"
-            yield site.module, site.node, f'{text} its default be `int(os.environ.get("RANK", {default}))`'
-            return
+            if default is None and not _is_asked(own, site, rank):
+                text += " what it starts gets None there, which raises an error; start the processes with that option, "
+                yield site.module, site.node, f'{text}or let its default be `int(os.environ["RANK"])`'
+                return
+            if isinstance(default, int) and not isinstance(default, bool) and default >= 0:
+                text += f" each process that it starts joins as {default}, the default; start them with that option, "
+                yield site.module, site.node, f'{text}or let its default be `int(os.environ.get("RANK", {default}))`'
+                return
 
 
-def _default(program: Program, option: str) -> int | None:
-    """The number that an option is where the command line does not say it; None for anything else."""
-    found = [
-        literal(keyword(node, "default"))
+def _is_asked(own: OwnDdp, site: Site, rank: ast.expr) -> bool:
+    """Whether a test around a call asks for what it joins under: ``if args.rank is not None:``."""
+    return any(
+        blocks.touches(blocks.reads(test), blocks.reads(rank)) for test, _ in own.branches(site.module, site.node)
+    )
+
+
+def _defaults(program: Program, option: str) -> list[object]:
+    """What an option is where the command line does not say it, unless it has to; a text for what is no literal."""
+    return [
+        given.value if isinstance(given, ast.Constant) else given and ast.unparse(given)
         for module in program.flow.modules
         for node in module.nodes
         if isinstance(node, ast.Call) and last_name(node.func) == "add_argument"
+        if literal(keyword(node, "required")) is not True
         if any(
             str(literal(item)).replace("-", "_").strip("_") == option.replace("-", "_").strip("_") for item in node.args
         )
+        for given in (keyword(node, "default"),)
     ]
-    given = found[0] if len(found) == 1 else None
-    return given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else None

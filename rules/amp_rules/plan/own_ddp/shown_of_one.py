@@ -100,19 +100,24 @@ def _shown_meanwhile(
 ) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone.
 
-    It is put to those that are ``named``.
+    The text names the others of the loop, too, and all are put to those that are ``named``.
     """
     inner = [*walk(loop.loop)]
     puts_together = shares.metrics.exchanges.puts_together
     if any(isinstance(node, ast.Call) and puts_together(node) for node in inner):
         return
-    for node in inner:
-        for path in _sums(node) if _is_of_batch(shares, node) else ():
-            if not _begins_anew(loop, path, node) and _is_told(loop, path, inner):
-                text = f"AMP233: what the loop shows of `{path}` while it runs is of the batches of one process alone"
-                named.add((loop.body, root_of(path)))
-                yield loop.module, node, text
-                return
+    shown = {
+        path: node
+        for node in reversed(inner)
+        for path in (_sums(node) if _is_of_batch(shares, node) else ())
+        if not _begins_anew(loop, path, node) and _is_told(loop, path, inner)
+    }
+    if shown:
+        named |= {(loop.body, root_of(path)) for path in shown}
+        ordered = sorted(shown, key=lambda path: getattr(shown[path], "lineno", 0))
+        names = listed([f"`{path}`" for path in ordered])
+        text = f"AMP233: what the loop shows of {names} while it runs is of the batches of one process alone"
+        yield loop.module, shown[ordered[0]], text
 
 
 def _is_evaluated_by_first(own: OwnDdp, loop: TrainingLoop, node: ast.AST) -> bool:

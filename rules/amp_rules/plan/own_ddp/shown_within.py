@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from amp_rules.checks.common.rank_branches import counts_processes, names_rank
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
@@ -13,6 +14,7 @@ from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_entries import shown_entries
 from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
@@ -20,7 +22,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name, is_text, values_given, walk
+from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
@@ -43,11 +45,14 @@ def shown_within(
     within = {node: loop for loop in loops for node in loop.inner}
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
     texts: set[tuple[ast.AST, str]] = set()
-    for site, name in [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]:
+    places = [*_shown_here(own, shares), *_shown_by_callees(own, shares, within)]
+    for site, name in [*places, *shown_entries(own, shares, within)]:
         loop = within.get(site.node)
         if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
             continue
         if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
+            continue
+        if _only_divides(site.node, name, {path for body, path in told if body is loop.body}):
             continue
         if any(map(is_text, _given(loop, name))):
             texts.add((loop.body, name))
@@ -68,14 +73,38 @@ def shown_within(
         yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
 
 
+def _only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
+    """Whether a call shows a number only as what one that is told is divided by: ``100 * correct / total``."""
+    quotients = [node for node in walk(call) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    dividing = {
+        part
+        for node in quotients
+        if told & {root_of(path) for path in blocks.reads(node.left)}
+        for part in walk(node.right)
+    }
+    uses = [node for node in walk(call) if isinstance(node, ast.Name) and node.id == name]
+    return bool(uses) and all(node in dividing for node in uses)
+
+
 def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
     for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
         call = site.node
         assert isinstance(call, ast.Call)
         if called_name(call) in SHOWING_OR_WRITING and not _is_of_tag(site.module, call):
+            if any(map(_names_process, _values(call))):
+                continue  # what every process says of itself
             root = root_of(name)
             if any(root in _numbers_in(value) for value in _values(call)):
                 yield site, root
+
+
+def _names_process(value: ast.expr) -> bool:
+    """Whether a text tells which process it is from: ``f"rank {rank}: {loss}"``, ``f"{x.device}: {loss}"``."""
+    named = [part for part in walk(value) if isinstance(part, (ast.Name, ast.Attribute))]
+    return any(
+        last_name(part) == "device" or (names_rank(ast.Name(last_name(part))) and not counts_processes(last_name(part)))
+        for part in named
+    )
 
 
 def _is_of_tag(module: Module, call: ast.Call) -> bool:

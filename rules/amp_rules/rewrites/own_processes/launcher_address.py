@@ -1,13 +1,14 @@
 """Let the launcher say where a script's own processes meet.
 
 ## What it does
-Where a script that a launcher starts writes `MASTER_ADDR`, `MASTER_PORT`, `WORLD_SIZE` or `RANK` into the environment,
-a value that the launcher has put there stays, and the script's own is for a start without one.
+Where a script that a launcher starts writes `MASTER_ADDR`, `MASTER_PORT`, `WORLD_SIZE`, `RANK` or `LOCAL_RANK` into the
+environment, a value that the launcher has put there stays, and the script's own is for a start without one.
 
 ## Why
 torchrun, and `torch.distributed.launch` since PyTorch 1.9, serve the meeting place themselves, at a port of their own.
 With another port every process is a client of one that nobody serves, and waits until the timeout. A number of
-processes that is not that of the launcher has the processes wait for others, which never come.
+processes that is not that of the launcher has the processes wait for others, which never come; and with one
+`LOCAL_RANK` for all they share a GPU.
 
 ## Before
     os.environ["MASTER_PORT"] = "12355"
@@ -66,6 +67,9 @@ RULE = Rule(
     together=True,
 )
 
+_GIVEN = LAUNCHER_VARIABLES | {"LOCAL_RANK"}
+"""What torchrun has put into the environment of each process."""
+
 _WAIT = (
     "a process that torchrun starts and that joins waits there until the timeout, for torchrun serves another port, "
     "unless its `--master-port` is this one"
@@ -117,7 +121,7 @@ def _written(own: OwnDdp) -> Iterator[Site]:
         target = node.targets[0]
         if not (isinstance(target, ast.Subscript) and is_environment(own.program, target.value, scope)):
             continue
-        if literal(target.slice) in LAUNCHER_VARIABLES and not _comes_of_environment(own, node.value, scope):
+        if literal(target.slice) in _GIVEN and not _comes_of_environment(own, node.value, scope):
             yield Site(scope.module, scope, body, node)
 
 
