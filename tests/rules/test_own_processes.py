@@ -646,3 +646,47 @@ def test_a_mode_that_the_script_sets_itself_is_no_other_way_to_join(tmp_path):
     assert any("lets them join without" in note.text for note in told.notes)
     always = text.replace(joined, f"    args.multiprocessing_distributed = True\n{joined}")
     assert completed(tmp_path / "set", always, ignore=("AMP1", "AMP3"))[0].notes == ()
+
+
+CLIENTS = """\
+import torch
+from torch import nn
+
+
+class Client:
+    def __init__(self):
+        self.model = nn.Linear(4, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def train(self, batches):
+        for x, y in batches:
+            self.optimizer.zero_grad()
+            loss = nn.functional.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+"""
+
+SERVED = """\
+import torch
+import torch.distributed as dist
+from clients import Client
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+last = dist.get_world_size() - 1
+batches = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(10)]
+client = Client()
+if rank == LONE:
+    received = torch.zeros(1)
+    dist.recv(received)
+else:
+    client.train(batches)
+    dist.send(torch.ones(1), last)
+"""
+
+
+@pytest.mark.parametrize(("test", "is_told"), [("rank == last", False), ("rank != 0", True)])
+def test_what_all_but_one_run_is_not_said_to_be_run_by_one(tmp_path, test, is_told):
+    files = {ENTRY: SERVED.replace("rank == LONE", test).encode(), "clients.py": CLIENTS.encode()}
+    report, _ = migrated(tmp_path / "project", files, Options(ddp=True, opt_level="O1"))
+    assert any("only one process runs `self.optimizer.step()`" in note.text for note in report.notes) is is_told

@@ -468,10 +468,14 @@ def _yield(frame: Frame, node: ast.Yield) -> Value:
 
 
 def _slice(frame: Frame, node: ast.Slice) -> Value:
-    for item in (node.lower, node.upper, node.step):
-        if item is not None and item.__class__ is not ast.Constant:
-            evaluate(frame, item)
-    return Value("slice", node)
+    made = Value("slice", node)
+    bounds = [
+        "" if item is None else evaluate(frame, item).const if item.__class__ is not ast.Constant else item.value
+        for item in (node.lower, node.upper, node.step)
+    ]
+    if all(item == "" or isinstance(item, int) for item in bounds):
+        made.sym = ":".join(map(str, bounds))
+    return made
 
 
 EXPRESSIONS: Evaluators = {

@@ -1,7 +1,7 @@
 """Convolutions and products of the training step with a fixed table of coefficients: averages, stencils, conversions.
 
 Nobody trains such a table, and what it is for says which digits count. A script that converts the input to float32 for
-it asks for these digits; and a table with coefficients of both signs, in a loss, takes differences of neighbours.
+it asks for these digits; and a table with coefficients of both signs takes differences of neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from amp_rules.plan.half_places import HalfPlaces
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -23,6 +24,7 @@ _CONVOLUTIONS = frozenset(f"torch.{prefix}conv{n}d" for prefix in ("", "nn.funct
 _PRODUCTS = frozenset({"torch.matmul", "torch.mm", "torch.nn.functional.linear"})
 _OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.Tensor", "numpy.array"})
 _HOLDING = frozenset({"torch.from_numpy"})
+_JOINING = frozenset({"torch.cat", "torch.stack", "torch.vstack"})
 _ZEROS = frozenset({"torch.zeros", "numpy.zeros"})
 _WEIGHT = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _SHAPING = frozenset(
@@ -49,7 +51,7 @@ def in_tables(program: Program, places: HalfPlaces) -> Iterator[tuple[Site, Why]
             if _signs(program, weight, site.scope, site.body):
                 yield site, "asked"
         elif isinstance(site.node, ast.Call) and program.callee_names(site.node, site.scope) & _CONVOLUTIONS:
-            if places.is_of_loss(site) and _signs(program, weight, site.scope, site.body) >= {-1, 1}:
+            if _signs(program, weight, site.scope, site.body) >= {-1, 1}:
                 yield site, "stencil"
 
 
@@ -119,6 +121,10 @@ class _Table:
             return len(node.args) >= 1 and self._literal(node.args[0])
         if names & _HOLDING and node.args:
             return self.reads(node.args[0], scope, body, depth)
+        if names & _JOINING and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
+            return all(self.reads(item, scope, body, depth) for item in node.args[0].elts)
+        if (called := self._program.flow.callees(node)) and not names:
+            return all(self._given_back(info, depth) for info in called)
         if names & _WEIGHT and (node.args or node.keywords):
             given = keyword(node, "data") or (node.args[0] if node.args else None)
             is_fixed = literal(keyword(node, "requires_grad")) is False
@@ -126,6 +132,24 @@ class _Table:
         if names or not (isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPING):
             return False
         return self.reads(node.func.value, scope, body, depth)
+
+    def _given_back(self, info: FunctionFacts, depth: int) -> bool:
+        """Whether a function of the script gives back a table."""
+        scope = self._program.flow.scopes.get(info.node)
+        given = info.returns
+        return scope is not None and bool(given) and all(self.reads(item, scope, info.node, depth) for item in given)
+
+    def _argument(self, info: FunctionFacts, name: str, depth: int) -> bool:
+        """Whether each call of a function gives it a table."""
+        key = info.node, name
+        if key in self._seen:
+            return True
+        self._seen.add(key)
+        callers = self._program.flow.callers(info)
+        given = [(info.argument_or_default(caller.call, name), caller) for caller in callers]
+        return bool(given) and all(
+            item is not None and self.reads(item, caller.scope, caller.scope.node, depth) for item, caller in given
+        )
 
     def _literal(self, node: ast.expr) -> bool:
         """``[[0, 1, 0], [1, -4, 1], [0, 1, 0]]``."""
@@ -145,7 +169,9 @@ class _Table:
             return False
         info = self._program.function_of(home)
         if info is not None and name in info.parameters:
-            return False
+            if any(True for _ in _values(self._program, home, name)):
+                return False
+            return self._argument(info, name, depth)
         return self._stored(name, owner, home, depth, (home, name))
 
     def _attribute(self, node: ast.Attribute, body: ast.AST, depth: int) -> bool:

@@ -12,6 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import is_none
+from amp_rules.torch.data import COUNTERS
 from amp_rules.torch.functions import GIVES_NUMBER
 
 _MAX_DEPTH = 8
@@ -40,6 +41,7 @@ class Definitions:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._asked: set[CellKey | None] = set()
 
     def of(self, node: ast.expr, scope: Scope) -> list[Definition]:
         """The assignments of the variable that an expression reads."""
@@ -107,11 +109,11 @@ class Definitions:
         if isinstance(node, ast.Constant):
             return isinstance(node.value, (int, float))
         if isinstance(node, ast.BinOp):
-            return self.is_number(node.left, scope, depth + 1) and self._is_plain(node.right, scope, depth + 1)
+            return self.is_number(node.left, scope, depth) and self._is_plain(node.right, scope, depth)
         if isinstance(node, ast.UnaryOp):
-            return self.is_number(node.operand, scope, depth + 1)
+            return self.is_number(node.operand, scope, depth)
         if isinstance(node, ast.IfExp):
-            return self.is_number(node.body, scope, depth + 1) and self.is_number(node.orelse, scope, depth + 1)
+            return self.is_number(node.body, scope, depth) and self.is_number(node.orelse, scope, depth)
         if isinstance(node, ast.Call):
             return self._gives_number(node, scope, depth)
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -139,7 +141,7 @@ class Definitions:
             if not names & {"builtins.sum", "builtins.max", "builtins.min"}:
                 return True
             if len(node.args) > 1 and "builtins.sum" not in names:
-                return all(self.is_number(item, scope, depth + 1) for item in node.args)
+                return all(self.is_number(item, scope, depth) for item in node.args)
             return bool(node.args) and self._holds_numbers(node.args[0], scope, depth)
         callees = self._program.flow.callees(node)
         returned = [
@@ -148,6 +150,16 @@ class Definitions:
         return bool(returned) and all(self.is_number(item, inner, depth + 1) for item, inner in returned)
 
     def _holds_number(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> bool:
+        key = self._program.flow.key(node, scope)
+        if key is not None and key in self._asked:
+            return True  # ``mean = 0.9 * mean + 0.1 * loss.item()``: what else it is given decides
+        if key is not None:
+            self._asked.add(key)
+        found = self._is_given_numbers(node, scope, depth)
+        self._asked.discard(key)
+        return found
+
+    def _is_given_numbers(self, node: ast.Name | ast.Attribute, scope: Scope, depth: int) -> bool:
         last = self._assigned_before(node, scope) if isinstance(node, ast.Name) else None
         if last is not None and self.is_number(last, scope, depth + 1):
             return True
@@ -155,7 +167,20 @@ class Definitions:
         function = self.parameter(node, scope)
         if function is not None and not self._is_given_number(function, node, depth):
             return False
-        return bool(given or function) and all(self._keeps_number(item, depth) for item in given)
+        return bool(given or function) and all(
+            self._keeps_number(item, depth) or self._counts(item, node) for item in given
+        )
+
+    def _counts(self, item: Definition, node: ast.expr) -> bool:
+        """Whether a variable is the number of a loop's round."""
+        loop = item.statement
+        if not isinstance(loop, (ast.For, ast.AsyncFor)) or not isinstance(loop.iter, ast.Call):
+            return False
+        names = self._program.callee_names(loop.iter, item.scope)
+        target = loop.target
+        if names & {"builtins.enumerate"} and isinstance(target, ast.Tuple):
+            return blocks.path_of(target.elts[0]) == blocks.path_of(node)
+        return bool(names & COUNTERS) and not isinstance(target, ast.Tuple)
 
     def _assigned_before(self, node: ast.Name, scope: Scope) -> ast.expr | None:
         """What a variable of the function was assigned last before a statement, in its own suite: a list may be one

@@ -72,7 +72,7 @@ class Draws:
                 if (is_drawn or origin.node in inside) and self._can(origin, is_noise=sink.need is Need.WEIGHTS):
                     assert isinstance(origin.node, ast.Call)
                     found[origin.node] = origin.module
-        for origin in (*self._choices(ranks), *self._orders(ranks)):
+        for origin in (*self._choices(ranks), *self._sources(ranks), *self._orders(ranks)):
             if self._can(origin, is_noise=False):
                 assert isinstance(origin.node, ast.Call)
                 found[origin.node] = origin.module
@@ -94,6 +94,17 @@ class Draws:
                     if again.isdisjoint({(call, origin.node), (body, origin.node)}):
                         yield origin
 
+    def _sources(self, ranks: Ranks) -> Iterator[Origin]:
+        """Yield draws that choose which data a batch is taken from: each rank has its share of the batch of all."""
+        inside, bodies = self._in_loops
+        for call, body, scope in self._program.calls():
+            if not (call in inside or body in bodies) or not call.args:
+                continue
+            if "builtins.next" in self._program.callee_names(call, scope):
+                yield from _only_drawn(ranks.own_origins(call.args[0]))
+                for decision in ranks.decisions(call):
+                    yield from _only_drawn(decision.origins)
+
     def _orders(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that make the data of a loader: what is shared out must be the same, and validation left out."""
         for call in self._loaders:
@@ -101,13 +112,18 @@ class Draws:
                 yield from (origin for origin in ranks.origins(given) if origin.kind is Kind.GENERATOR)
 
     @cached_property
+    def _in_loops(self) -> tuple[set[ast.AST], set[ast.AST]]:
+        """What stands in the loops that take the batches, and the functions that it runs."""
+        inside = {node for loop in self._loops for item in getattr(loop, "body", []) for node in blocks.walk_own(item)}
+        return inside, self._program.called_from(inside)
+
+    @cached_property
     def _resets(self) -> dict[ast.Call, Module]:
         """Calls that draw weights anew while a batch is worked on, and seeds that the script sets there.
 
         What a model's constructor draws is none of them: a model is prepared after that.
         """
-        inside = {node for loop in self._loops for item in getattr(loop, "body", []) for node in blocks.walk_own(item)}
-        bodies = self._program.called_from(inside)
+        inside, bodies = self._in_loops
         found: dict[ast.Call, Module] = {}
         for call, body, scope in self._program.calls():
             if not (call in inside or body in bodies) or not self._resets_by(call, scope):

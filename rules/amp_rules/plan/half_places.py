@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS
-from amp_rules.lattice.abstract_values import IN_A_FUNCTION, KEEPING_TYPE, Value
+from amp_rules.lattice.abstract_values import IN_A_FUNCTION, KEEPING_TYPE, PASSING, Value
 from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.region_inputs import RegionInputs
@@ -37,11 +37,15 @@ class HalfPlace(Generic[What]):
         what: what there is to say of it.
         is_certain: whether it is half because of what stands in the same function.
         parameters: the parameters that its tensor is made of, where it is made of nothing else.
+        raw: the parameters that have to hold what no region computed, for it to matter.
+        lowered: where the operations stand that alone make it half.
     """
 
     what: What
     is_certain: bool
     parameters: frozenset[Span]
+    raw: frozenset[Span] = frozenset()
+    lowered: frozenset[Span] = frozenset()
 
 
 def made_by_product(value: Value) -> bool:
@@ -56,6 +60,37 @@ def parameters_of(value: Value, module: ModuleFacts) -> frozenset[Span]:
         if item.op == "param" and item.node is not None and module.holds(item.node):
             found.add(module.module.span(item.node))
         elif item.op not in KEEPING_TYPE or not (item.args or item.op in _HOLDING):
+            return frozenset()
+    return frozenset(found)
+
+
+def lowered_by(value: Value, is_known: Callable[[Value], bool]) -> list[Value]:
+    """The operations that alone make a tensor half: what autocast lowers, or what is known; none where others may."""
+    found, pending, seen = [], list(value.args), {id(value)}
+    while pending:
+        item = pending.pop()
+        if id(item) in seen or not (item.maybe_low or item.op in _HOLDING):
+            continue
+        seen.add(id(item))
+        if item.op in MATRIX_PRODUCTS | LAYERS or is_known(item):
+            found.append(item)
+        elif (item.op in KEEPING_TYPE or item.op == "sqrt") and item.args:
+            pending += item.args
+        elif item.number is None:
+            return []
+    return found
+
+
+def raw_parameters(value: Value, module: ModuleFacts) -> frozenset[Span]:
+    """The parameters of a file's function that a tensor is made of with numbers; none where something else is in it."""
+    found, pending = set(), [value]
+    while pending:
+        item = pending.pop()
+        if item.op == "param" and item.node is not None and module.holds(item.node):
+            found.add(module.module.span(item.node))
+        elif item.op in KEEPING_TYPE and item.args:
+            pending += item.args[:1] if item.op in PASSING else item.args
+        elif item.number is None:
             return frozenset()
     return frozenset(found)
 
@@ -89,6 +124,12 @@ class HalfPlaces:
 
     def found(self, judge: Callable[[Module], Mapping[Span, HalfPlace[What]]]) -> Iterator[tuple[Site, What]]:
         """Yield what the linter's analysis says of calls and operators of the step that are half, by file and line."""
+        yield from ((site, item.what) for site, item in self.places(judge))
+
+    def places(
+        self, judge: Callable[[Module], Mapping[Span, HalfPlace[What]]]
+    ) -> Iterator[tuple[Site, HalfPlace[What]]]:
+        """Yield the places themselves, by file and line."""
         judged: dict[Module, Mapping[Span, HalfPlace[What]]] = {}
         seen: set[tuple[Module, Span]] = set()
         for site in self.sites:
@@ -100,14 +141,17 @@ class HalfPlaces:
             item = judged[site.module].get(place)
             if item is None or (site.module, place) in seen:
                 continue
-            if self._arrays.may_be_of(site):
+            if self._arrays.may_be_of(site) or (item.raw and not self._are_raw(site, item.raw)):
                 continue
             if item.is_certain or (self.holds(site) and not self._is_of_inputs(site, item)):
                 seen.add((site.module, place))
-                yield site, item.what
+                yield site, item
 
     def _is_of_inputs(self, site: Site, item: HalfPlace[What]) -> bool:
         return self._inputs is not None and self._inputs.are_given(site, item.parameters)
+
+    def _are_raw(self, site: Site, parameters: frozenset[Span]) -> bool:
+        return self._inputs is not None and self._inputs.are_given(site, parameters)
 
     def holds(self, site: Site) -> bool:
         """Whether what a place computes with may be half for no other reason than autocast in a model."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.clock_times import times
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.rank_numbers import ADDS_UP, Told, all_loops, of_the_share
+from amp_rules.plan.rank_numbers import ADDS_UP, Told, all_loops, averaged_over_ranks, of_the_share
 from amp_rules.plan.training_loops import Counted, TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import WaysToShow, is_shown
 from amp_rules.roles.sites import Site
@@ -65,11 +65,12 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
         made = made_of_batch(processes, loop)
         meets = exchanges_of(processes, loop)[0]
+        averaged = averaged_over_ranks(processes)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
         for path, node in kept.items():
             if path in left_out or _begins_each_round(loop, path, node):
                 continue
-            if meets(node):
+            if meets(node) or _holds(node, averaged):
                 continue
             counts = not is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
             if not counts and not any(is_made_of(part, made - {path}) for part in _added(node)):
@@ -211,9 +212,11 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
         for site in processes.program.backwards
         if site.body is loop.body and site.node in inside and (path := variable(site.loss)) is not None
     }
-    meets, of_all = exchanges_of(processes, loop)
+    meets, given = exchanges_of(processes, loop)
+    nodes, variables = averaged_over_ranks(processes)
+    of_all = given | {path for body, path in variables if body is loop.body}
     statements = [node for node in loop.inner if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For))]
-    statements = [node for node in statements if isinstance(node, ast.For) or not meets(node)]
+    statements = [node for node in statements if isinstance(node, ast.For) or not (meets(node) or _holds(node, nodes))]
     grown = [node for node in loop.inner if isinstance(node, ast.Call) and called_name(node) in _GROWING]
     found -= of_all
     while True:
@@ -229,6 +232,10 @@ def made_of_batch(processes: Distribution, loop: TrainingLoop | BatchLoop) -> se
                 found |= blocks.writes(call)
         if len(found) == before:
             return found
+
+
+def _holds(node: ast.AST, parts: set[ast.AST]) -> bool:
+    return bool(parts) and not parts.isdisjoint(walk(node))
 
 
 def exchanges_of(

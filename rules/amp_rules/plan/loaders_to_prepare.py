@@ -170,7 +170,12 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
 
     It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``.
     """
-    iterated = [site for site in found if isinstance(site.node, (ast.Name, ast.Attribute, ast.Subscript))]
+    lists = {use.loader for use in data.uses if use.slices is not None}
+    iterated = [
+        site
+        for site in found
+        if isinstance(site.node, (ast.Name, ast.Attribute, ast.Subscript)) and site.node not in lists
+    ]
     texts = {(site.body, ast.dump(site.node)) for site in iterated if isinstance(site.node, ast.Subscript)}
     keys = {program.flow.key(site.node, site.scope) for site in iterated if isinstance(site.node, ast.expr)}
     keys -= {None}
@@ -238,9 +243,14 @@ def _rebind(
     whole = {value for use in data.evaluated for value in use.values}
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
     wrapped = {site.node for site in sites}
+    # A list of batches may still be shuffled, and its length is that of all: only what the loop iterates is prepared.
+    lists = {use.loader for use in data.uses if use.slices is not None}
     kept: list[Site] = []
     found: dict[Rebinding, None] = {}
     for site in sites:
+        if site.node in lists:
+            kept.append(site)
+            continue
         path = blocks.path_of(site.node)
         is_variable = isinstance(site.node, (ast.Name, ast.Attribute)) and path is not None
         others = [

@@ -15,6 +15,7 @@ from amp_rules.plan import (
     own_refused_losses,
     own_shard_faults,
     own_step_faults,
+    own_unsaved_scale,
 )
 from amp_rules.plan.added_since import with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
@@ -113,6 +114,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         of_own += own_step_faults.notes(program, modules)
         of_own += own_shard_faults.notes(program)
         of_own += own_refused_losses.notes(program)
+        of_own += own_unsaved_scale.notes(program)
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""

@@ -20,7 +20,6 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.text import SourceError
-from amp_rules.torch.half_precision import FOURIER
 
 Raising = set[object]
 """The places of one file where an operation is given a half tensor that it does not take."""
@@ -59,9 +58,8 @@ def _may_lack_kernel(program: Program, site: Site, dtype: HalfType) -> bool:
 
 
 def _has_none(operation: str, dtype: HalfType) -> bool:
-    # Fourier transforms take some sizes in fp16, which the text mostly does not tell.
-    mode = Mode("O3", dtype)
-    return fate(operation, mode, autocast=False) == "no kernel" and not (mode.fp16 and operation in FOURIER)
+    # Of Fourier transforms fp16 takes some sizes, which the text mostly does not tell.
+    return fate(operation, Mode("O3", dtype), autocast=False) == "no kernel"
 
 
 def _raising(module: Module, dtype: HalfType) -> Raising:

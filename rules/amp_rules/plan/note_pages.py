@@ -103,7 +103,8 @@ _PAGES = {
         only one goes through the scaler, a step inside of the autocast region. These are rules of amp-lint, whose code
         the note gives: AMP811 to AMP815, AMP819, AMP824 and AMP827. Beside `FullyShardedDataParallel`, a scaler and a
         clipping by the norm that see the shard of their own process alone; and binary cross entropy of probabilities
-        within a region of its autocast, which raises an error on CUDA.
+        within a region of its autocast, which raises an error on CUDA. A checkpoint that training goes on from, with
+        the state of the optimizer and none of the scaler.
 
         ## Why
         Such a script is not migrated, so what it does wrong stays. Clipping to a norm of 1 while the loss scale is
@@ -373,13 +374,14 @@ _PAGES = {
 
         ## What is noted
         A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
-        the learning rate by the step, a weight or a temperature that follows it. With N processes an epoch has 1/N as
-        many steps, and the batch of all processes together is N times as large. One note names all numbers of a loop. A
-        number of steps that ends the training is not noted, because as many steps are made as before; that there are N
-        times as many epochs is, where their number is worked out of it. A number of samples that ends it is noted, too,
-        as each process counts its own: `while seen < limit:`. Also a quotient of the dataset's length in a
-        training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
-        script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
+        the learning rate by the step, a weight or a temperature that follows it, or that each step scales:
+        `rate *= 0.99`. With N processes an epoch has 1/N as many steps, and the batch of all processes together is N
+        times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted,
+        because as many steps are made as before; that there are N times as many epochs is, where their number is worked
+        out of it. A number of samples that ends it is noted, too, as each process counts its own:
+        `while seen < limit:`. Also a quotient of the dataset's length in a training loop, if it is not known whether it
+        counts steps. And a test of the loader's length that ends the script, `assert len(loader) % 10 == 0`: the loader
+        is as long as one process's share.
 
         ## Why
         An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets
@@ -409,7 +411,9 @@ _PAGES = {
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
         the first process above the process group, the local rank given where the rank among all belongs, a seed of the
         process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
-        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes.
+        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes. So
+        are a step that may fail on one process while that goes on, and a sampler that repeats samples for an evaluation
+        whose numbers are added up over the processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

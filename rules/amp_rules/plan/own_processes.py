@@ -37,6 +37,7 @@ from amp_rules.torch.distributed import (
     JOINING_WORDS,
     JOINS,
     LIBRARY_LAUNCHERS,
+    OF_ONE_PROCESS,
     OLD_PIPELINE,
     OWN_DISTRIBUTION,
     OWN_SHARDING,
@@ -132,12 +133,17 @@ def reasons(program: Program, *, is_understood: bool = True) -> Iterator[Decline
 def _within_one(program: Program) -> Callable[[str], bool]:
     """Which names speak of no other process: RPC that is opened for one alone, and the pipeline in that."""
     parts = (RPC, OLD_PIPELINE) if calls_itself_alone(program) else ()
-    return lambda name: name.startswith(parts)
+    return lambda name: name.startswith((*parts, *OF_ONE_PROCESS))
+
+
+def _uses(program: Program) -> Iterator[tuple[Module, ast.AST, str]]:
+    """The places where code that can run uses what distributes training."""
+    return (use for use in uses(program, OWN_DISTRIBUTION) if not use[2].startswith(OF_ONE_PROCESS))
 
 
 def _first_run(program: Program) -> tuple[Module, ast.AST, str] | None:
     """The first use of several processes that is not in a function which nothing calls."""
-    for module, node, name in uses(program, OWN_DISTRIBUTION):
+    for module, node, name in _uses(program):
         if name not in ASKS_GROUP and not is_within_idle(program, node, module):
             return module, node, name
     return None
@@ -161,7 +167,7 @@ def guarded_uses(program: Program) -> list[Use]:
     idle = uncalled(program)
     found = [
         Use(module, node, name)
-        for module, node, name in uses(program, OWN_DISTRIBUTION)
+        for module, node, name in _uses(program)
         if blocks.body_of(module, node) not in idle and not is_idle(program, node, module)
     ]
     names = {use.name for use in found}
@@ -203,7 +209,7 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
         return None  # a framework creates the group
     off = ConstantTests(program)
     is_alone = _within_one(program)
-    asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_idle(program, use[1], use[0])]
+    asking = [use for use in _uses(program) if not is_idle(program, use[1], use[0])]
     asking = [use for use in asking if not is_alone(use[2])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
     left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
@@ -266,7 +272,7 @@ def averages_nothing(program: Program) -> bool:
 
 def _lacking(program: Program, name: str) -> tuple[str, str] | None:
     """What processes of the script's own lack for certain, and how it is added; None where they may be complete."""
-    used = {used for module, node, used in uses(program, OWN_DISTRIBUTION) if not is_within_idle(program, node, module)}
+    used = {used for module, node, used in _uses(program) if not is_within_idle(program, node, module)}
     if not used <= ASKS_GROUP | EXCHANGES | JOINS | _SERVES:
         return None
     is_joined = bool(used & JOINS or program.calls_to(LIBRARY_LAUNCHERS))

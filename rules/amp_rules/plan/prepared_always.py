@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.own_ddp.commands import run_by_libraries
 from amp_rules.plan.training_flags import Flag, flag_of
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, calling
@@ -139,7 +141,14 @@ class Ways:
         if info is None:
             return True
         callers = self._training(info, flag) if site.body not in seen else []
+        if not callers and site.body in self._commands:
+            return True
         return any(self._are_left_out(calling(item), seen | {site.body}) for item in callers)
+
+    @cached_property
+    def _commands(self) -> frozenset[ast.AST]:
+        """Functions with which the script starts, by a library: ``fire.Fire(main)``."""
+        return frozenset(run_by_libraries(self._program))
 
     def _lead_past(self, site: Site, seen: frozenset[ast.AST], flag: Flag | None = None) -> bool:
         if any(map(self._runs, earlier(site))):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from amp_rules.plan import notes
 from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.divided_by_places import divided_by_places
 from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_by_models import kept_by_models
@@ -72,6 +74,7 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
     if not shares_evaluation:
         yield from _evaluated(program, processes)
         yield from divided_by_shares(processes)
+    yield from divided_by_places(processes)
 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
@@ -112,6 +115,8 @@ def _batch(program: Program, processes: Distribution) -> Iterator[Note]:
         site = _made(program, use)
         call = site.node
         size = batch_size_of(call) if isinstance(call, ast.Call) else None
+        if use.slices is not None:
+            size, site = use.slices.size, replace(site, module=use.slices.scope.module)
         # A sample of a loader with batches of one may be a batch itself; with none, it is.
         told = None if literal(size) in (None, 1) else size
         batches = f"N batches of `{site.module.text(told)}`" if told is not None else "N batches"

@@ -281,8 +281,9 @@ _PAGES = {
         Batches are made in a way that cannot be split across processes.
 
         ## What is refused
-        Training data that no `DataLoader` feeds: slices of one tensor in order, files read by the loop itself. A loop
-        that counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`, or
+        Training data that no `DataLoader` feeds, and no range over slices of it: files read by the loop itself, slices
+        whose loss is added up to one step, or of which the place decides (`if i + size > len(x): break`). A loop that
+        counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`, or
         any number of batches of an iterator that nothing begins anew. One loop that trains or evaluates by a flag, over
         loaders that cannot be distinguished, or one generator that yields the batches of both. A table with a row for
         each sample (`bank[index] = features`) that something reads. A queue of samples of earlier batches that the step

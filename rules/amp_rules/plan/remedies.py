@@ -19,7 +19,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.vocabulary import Vocabulary, Written
 from amp_rules.torch.functions import NUMBER_METHODS, NUMBER_TESTS, SUMMARISING_TESTS
 
@@ -185,7 +185,18 @@ class Remedies:
                 # Its truth is asked for as it is: there is one number on either side, whatever it is made of.
                 self._single.update(part for part in parts if not isinstance(part, _SEQUENCES))
             return self._each(self._number(part, scope, depth + 1) for part in parts)
+        if any(map(is_none, parts)):
+            return self._each(self._known(part, scope, depth + 1) for part in parts)
         return self._each(self._upstream(part, scope, depth + 1) for part in parts)
+
+    def _known(self, node: ast.expr, scope: Scope, depth: int) -> _Found:
+        """Mend what decides whether a variable has a number yet, ``best is None``, or else the numbers that it gets."""
+        before = set(self._seen)
+        found = self._upstream(node, scope, depth)
+        if found is None:
+            self._seen = before
+            found = self._at_definition(node, scope, depth)
+        return found
 
     def _test_of_number(self, node: ast.Call, scope: Scope, depth: int) -> _Found:
         """``torch.isnan(loss).any()``: true of the mean where it is true of one."""

@@ -14,8 +14,9 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import walk
 from amp_rules.torch.containers import CONTAINERS
-from amp_rules.torch.data import TABLE_CLEARS, TABLE_WRITES
+from amp_rules.torch.data import COUNTERS, TABLE_CLEARS, TABLE_WRITES
 from amp_rules.torch.distributed import GATHERS
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def sample_tables(program: Program, data: TrainingData) -> Iterator[SampleTable]
     """
     found: set[ast.AST] = set()
     for loop in data.loops:
-        if not isinstance(loop.node, (ast.For, ast.AsyncFor)) or loop.node in found:
+        if not isinstance(loop.node, blocks.LOOPS) or loop.node in found:
             continue
         found.add(loop.node)
         inside = [node for item in loop.node.body for node in blocks.walk_own(item)]
@@ -151,14 +152,42 @@ def _takes_more_than_shape(parents: Mapping[ast.AST, ast.AST], value: ast.expr, 
 
 def _of_batch(program: Program, loop: Site, inside: list[ast.AST]) -> set[str]:
     """Variables that hold parts of the batch, or what was computed from them; not the number of the round."""
-    assert isinstance(loop.node, (ast.For, ast.AsyncFor))
+    if not isinstance(loop.node, (ast.For, ast.AsyncFor)) or _counts(program, loop):
+        drawn = {name for node in inside for name in _drawn(program, loop, node)}
+        return _with_computed(inside, drawn, _reads_any)
     target, iterated = loop.node.target, loop.node.iter
     if isinstance(iterated, ast.Call) and "builtins.enumerate" in program.callee_names(iterated, loop.scope):
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             return set()
         target = target.elts[1]
     found = {node.id for node in walk(target) if isinstance(node, ast.Name)}
-    return _with_computed(inside, found, lambda value, known: blocks.reads(value) & known)
+    return _with_computed(inside, found, _reads_any)
+
+
+def _reads_any(value: ast.expr, known: set[str]) -> set[str]:
+    return blocks.reads(value) & known
+
+
+def _counts(program: Program, loop: Site) -> bool:
+    """Whether a loop goes by numbers of its own, behind a progress bar or not, and draws its batches in its body."""
+    iterated = loop.node.iter  # type: ignore[attr-defined]
+    while isinstance(iterated, ast.Call):
+        names = program.callee_names(iterated, loop.scope)
+        if names & COUNTERS:
+            return True
+        if not (names & PROGRESS_BARS and iterated.args):
+            return False
+        iterated = iterated.args[0]
+    return False
+
+
+def _drawn(program: Program, loop: Site, node: ast.AST) -> Iterator[str]:
+    """The variables that a statement gives a batch: ``x, y = next(batches)``."""
+    if isinstance(node, (ast.Assign, ast.NamedExpr)):
+        value = node.value
+        is_next = isinstance(value, ast.Call) and "builtins.next" in program.callee_names(value, loop.scope)
+        if is_next or any(item.kind == "batch" for item in program.flow.values(value, loop.scope)):
+            yield from blocks.writes(node) if isinstance(node, ast.stmt) else [node.target.id]
 
 
 def _written(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:

@@ -10,8 +10,10 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Form, Value
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.loaders import Slices
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.sliced_batches import measured_by
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
@@ -44,6 +46,7 @@ class SharedData:
     def __init__(self, program: Program, data: TrainingData) -> None:
         self.program = program
         self.loaders = {value for use in data.uses for value in use.values if is_loader_value(value)}
+        self._slices = [use.slices for use in data.uses if use.slices is not None]
         self._listed: set[CellKey] = set()
         # Names are given to each other in many ways: each is asked for once.
         self._asked: dict[tuple[ast.expr, Scope], bool] = {}
@@ -192,6 +195,7 @@ class SharedData:
         found: list[Site] = []
         kept: set[CellKey] = set()
         pending = [site for value in self.loaders for site in self._arguments(value, ("dataset", "sampler"), 1)]
+        pending += [site for slices in self._slices for site in (*slices.data, *self._counted(slices))]
         seen: set[ast.AST] = set()
         while pending:
             site = pending.pop()
@@ -210,6 +214,17 @@ class SharedData:
                         if chosen is None or index == chosen
                     )
         return sorted(found, key=lambda site: (str(site.module.path), site.module.start(site.node))), kept
+
+    def _counted(self, slices: Slices) -> Iterable[Site]:
+        """What is counted where the range of some slices ends: ``x`` of ``len(x)``, or of ``count = len(x)``."""
+        stop, scope = slices.stop, slices.scope
+        if stop is None:
+            return
+        key = self.program.flow.key(stop, scope) if isinstance(stop, (ast.Name, ast.Attribute)) else None
+        for value, where in [(stop, scope), *(self.assigned.get(key, ()) if key is not None else ())]:
+            measured = measured_by(value)
+            if measured is not None:
+                yield Site(where.module, where, where.node, measured)
 
     def _converted(self, node: ast.expr, scope: Scope) -> Iterable[Site]:
         """What a dataset's part is made of one by one: ``features`` of ``torch.tensor([f.ids for f in features])``.

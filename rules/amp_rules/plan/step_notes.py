@@ -12,6 +12,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.changed_each_step import changed_each_step
 from amp_rules.plan.counters_given import given_tests
 from amp_rules.plan.counts_of_loaders import MAX_VARIABLES, comes_of_loader, is_length, of_loader
 from amp_rules.plan.distribution import Distribution
@@ -383,6 +384,9 @@ def _worked_out(program: Program, processes: Distribution, loop: BatchLoop, insi
             sets_rate |= _sets_rate(program, node) or _gives_rate(program, loop, node)
         if not sets_rate and not of_loader(program, processes, statement, site.scope):
             found.setdefault(site.module.text(node), site)
+    for site in changed_each_step(program, loop):
+        if not of_loader(program, processes, site.statement, site.scope):
+            found.setdefault(site.module.text(site.node), site)
     if found:
         first, *others = found
         more = f" and {len(others)} more follow" if others else " follows"

@@ -259,7 +259,11 @@ class Expressions:
         counted = self._memory.length(value)
         if counted:
             self._memory.write(Ref(frame.node, frame.context), LENGTH, RankValue(counted))
-        return self._yielded(self._elements.of(value, node.value, frame), frame)
+        apart = frame.state.apart
+        frame.state.apart = apart or self._memory.is_pass(value)
+        found = self._yielded(self._elements.of(value, node.value, frame), frame)
+        frame.state.apart = apart
+        return found
 
     def _yielded(self, value: RankValue, frame: Frame) -> RankValue:
         ref = self._memory.made(Ref(frame.node, frame.context))

@@ -12,8 +12,10 @@ from amp_rules.roles.dispatch import callers_on_the_way
 from amp_rules.roles.drawn_batches import DrawnBatches
 from amp_rules.roles.loaders import Loaders, LoaderUse, is_loader
 from amp_rules.roles.program import Program
+from amp_rules.roles.reached_variables import reached_from, reads_any
 from amp_rules.roles.receivers import Receivers
 from amp_rules.roles.sites import Backward, Site, calling
+from amp_rules.roles.sliced_batches import SlicedBatches
 from amp_rules.roles.told_by_argument import is_ruled_out, may_reach
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
@@ -67,6 +69,7 @@ class DataFlow:
         self.program = program
         self.loaders = Loaders(program)
         self._drawn = DrawnBatches(program)
+        self._sliced = SlicedBatches(program)
         # Many ways lead through the same loops and callers.
         self._uses: dict[ast.AST, list[LoaderUse]] = {}
         self._reaching: dict[tuple[ast.AST, ast.AST, ast.AST], bool] = {}
@@ -134,7 +137,21 @@ class DataFlow:
         for caller in self.program.flow.callers(info):
             yield from self.loops_of(calling(caller), seen | {site.body})
 
-    def feeding(
+    def feeding(self, site: Backward, *, heads: bool = False) -> Feeding:
+        """The loops that give a backward pass its batches, over loaders, or over places in the data.
+
+        Args:
+            site: the pass.
+            heads: whether only loops count that iterate a loader in their head.
+        """
+        found = self._fed_by_loaders(site, heads=heads)
+        sliced = None if found.loops else self._sliced.feeding(self.loops_of(site), site)
+        if sliced is None:
+            return found
+        loop, use = sliced
+        return Feeding([(loop, [use])], False)
+
+    def _fed_by_loaders(
         self,
         site: Site,
         *,
@@ -178,7 +195,7 @@ class DataFlow:
             taken = tuple(self._taken_in(site, given=loops_below))
         below = seen | {site.body}
         ways = [
-            self.feeding(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken, runs=info)
+            self._fed_by_loaders(calling(item), heads=heads, seen=below, in_loop=in_loop, taken=taken, runs=info)
             for item in callers
         ]
         loops = {loop.node: (loop, uses) for way in ways for loop, uses in way.loops}
@@ -209,8 +226,8 @@ class DataFlow:
                 if not any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, node)):
                     uses = list(self.loaders.taken(node, Site(site.module, site.scope, site.body, node)))
                     if uses and given:
-                        reached = _reached(blocks.statement_of(site.module, node), inner)
-                        uses = uses if node in walk(site.node) or _reads_any(reached, site.node) else []
+                        reached = reached_from(blocks.statement_of(site.module, node), inner)
+                        uses = uses if node in walk(site.node) or reads_any(reached, site.node) else []
                     yield from uses
 
     def _in_head(self, loop: Site) -> list[LoaderUse]:
@@ -246,10 +263,10 @@ class DataFlow:
         """Whether what a call takes beside the batch of the loop's head goes into its backward pass: unlabeled data."""
         if not any(self.loaders.taken(call, loop)) or self._only_evaluates(call, loop):
             return False
-        reached = _reached(blocks.statement_of(loop.module, call), inner)
+        reached = reached_from(blocks.statement_of(loop.module, call), inner)
         backwards = {site.node: site for site in self.program.backwards}
         return any(
-            _reads_any(reached, backwards[item].loss if item in backwards else item)
+            reads_any(reached, backwards[item].loss if item in backwards else item)
             for item in inner
             if isinstance(item, ast.Call) and self.program.runs_backward(item)
         )
@@ -363,33 +380,6 @@ def _comprehensions_around(site: Site) -> Iterator[tuple[ast.expr, list[ast.comp
         if isinstance(parent, COMPREHENSIONS) and inner is not parent.generators[0]:
             yield parent, parent.generators
         inner = parent
-
-
-def _reached(statement: ast.stmt, nodes: list[ast.AST]) -> set[str]:
-    """The variables that a statement writes, and those that others write from them."""
-    reached = set(blocks.writes(statement))
-    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
-    steps = [item for item in nodes if isinstance(item, kinds)]
-    while True:
-        # Flow through functions that change what they are given is not followed.
-        added = {path for item in steps if _goes_into(reached, item) for path in _written(item)}
-        if added <= reached:
-            return reached
-        reached |= added
-
-
-def _written(statement: ast.stmt) -> set[str]:
-    return blocks.writes_target(statement) if isinstance(statement, ast.For) else blocks.writes(statement)
-
-
-def _goes_into(paths: set[str], statement: ast.stmt) -> bool:
-    """Whether a statement writes what it makes of one of the variables."""
-    source = statement.iter if isinstance(statement, ast.For) else getattr(statement, "value", None)
-    return isinstance(source, ast.expr) and _reads_any(paths, source)
-
-
-def _reads_any(paths: set[str], node: ast.AST) -> bool:
-    return blocks.touches(paths, blocks.reads(node))
 
 
 def _up_to(loop: Site, statement: ast.stmt) -> Iterator[ast.stmt]:

@@ -11,6 +11,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.data import COUNTERS
 
 _RANDOM_INDEX = (
     "torch.randint", "torch.randperm", "torch.rand", "torch.randn", "torch.multinomial",
@@ -61,7 +62,7 @@ class DrawnBatches:
         )
 
     def _is_counter(self, call: ast.Call, scope: Scope) -> bool:
-        return bool(self.program.names(call.func, scope) & {"builtins.range", "itertools.count"})
+        return bool(self.program.names(call.func, scope) & COUNTERS)
 
     def _draws_batch(self, call: ast.Call, scope: Scope) -> bool:
         """Whether the call runs a function of the project that indexes data with random numbers and returns them."""

@@ -22,6 +22,8 @@ _LIBRARY_ITERATORS = ("Iterator", "Loader")
 _MAX_DEPTH = 6
 """Variables, wrappers and generators between a loop and its loader; people stack two or three. A loader further in is
 not found, and the step is declined for want of one."""
+_WITH_STEP = 3
+"""Arguments of a range with a step."""
 _MAX_TUPLES = 3
 """Tuples within tuples in which a batch is looked for: ``enumerate(zip(one, two))`` has two."""
 _OF_NUMBERS = frozenset({"builtins.len", "builtins.range"})
@@ -30,11 +32,43 @@ _RUNNING, _FETCHING, _TAKING, _MAKING = "runs it", "keeps its next batch", "take
 
 
 @dataclass(frozen=True)
+class Slices:
+    """Slices of the data that a script cuts by itself.
+
+    Attributes:
+        range: the range over the places where they begin, or over their numbers.
+        scope: the names that it sees.
+        data: what they are cut out of.
+    """
+
+    range: ast.Call
+    scope: Scope
+    data: tuple[Site, ...]
+
+    @property
+    def stop(self) -> ast.expr | None:
+        """Where the data ends, in a range over places: one with a step."""
+        return self.range.args[1] if len(self.range.args) == _WITH_STEP else None
+
+    @property
+    def size(self) -> ast.expr | None:
+        """How many samples a batch has, where the step of the range says it."""
+        return self.range.args[2] if len(self.range.args) == _WITH_STEP else None
+
+
+@dataclass(frozen=True)
 class LoaderUse(Site):
-    """An expression that holds a loader, where it is iterated."""
+    """An expression that holds a loader, where it is iterated.
+
+    Attributes:
+        loader: the expression.
+        values: the loaders that it may hold.
+        slices: what is known of it where it gives slices of the data, or their places, and is no loader.
+    """
 
     loader: ast.expr
     values: frozenset[Value]
+    slices: Slices | None = None
 
     @property
     def is_of_one_phase(self) -> bool:
@@ -190,12 +224,11 @@ class Loaders:
         if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
             for value, where in self._assigned.get(path.rpartition(".")[2], ()):
                 if where.module is site.module and isinstance(value, ast.Call):
-                    targets = where.statement.targets if isinstance(where.statement, ast.Assign) else []
-                    if path in {blocks.path_of(target) for target in targets}:
+                    if path in {blocks.path_of(target) for target, given in _pairs(where.statement) if given is value}:
                         if "builtins.iter" in self.program.callee_names(value, where.scope):
                             made.append((value, where))
         # A variable of the same name in another function is another one, unless it was given from there.
-        own = [(value, where) for value, where in made if self._is_same(node, site, where)]
+        own = [(value, where) for value, where in made if self._is_same(node, site, where, value)]
         for value, where in own or made:
             yield from self.direct(value, where)
         if not made:
@@ -205,11 +238,11 @@ class Loaders:
         """The loaders behind what a search has come to: it goes on, for a new one could come back here without end."""
         return self._at(node, site, way) if way.depth else self.iterated(node, site)
 
-    def _is_same(self, node: ast.expr, site: Site, where: Site) -> bool:
-        """Whether the assignment is one of the variable itself."""
+    def _is_same(self, node: ast.expr, site: Site, where: Site, value: ast.expr) -> bool:
+        """Whether the assignment of a value is one of the variable itself."""
         key = self.program.flow.key(node, site.scope)
         statement = where.statement
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        targets = [target for target, given in _pairs(statement) if given is value]
         if isinstance(statement, ast.With):
             targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
         return key is not None and any(
@@ -249,7 +282,7 @@ class Loaders:
         if key is None or path is None:
             return
         for value, where in self._assigned.get(path.rpartition(".")[2], ()):
-            if self._is_same(node, site, where):
+            if self._is_same(node, site, where, value):
                 yield value, where
         info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
         if info is not None:
@@ -268,10 +301,10 @@ class Loaders:
         found: defaultdict[str, list[tuple[ast.expr, Site]]] = defaultdict(list)
         for node, body, scope in self.program.nodes():
             if isinstance(node, ast.Assign):
-                for target in node.targets:
+                for target, value in _pairs(node):
                     path = blocks.path_of(target)
                     if path is not None:
-                        found[path.rpartition(".")[2]].append((node.value, Site(scope.module, scope, body, node)))
+                        found[path.rpartition(".")[2]].append((value, Site(scope.module, scope, body, node)))
             # ``with tqdm(enumerate(loader)) as bar``: what such a manager gives is what it was given.
             for item in node.items if isinstance(node, ast.With) else ():
                 path = blocks.path_of(item.optional_vars) if item.optional_vars is not None else None
@@ -401,6 +434,13 @@ def _hands_through(values: Iterable[Value]) -> bool:
         )
         for value in values
     )
+
+
+def _pairs(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with what it is given."""
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            yield from blocks.in_pairs(target, statement.value)
 
 
 def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:

@@ -84,6 +84,15 @@ def unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.
         yield from unpacked(item, value.elts[index] if is_spelt_out else value)  # type: ignore[attr-defined]
 
 
+def in_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the variables of ``path, best = "best.pt", 0.0``, each with its own; another assignment as it is."""
+    is_spelt_out = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
+    if is_spelt_out and len(value.elts) == len(target.elts):  # type: ignore[attr-defined]
+        yield from unpacked(target, value)
+    else:
+        yield target, value
+
+
 def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
     """Yield the compound statements around ``node`` within its own body, the nearest first."""
     for parent in module.ancestors(node):

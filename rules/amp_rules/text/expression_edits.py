@@ -53,7 +53,7 @@ def as_function(function: str, *, tensor_last: bool = False) -> ExpressionEdit:
             # Torch's functions take the tensor first.
             swaps = tensor_last or isinstance(node.left, cst.BaseNumber)
             first, second = (node.right, node.left) if swaps else (node.left, node.right)
-            given = [cst.Arg(first, comma=comma), cst.Arg(second)]
+            given = [cst.Arg(_as_argument(first), comma=comma), cst.Arg(_as_argument(second))]
         else:
             call = cst.ensure_type(node, cst.Call)
             receiver = _as_argument(cst.ensure_type(call.func, cst.Attribute).value)
@@ -64,7 +64,7 @@ def as_function(function: str, *, tensor_last: bool = False) -> ExpressionEdit:
 
 
 def _as_argument(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Without the parentheses that an operation needs before a dot, as far as nothing but the operation is in them."""
+    """Without the parentheses that an operation needs in another one, where nothing but the operation is in them."""
     if not (node.lpar and isinstance(node, (cst.BinaryOperation, cst.UnaryOperation))):
         return node
     inner = [item.whitespace_after for item in node.lpar] + [item.whitespace_before for item in node.rpar]

@@ -141,6 +141,11 @@ DISTRIBUTED_SAMPLERS = frozenset(
 TABLE_WRITES = frozenset({"index_copy_", "index_fill_"})
 """Methods that write rows of a tensor; their second argument says which."""
 
+COUNTERS = frozenset(
+    {"builtins.range", "itertools.count", "tqdm.trange", "tqdm.auto.trange", "tqdm.notebook.trange", "tqdm.std.trange"}
+)
+"""What gives a loop the numbers of its rounds."""
+
 TABLE_CLEARS = frozenset({"zero_", "fill_", "copy_", "resize_", "clear"})
 """Methods that leave nothing of what a tensor or dictionary held."""
 

@@ -8,6 +8,9 @@ DEVICE = "torch.device"
 SET_DEVICE = "torch.cuda.set_device"
 """It makes a GPU the current one of its process: what plain ``cuda`` names."""
 
+ASKS_FOR_CUDA = frozenset({"torch.cuda.is_available"})
+"""Functions that say whether there is a GPU."""
+
 CHOOSING = frozenset({SET_DEVICE, "torch.cuda.device", "torch.set_default_device"})
 """Functions whose first argument is the device that is used from then on."""
 

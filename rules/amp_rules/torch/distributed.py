@@ -70,6 +70,9 @@ OWN_DISTRIBUTION = (
     "torch.utils.data.distributed",
 )
 
+OF_ONE_PROCESS = ("apex.parallel.LARC", "amp_runtime.apex.parallel.LARC")
+"""Names below those that have to do with one process alone."""
+
 ASKS_GROUP = frozenset(
     f"torch.distributed.{name}"
     for name in (

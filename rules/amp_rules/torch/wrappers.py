@@ -112,6 +112,9 @@ DISTRIBUTED_DATA_PARALLEL = frozenset(
     }
 )
 
+REDUCERS = frozenset({"amp_runtime.Reducer", "apex.parallel.Reducer", "amp_runtime.apex.parallel.Reducer"})
+"""Classes whose objects average a model's gradients over the processes when the script says so."""
+
 OF_DISTRIBUTED_DATA_PARALLEL = frozenset(
     """
     T_destination add_module apply bfloat16 broadcast_bucket_size broadcast_buffers bucket_bytes_cap buffers

@@ -118,6 +118,6 @@ def average_tensors(tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
             groups.setdefault((tensor.dtype, tensor.device), []).append(real_view(tensor.detach()))
         for members in groups.values():
-            flat = flatten(members).div_(context.world_size)
+            flat = flatten(members).div_(dist.get_world_size())
             dist.all_reduce(flat)
             torch._foreach_copy_(members, list(unflatten(flat, members)))

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
-from amp_runtime._core.context import context
 from amp_runtime._core.rows import table_of
 from amp_runtime._distributed.averaging import average_gradients, average_tensors
+from amp_runtime._distributed.buckets import world_size
 from amp_runtime._distributed.copying import copy_from_main_process
 
 
 class Reducer:
     """Averages the gradients of a module, or given tensors, over the processes, each time ``reduce`` is called.
 
-    It is for scripts that decide themselves when to communicate, and does nothing alone. Making one for a module copies
-    rank 0's parameters and buffers to the other ranks. A collective: every rank makes it, and every rank reduces.
+    It is for scripts that decide themselves when to communicate, in a process group that may be their own, and does
+    nothing alone. Making one for a module copies rank 0's parameters and buffers to the other ranks. A collective:
+    every rank makes it, and every rank reduces.
 
     Args:
         module_or_grads: a module, or an iterable of tensors to average in place; ``None`` among them is passed over,
@@ -32,7 +33,7 @@ class Reducer:
         self.grads: Sequence[torch.Tensor] = ()
         if isinstance(module_or_grads, nn.Module):
             self.module = module_or_grads
-            if context.distributed:
+            if world_size() > 1:
                 copy_from_main_process(module_or_grads)
             return
         if isinstance(module_or_grads, (torch.Tensor, str)) or not isinstance(module_or_grads, Iterable):
@@ -46,7 +47,7 @@ class Reducer:
 
         Of a module, a gradient that exists on some ranks only counts as zero on the others.
         """
-        if not context.distributed:
+        if world_size() == 1:
             return
         if self.module is not None:
             average_gradients([p for p in self.module.parameters() if p.requires_grad and table_of(p) is None])

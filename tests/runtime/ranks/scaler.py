@@ -326,6 +326,25 @@ def check_own_group_ddp_models_are_agreed_on() -> None:
     assert_same(values_of(model))
 
 
+def check_own_group_gradients_are_averaged_by_a_reducer() -> None:
+    own_group()
+    torch.manual_seed(dist.get_rank())
+    model = amp.prepare_model(net())
+    reducer = amp.Reducer(model)
+    assert_same(values_of(model))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number in range(2):
+        optimizer.zero_grad()
+        amp.scaler.scale(loss_of(model, number)).backward()
+        reducer.reduce()
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        assert_same(values_of(model))
+    tensor = torch.full((2,), float(dist.get_rank()))
+    amp.Reducer([tensor]).reduce()
+    assert tensor.tolist() == [1.0, 1.0]
+
+
 def check_own_group_training_on_one_rank_does_not_wait_for_the_others() -> None:
     own_group()
     model = nn.parallel.DistributedDataParallel(amp.prepare_model(net()))

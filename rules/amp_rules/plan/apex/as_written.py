@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_averaging import runs_once_a_pass
 from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.past_forward import reads_past_forward
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.dtypes import HALF_TYPES
 
@@ -41,10 +45,39 @@ class AsWritten:
             _makes_float16(self.program, node, scope) for node, _, scope in self.program.nodes()
         )
 
+    def may_be_list(self, module: Module, models: ast.expr) -> bool:
+        """Whether what ``initialize`` is given as its models in the file, in these words, may be a list."""
+        return any(map(_is_list, self._given_as_models.get((module.path, ast.unparse(models)), ())))
+
+    def may_be_model(self, module: Module, models: ast.expr) -> bool:
+        """Whether it may be a single model."""
+        return any(map(is_module, self._given_as_models.get((module.path, ast.unparse(models)), ())))
+
+    @cached_property
+    def _given_as_models(self) -> dict[tuple[Path, str], set[Value]]:
+        """What each such argument may hold, by its file and its words."""
+        found: dict[tuple[Path, str], set[Value]] = {}
+        program = self.program
+        for site in program.calls_to(frozenset({"apex.amp.initialize"})) if program is not None else ():
+            for given in _models_given(site.node):
+                values = found.setdefault((site.module.path, ast.unparse(given)), set())
+                values |= program.flow.values(given, site.scope) if program is not None else set()
+        return found
+
     @cached_property
     def is_one_pass(self) -> bool:
         """Whether each backward pass is of one forward pass, and no loss reads a parameter past it."""
         return self.program is not None and not self.reads_past_forward and runs_once_a_pass(self.program)
+
+
+def _models_given(call: ast.AST) -> list[ast.expr]:
+    if not isinstance(call, ast.Call):
+        return []
+    return [*call.args[:1], *(item.value for item in call.keywords if item.arg == "models")]
+
+
+def _is_list(value: Value) -> bool:
+    return value.kind == "sequence" and not isinstance(value.site, (ast.Dict, ast.DictComp))
 
 
 def _makes_float16(program: Program, node: ast.AST, scope: Scope) -> bool:

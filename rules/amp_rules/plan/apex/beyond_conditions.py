@@ -151,6 +151,8 @@ def _leaves_alone(program: Program, statement: ast.stmt, held: set[str], site: S
 
 
 def _is_asked(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """``model.parameters()``: what gives nothing that a wrapper around the model would change."""
+    """``model.parameters()``, ``model.head.parameters()``: what gives nothing that a wrapper would change."""
     asked = parents[node]
-    return isinstance(asked, ast.Attribute) and asked.attr in TELLS_OF_MODEL
+    while isinstance(asked, ast.Attribute) and asked.attr not in TELLS_OF_MODEL:
+        asked = parents[asked]
+    return isinstance(asked, ast.Attribute)

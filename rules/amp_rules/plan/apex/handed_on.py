@@ -19,6 +19,7 @@ _OF_STATE = frozenset({"state_dict", "load_state_dict"})
 _FUNCTIONS = frozenset({"initialize", "scale_loss", *(path.rpartition(".")[2] for path in api.RENAMED)})
 # No other object of a training script has these.
 _OF_AMP_ALONE = frozenset({"scale_loss", "master_params", "disable_casts"})
+_TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class HandedOn:
         reads: the expressions that hold it.
         files: the files with such expressions.
         empty: the statements that say it is None at first, ``self.amp = None``, where that is all they do.
+        scalers: the statements that put it where the scaler does as well: what reads the attribute asks whether there
+            is one, or hands it on to what loads and saves its state.
         is_used_elsewhere: whether something calls its functions by another way, as a parameter.
     """
 
@@ -37,6 +40,7 @@ class HandedOn:
     reads: frozenset[ast.expr] = frozenset()
     files: frozenset[Module] = frozenset()
     empty: frozenset[ast.stmt] = frozenset()
+    scalers: frozenset[ast.stmt] = frozenset()
     is_used_elsewhere: bool = False
 
 
@@ -61,7 +65,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
                     writes.setdefault(target.attr, []).append(assignment)
     reads: dict[ast.expr, Module] = {}
     empty: set[ast.stmt] = set()
-    is_lost = False
+    is_lost = is_kept = False
     for module, attribute in _attributes(program):
         if attribute.attr not in writes or attribute in known.get(module, ()) or _is_of_library(module, attribute):
             continue
@@ -71,19 +75,26 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
         elif is_set_to_none(module, attribute):
             # Each read calls a function of `amp`, which None has not: a program that runs has written over it.
             empty.update([parent] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else [])
+        elif isinstance(attribute.ctx, ast.Load) and (_is_asked(module, attribute) or _is_given(module, attribute)):
+            is_kept = True
         else:
             is_lost |= parent not in writes[attribute.attr]
     elsewhere = any(
-        (attribute.attr in _OF_AMP_ALONE or (attribute.attr in _FUNCTIONS and _is_called_amp(attribute.value)))
+        (
+            attribute.attr in _OF_AMP_ALONE
+            or (attribute.attr in _FUNCTIONS - _OF_STATE and _is_called_amp(attribute.value))
+        )
         and attribute.value not in reads
         and attribute.value not in known.get(module, ())
         for module, attribute in _attributes(program)
     )
-    if is_lost:
+    if is_lost or (is_kept and elsewhere):
         return HandedOn(is_used_elsewhere=elsewhere or bool(reads))
     stored = frozenset(item for items in writes.values() for item in items)
     files = {*reads.values(), *(module for module, node in _attributes(program) if module.parents[node] in empty)}
-    return HandedOn(stored, frozenset(reads), frozenset(files), frozenset(empty), elsewhere)
+    if is_kept:
+        return HandedOn(reads=frozenset(reads), files=frozenset(reads.values()), scalers=stored)
+    return HandedOn(stored, frozenset(reads), frozenset(files), frozenset(empty), is_used_elsewhere=elsewhere)
 
 
 def is_set_to_none(module: Module, target: ast.expr) -> bool:
@@ -99,6 +110,25 @@ def is_set_to_none(module: Module, target: ast.expr) -> bool:
         return False
     starred = any(isinstance(item, ast.Starred) for item in (*values.elts, *parent.elts))
     return not starred and is_none(values.elts[parent.elts.index(target)])
+
+
+def _is_asked(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is only asked whether it is there: ``if self.amp:``, ``if half and self.amp is None:``."""
+    inner: ast.AST = node
+    parent = module.parents[node]
+    if isinstance(parent, ast.Compare) and parent.left is node and len(parent.ops) == 1:
+        if not isinstance(parent.ops[0], (ast.Is, ast.IsNot)) or not is_none(parent.comparators[0]):
+            return False
+        inner, parent = parent, module.parents[parent]
+    while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        inner, parent = parent, module.parents[parent]
+    return isinstance(parent, _TESTS) and parent.test is inner
+
+
+def _is_given(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is an argument by name, as of what loads and saves: ``save(model=model, amp=amp)``."""
+    parent = module.parents[node]
+    return isinstance(parent, ast.keyword) and parent.arg is not None
 
 
 def _is_called_amp(node: ast.expr) -> bool:

@@ -46,6 +46,11 @@ _IMPORT = re.compile(r"(import|from)\s+apex\b")
 # A longer comment speaks of more than one thing.
 _LONGEST = 3
 
+# What Apex's wrapper does, and torch's has in other words; its examples say so in four lines, one of them code.
+_OF_WRAPPER = re.compile(r"\bapex\.parallel\.DistributedDataParallel\b|\bdelay_allreduce\b")
+_WRAPS = re.compile(r"\b(?:DDP|DistributedDataParallel)\(")
+_LONGEST_OF_WRAPPER = 5
+
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -99,6 +104,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
     found = [*_above_imports(before, module), *_above_conditions(before, module)]
     found += _above_replaced(before, module, origins)
     found += _calls_above_imports(before, module)
+    found += _above_wrappers(before, module, origins)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -166,6 +172,20 @@ def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> I
             continue
         called, below = before.lines[was], "".join(module.lines[block.stop : block.stop + 1])
         if before.lines[was - 1] == said[-1] and all(name in called and name not in below for name in named):
+            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
+
+
+def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> Iterator[Span]:
+    """What is said of Apex's wrapper, and of how it exchanges gradients, directly above a model that torch's wraps."""
+    for block in _blocks(module) if _OF_WRAPPER.search(before.source.text) else ():
+        said = module.lines[block.start : block.stop]
+        text, was = " ".join(said), origins[block.stop - 1]
+        if not _OF_WRAPPER.search(text) or len(block) > _LONGEST_OF_WRAPPER or "://" in text:
+            continue
+        below = module.lines[block.stop] if block.stop < len(module.lines) else ""
+        old = before.lines[was] if was < len(before.lines) else ""
+        is_new = _WRAPS.search(old) and old.strip() != below.strip() and before.lines[was - 1] == said[-1]
+        if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
             yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 
 MODELS = ("models", "optimizers")
 """The arguments of ``initialize`` that are no settings."""
@@ -26,7 +26,8 @@ class Start:
         level: the level, under the conditions that go.
         condition: the ``if`` that goes with the statement.
         beside: the ``if`` that stays, and before which the models are prepared.
-        prepared: the statements that prepare the models.
+        prepared: the statements that prepare the models, and hand the optimizers on.
+        handed: those that hand optimizers on where the models are prepared before the ``if``, and they in it.
         above: the statement that wraps the model, above which it has to be prepared.
     """
 
@@ -38,6 +39,7 @@ class Start:
     condition: ast.If | None
     beside: ast.If | None
     prepared: list[str]
+    handed: list[str]
     above: ast.stmt | None = None
 
     @property
@@ -59,7 +61,7 @@ class Start:
 
     @property
     def _values(self) -> list[tuple[str, ast.expr]]:
-        return [(name, value) for name, value in self.arguments.items() if name not in MODELS]
+        return [(name, value) for name, value in self.arguments.items() if name not in MODELS and not is_none(value)]
 
 
 def is_started(file: ApexFile, start: Start, earlier: list[Start]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal
 
 from amp_rules.plan.old_torch.old import OldProgram, Use
@@ -63,12 +64,27 @@ def _kind(old: OldProgram, node: ast.expr, scope: Scope, asked: frozenset[ast.AS
     refs = {value.ref for value in values if isinstance(value.ref, str)}
     if refs & PICKLED_SETTINGS:
         return "settings"
-    if refs & NUMPY_NUMBERS or _is_mean_of_comparison(node):
+    if (refs & NUMPY_NUMBERS and not _is_of_one_of_several(old, node, scope)) or _is_mean_of_comparison(node):
         return "numbers"
     if any(value.kind == "instance" for value in values):
         return "objects"
     kinds = (_kind(old, item, where, asked) for item, where in _origins(old, node, scope))
     return next((kind for kind in kinds if kind is not None), None)
+
+
+def _is_of_one_of_several(old: OldProgram, node: ast.expr, scope: Scope) -> bool:
+    """Whether a value is kept by one of several objects of a class, as meters: what one was given, all seem to hold."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    owners = {value.ref for value in old.program.flow.values(node.value, scope) if value.kind == "instance"}
+    names = {owner.facts.node.name for owner in owners}
+    made = (
+        call
+        for call, _, where in old.program.calls()
+        if last_name(call.func) in names
+        if any(value.site is call and value.ref in owners for value in old.program.flow.values(call, where))
+    )
+    return bool(owners) and len(list(islice(made, len(owners) + 1))) > len(owners)
 
 
 def _origins(old: OldProgram, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:

@@ -115,7 +115,7 @@ class _Attributes:
 
 def is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
     """Whether a variable holds a wrapper at a place where there are several processes, for all that is known."""
-    wraps = [wrap for wrap in own.wraps if not _contradicts(own, wrap, site)]
+    wraps = [wrap for wrap in own.wraps if not _contradicts(own, wrap, site) and not _overrides(own, wrap, site)]
     if not wraps or not wrapped_by(own, held, site, wraps):
         return False
     given = [value for value in assigned(own.program, held, site.scope) if _is_above(site, value)]
@@ -163,6 +163,21 @@ def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
     """Whether a test around a place comes out differently where the model is wrapped."""
     around = {(ast.unparse(test), holds) for test, holds in own.branches(wrap.module, wrap.node)}
     return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
+
+
+def _overrides(own: OwnDdp, wrap: Site, site: Site) -> bool:
+    """Whether objects whose class wraps a part of them run another method in the place of the one around a site."""
+    method, wrapping = own.program.function_of(site.body), own.program.function_of(wrap.body)
+    if method is None or wrapping is None:
+        return False
+    base, derived = own.program.flow.class_of(method), own.program.flow.class_of(wrapping)
+    if base is None or derived is None or base is derived or base not in derived.mro():
+        return False
+    instead = derived.find_method(method.name)
+    if instead is None or instead.node is method.node:
+        return False
+    # ``super().save(path)`` runs the one of the base class all the same.
+    return not any(calling(caller).body is instead.node for caller in own.program.flow.callers(method))
 
 
 def is_looked_after(own: OwnDdp, site: Site, held: ast.expr) -> bool:

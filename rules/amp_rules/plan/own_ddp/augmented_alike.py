@@ -269,14 +269,25 @@ def _draws_by_hand(own: OwnDdp, starts: tuple[str, ...], bodies: set[ast.AST] | 
 
 
 def _of_samples(own: OwnDdp, names: frozenset[str] = _OF_SAMPLES) -> set[ast.AST]:
-    """The methods that give or change a sample, and what they call."""
-    methods = [
+    """The methods that give or change a sample, what puts samples together, and what they call."""
+    methods: list[ast.AST] = [
         info.node
         for info in own.program.flow.functions.values()
         if info.cls is not None and info.name in names and info.node not in own.uncalled
         if not _is_in_process_itself(own, info)
     ]
+    methods += _collating(own)
     return {*methods, *own.program.called_from([node for body in methods for node in walk(body)])}
+
+
+def _collating(own: OwnDdp) -> Iterator[ast.AST]:
+    """Yield the functions that loaders with samples of each process put a batch together with, where they run, too."""
+    for site in (_shared(own, value) for use in own.data.uses for value in use.values):
+        given = (
+            given_to_loader(site.node, "collate_fn") if site is not None and isinstance(site.node, ast.Call) else None
+        )
+        if site is not None and given is not None:
+            yield from (info.node for info in _starting(own, site, given))
 
 
 def _is_in_process_itself(own: OwnDdp, info: FunctionFacts) -> bool:

@@ -13,7 +13,7 @@ from amp_rules.source.syntax import children, last_name, walk
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES
 from amp_rules.torch.gradients import FACTS_OF_TENSORS
 from amp_rules.torch.idioms import NAMED_AVERAGES_GRADIENTS
-from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
+from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL, REDUCERS
 
 _MAX_CALLERS = 3
 """Helpers between an exchange and who gives it gradients: ``all_reduce_list``, ``average``, ``step``."""
@@ -50,6 +50,8 @@ def may_average(program: Program) -> bool:
 
     A function that files import and nothing calls exchanges nothing.
     """
+    if any(not is_within_idle(program, site.node, site.module) for site in program.calls_to(REDUCERS)):
+        return True
     if any(
         isinstance(node, ast.FunctionDef)
         and NAMED_AVERAGES_GRADIENTS.search(node.name)

@@ -50,6 +50,8 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.program.without_gradients(site.module, site.node, site.body) or _is_looked_at_alone(own, site):
             continue
+        if _is_cut_by_rank(own, site):
+            continue
         # What the first process draws alone puts its stream ahead of the others.
         alone = any(own.is_of_first_alone(other.module, other.node) for other in own.program.calls_to(NOISE))
         what = "draws from one stream of numbers in each" if alone else "draws the same numbers in each"
@@ -148,6 +150,20 @@ def _is_given_to_dropped_pass(own: OwnDdp, site: Site, node: ast.Name) -> bool:
     call = site.module.parents[node]
     is_dropped = isinstance(call, ast.Call) and isinstance(site.module.parents[call], ast.Expr)
     return is_dropped and bool(own.program.roles.modules(call.func, site.scope))  # type: ignore[attr-defined]
+
+
+def _is_cut_by_rank(own: OwnDdp, site: Site) -> bool:
+    """Whether each process takes a part of its own of what all draw alike: ``batch[rank * size:(rank + 1) * size]``."""
+    statement = site.statement
+    names = blocks.writes(statement) if isinstance(statement, ast.Assign) else set()
+    around = site.module.parents[site.node]
+    cuts = [around] if isinstance(around, ast.Subscript) and around.value is site.node else []
+    cuts += [
+        node
+        for node in blocks.walk_body(site.body)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and blocks.path_of(node.value) in names
+    ]
+    return any(differs(own, site, cut.slice) for cut in cuts)
 
 
 def _loops(own: OwnDdp) -> list[ast.For | ast.AsyncFor | ast.While]:

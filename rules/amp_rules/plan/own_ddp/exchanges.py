@@ -50,9 +50,20 @@ class Exchanges:
 
         ``score = evaluate(model)`` puts together what it counts itself, and not what the training above has summed up.
         """
-        rows = [row for node in blocks.walk_body(body) if (row := _row(node)) is not None]
+        nodes = list(blocks.walk_body(body))
+        rows = [row for node in nodes if (row := _row(node)) is not None]
         behind = _closed({path}, [(written, read) for written, read in rows])
-        added = {item for written, read in rows if path in written for item in read}
+        # Settings that go into a sum are no numbers of batches.
+        of_rounds = {
+            item
+            for loop in nodes
+            if isinstance(loop, blocks.LOOPS)
+            for node in walk(loop)
+            for item in _written_by(node)
+        }
+        added = {
+            item for written, read in rows if path in written for item in read if blocks.touches({item}, of_rounds)
+        }
         made = _closed({path} | added, [(read, written) for written, read in rows])
         return any(
             self.puts_together(call) and self._is_about(call, behind, made) for call in _calls(body)
@@ -295,6 +306,11 @@ def _row(node: ast.AST) -> tuple[set[str], set[str]] | None:
         return blocks.writes_target(node), blocks.reads(node.iter)
     path = blocks.path_of(node.func.value) if _fills(node) else None  # type: ignore[attr-defined]
     return ({path}, blocks.reads(node)) if path is not None else None
+
+
+def _written_by(node: ast.AST) -> set[str]:
+    row = _row(node)
+    return row[0] if row is not None else set()
 
 
 def _fills(node: ast.AST) -> bool:

@@ -6,10 +6,11 @@ The rewrites add what is missing. What a script does wrong itself stays: mending
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from amp_rules.checks.common.around_wrappers import passes_around
+from amp_rules.flow.values import Value
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.arrays_of_all import arrays_of_all
 from amp_rules.plan.own_ddp.asked_early import asked_early, counted_early
@@ -22,10 +23,12 @@ from amp_rules.plan.own_ddp.barriers_never_run import barriers_never_run
 from amp_rules.plan.own_ddp.called_bare import called_bare, taken_off
 from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
+from amp_rules.plan.own_ddp.device_taken_early import device_taken_early
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
+from amp_rules.plan.own_ddp.failed_alone import failed_alone
 from amp_rules.plan.own_ddp.files_of_all import files_of_all
 from amp_rules.plan.own_ddp.fixed_sizes import fixed_sizes, one_gpu
 from amp_rules.plan.own_ddp.folders_by_clock import folders_by_clock
@@ -37,6 +40,7 @@ from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
 from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
+from amp_rules.plan.own_ddp.masks_alike import masks_alike
 from amp_rules.plan.own_ddp.meters_of_one import meters_of_one
 from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
@@ -49,6 +53,7 @@ from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
+from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
@@ -62,6 +67,7 @@ from amp_rules.plan.own_ddp.spawned_alone import spawned_alone
 from amp_rules.plan.own_ddp.splits_apart import splits_apart
 from amp_rules.plan.own_ddp.stopped_apart import stopped_apart
 from amp_rules.plan.own_ddp.told_nothing import told_nothing
+from amp_rules.plan.own_ddp.total_batches import total_batches
 from amp_rules.plan.own_ddp.trained_outside import trained_outside
 from amp_rules.plan.own_ddp.uneven_shares import uneven_shares
 from amp_rules.plan.own_ddp.unfit_calls import unfit_calls
@@ -107,6 +113,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from one_gpu(own)
     yield from one_gpu_of_all(own)
     yield from one_device(own)
+    yield from device_taken_early(own)
     yield from local_ranks(own)
     yield from gpus_by_rank(own)
     yield from sampler_arguments(own)
@@ -119,8 +126,8 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from spawned_alone(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
-    yield from drawn_alike(own)
-    yield from augmented_alike(own)
+    alike = [*drawn_alike(own), *augmented_alike(own)]
+    yield from alike or masks_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
     yield from orders_apart(own)
@@ -145,17 +152,20 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from waits_by_a_look(own)
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
+    yield from repeated_samples(own, shares)
     yield from shown_of_one(own, shares)
     yield from scores_of_one(own, shares)
     yield from known_to_first(own)
     yield from meters_of_one(own)
     yield from stopped_apart(own, shares)
+    yield from failed_alone(own)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)
     yield from uneven_shares(own)
     yield from rates_apart(own, shares)
     yield from told_nothing(own)
     yield from whole_schedules(own, shares)
+    yield from total_batches(own, shares)
     yield from files_of_all(own)
     yield from arrays_of_all(own)
     yield from loaded_into_wrapper(own)
@@ -291,9 +301,20 @@ def _stepped(own: OwnDdp) -> Iterator[Fault]:
                 Step(scope.module, scope, body, call, call, call.func.value)
             ):
                 continue
+            if not is_schedule and _is_made_alone(own, values):
+                continue
             what = "learning rates" if is_schedule else "weights"
             text = f"only one process runs `{scope.module.text(call)}`: the {what} of the others differ from then on"
             yield scope.module, call, text
+
+
+def _is_made_alone(own: OwnDdp, values: Collection[Value]) -> bool:
+    """Whether the first process alone makes an optimizer: the others have none, and no weights that it changes."""
+    made = [value for value in values if is_optimizer(value)]
+    places = [(own.program.module_of(value.site), value.site) for value in made if isinstance(value.site, ast.Call)]
+    return len(places) == len(made) and all(
+        module is not None and own.is_of_first_alone(module, site) for module, site in places
+    )
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
     What a loss exchanges before the gradients are computed makes no number of all processes of it.
     """
     names = blocks.reads(filling.given)
-    made_of = behind(filling.nodes, names)
+    # What no round sets, as a model or settings, is no number of a batch: an evaluation is given it, too.
+    made_of = {path for path in behind(filling.nodes, names) if path.startswith("self.") or _is_set_in(filling, path)}
     inside = set(filling.nodes)
     backwards = [site for site in own.program.backwards if site.node in inside]
     for call in filling.nodes:
@@ -83,6 +84,12 @@ def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
         if blocks.touches(written, behind(below, names)) and not blocks.touches(written, behind(below, losses)):
             return True
     return False
+
+
+def _is_set_in(filling: Filling, path: str) -> bool:
+    return any(
+        blocks.touches(blocks.writes_itself(node), {path}) for node in filling.nodes if isinstance(node, ast.stmt)
+    )
 
 
 def behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:

@@ -135,7 +135,7 @@ class Metrics:
                 if first is not None:
                     yield from self._made(first, located[1], depth - 1, others)
 
-    def _samplers_of(self, use: LoaderUse) -> list[ast.Call]:
+    def samplers_of(self, use: LoaderUse) -> list[ast.Call]:
         """The calls that make the samplers of a loader which give shares: those of the project, and torch's."""
         torchs = frozenset(site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS))
         found: list[ast.AST | None] = []
@@ -254,7 +254,7 @@ class Metrics:
                 continue
             if isinstance(loop.loop.body[-1], ast.Break):
                 continue  # which takes one batch, to show it or to look at its shape
-            if is_whole_by_flag(self._own, loop.use, self._samplers_of(loop.use)):
+            if is_whole_by_flag(self._own, loop.use, self.samplers_of(loop.use)):
                 continue
             info = self._own.program.function_of(loop.body)
             callers = self._own.program.flow.callers(info) if info is not None else []

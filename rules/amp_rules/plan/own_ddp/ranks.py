@@ -245,14 +245,35 @@ class ReachOfRanks(OwnGroup):
             return False
         deciding = self._rank_paths(module).deciding(node)
         if deciding is None:
-            return True  # a caller in another file asks
-        place, test = deciding
+            return self._is_first_of_callers(module, node)
+        return self._lets_first_on(module, *deciding)
+
+    def _lets_first_on(self, module: Module, place: ast.AST, test: ast.expr) -> bool:
+        """Whether a test around a place lets the first process on, or another one beside it does."""
         # What one process alone has found out decides as well: ``if rank == 0: loss = f(); if loss < best: ...``.
         return any(
             is_of_first(other, holds)
             for other, holds in self.branches(module, place)
             if other is test or self._parts_processes(module, other)
         )
+
+    def _is_first_of_callers(self, module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether callers in other files ask for the first process, or nothing is known of what they ask.
+
+        Past ``if rank == last: serve() else: work()`` all others work.
+        """
+        info = self.program.function_of(blocks.body_of(module, node))
+        if info is None or info.node in seen:
+            return True
+        below = seen | {info.node}
+        found = []
+        for caller in map(calling, self._running_callers(info)):
+            deciding = self._rank_paths(caller.module).deciding(caller.node)
+            if deciding is None:
+                found.append(self._is_first_of_callers(caller.module, caller.node, below))
+            else:
+                found.append(self._lets_first_on(caller.module, *deciding))
+        return all(found)
 
     # ---- tests ---------------------------------------------------------------------------------------------------
 

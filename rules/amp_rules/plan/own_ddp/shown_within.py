@@ -164,8 +164,14 @@ def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
 def _is_rate(loop: TrainingLoop, value: ast.expr) -> bool:
     """Whether a number is read out of an optimizer: ``rates = [group["lr"] for group in optimizer.param_groups]``."""
     names = {node.id for node in walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    parts = [value, *(given for name in sorted(names) for given in _given(loop, name))]
-    return any(isinstance(node, ast.Attribute) and node.attr == "param_groups" for part in parts for node in walk(part))
+    made = [given for name in sorted(names) if (given := _given(loop, name))]
+    if is_text(value) and made:
+        return all(any(map(_reads_groups, given)) for given in made)  # beside a rate it may tell a loss
+    return any(map(_reads_groups, [value, *(part for given in made for part in given)]))
+
+
+def _reads_groups(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr == "param_groups" for part in walk(node))
 
 
 def _given(loop: TrainingLoop, name: str) -> list[ast.expr]:

@@ -29,6 +29,7 @@ from amp_rules.source.modules import Module
 MigratePlain = Callable[[Program, OwnStart], Report]
 
 _MARKS = (".half(", "_to_half", "FP16", "convert_network")
+_SAVING = frozenset({"load_state_dict", "save", "save_checkpoint", "save_model", "save_pretrained", "state_dict"})
 _PART_OF_A_DRAFT: frozenset[str] = frozenset()
 
 
@@ -79,11 +80,19 @@ def migrate_own_half(program: Program, selection: Selection, migrate_plain: Migr
     report = joined(by_path, migrate_plain(drafted(program, by_path), start))
     if report.precision != "migrated":
         return Attempt(refusals=tuple(item for item in report.refusals if item.unit == "precision"))
-    text = (
-        "the level stays the script's own flag, which AMP_OPT_LEVEL overrides; checkpoints hold float32 weights at "
-        "every level, under the names of the plain model"
-    ) + _told(own, report)
+    text = "the level stays the script's own flag, which AMP_OPT_LEVEL overrides"
+    if _saves(program):
+        text += "; checkpoints hold float32 weights at every level, under the names of the plain model"
+    text += _told(own, report)
     return Attempt(replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text))))
+
+
+def _saves(program: Program) -> bool:
+    """Whether the program saves or loads anything, by a method of what it saves or by torch."""
+    names = _SAVING | {"load"}
+    return any(isinstance(node, ast.Attribute) and node.attr in names for node, _, _ in program.nodes()) or any(
+        isinstance(node, ast.Name) and node.id in _SAVING for node, _, _ in program.nodes()
+    )
 
 
 def _told(own: OwnHalf, report: Report) -> str:

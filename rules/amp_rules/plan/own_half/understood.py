@@ -172,6 +172,9 @@ def _master_lists(found: OwnHalf, call: ast.Call, scope: Scope) -> None:
 # ---- the script's own loss scale ---------------------------------------------------------------------------
 
 
+_NOT_MULTIPLIED = "no loss is multiplied by it"
+
+
 def _own_scale(found: OwnHalf, helpers: Helpers) -> None:
     """The loss times a scale, and the gradients divided by it."""
     divided = [item for item in divided_gradients(found.program) if not _is_own(found, helpers, item[0])]
@@ -182,8 +185,12 @@ def _own_scale(found: OwnHalf, helpers: Helpers) -> None:
         if value is not None and blocks.path_of(value) is not None
     ]
     scales = {ast.unparse(value) for _, value, _ in divided} | {ast.unparse(value) for value, _ in given}
+    always = set()
     for scaled in own_scales(found.program, scales):
-        if _is_own(found, helpers, scaled.node) or not _is_one_without(found, scaled):
+        if _is_own(found, helpers, scaled.node):
+            continue
+        if not _is_one_without(found, scaled):
+            always.add(ast.unparse(scaled.scale))
             continue
         found.plain.removed |= scaled.removed
         found.plain.replaced.update(scaled.replaced)
@@ -194,11 +201,9 @@ def _own_scale(found: OwnHalf, helpers: Helpers) -> None:
                 found.scale = (value, scope)
     for statement, value, scope in divided:
         if statement not in found.plain.removed:
-            raise NotUnderstood(
-                scope.module,
-                statement,
-                f"gradients are divided by `{ast.unparse(value)}`, and no loss is multiplied by it",
-            )
+            scale = ast.unparse(value)
+            lacking = "a loss is multiplied by it in full precision too" if scale in always else _NOT_MULTIPLIED
+            raise NotUnderstood(scope.module, statement, f"gradients are divided by `{scale}`, and {lacking}")
 
 
 def _is_own(found: OwnHalf, helpers: Helpers, node: ast.AST) -> bool:

@@ -4,7 +4,8 @@
 Where a script keeps the module in an attribute of another object, `args.amp = amp`, and calls it there,
 `args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. Where a variable is the module under a
 condition and `None` otherwise, what asks the variable asks the condition. Functions of the file that are
-given the module lose that parameter. The other rewrites then do the rest.
+given the module lose that parameter. An attribute that is also asked whether it holds anything, or handed to what loads
+and saves checkpoints, keeps the scaler. The other rewrites then do the rest.
 
 ## Why
 Scripts import Apex only where it is asked for, and hand it on to functions of other files. The runtime is imported by
@@ -21,7 +22,7 @@ every file that uses it.
 
 ## When it declines
 When something else, None aside, is put into an attribute of this name anywhere in the program, when the attribute is
-used for something else than a call of Apex's functions, and when the file has another use for the name `amp`. A module
+used for something else than that, and when the file has another use for the name `amp`. A module
 that is handed on as an argument is followed within the file, to functions that call it by the same name and, where it
 may be None, ask for the same condition by the same names.
 
@@ -63,6 +64,13 @@ def changes(file: ApexFile) -> Iterator[Change]:
         if isinstance(statement, ast.Assign) and statement in kept.writes | kept.empty:
             actions: list[Action] = [Remove(emptied(file, statement))]
             yield Change(RULE, file.module, statement, "every file imports what it uses", actions)
+        elif isinstance(statement, ast.Assign) and statement in kept.scalers:
+            code = file.vocabulary.counterpart(file.module, "apex.amp.state_dict")
+            if code is None:
+                raise file.not_understood(statement, f"`{file.module.text(statement)}` has no counterpart in the idiom")
+            code = code.removesuffix(".state_dict")
+            message = f"`{code}` is asked for in its place: it has the state that is loaded and saved"
+            yield Change(RULE, file.module, statement, message, [Replace(statement.value, substitute(code))])
     yield from _conditions(file)
     if not reads:
         return

@@ -5,8 +5,9 @@
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
 values; where one is looked up or computed, which may fail without the condition, the condition stays. Where the level
 may be O2 or O3 and the script makes something float16 itself (`mel.half()`), the half type is Apex's, `dtype="fp16"`.
-With `--ddp`, a model that is trained without the condition too is prepared behind it. A model that the script wraps for
-several processes just above, which Apex refuses, is prepared above the wrapper.
+Where another branch goes on with the same models, they are prepared before the condition if its body begins with
+`amp.initialize`; with `--ddp`, other models that are trained without the condition too are prepared behind it. A model
+that the script wraps for several processes just above, which Apex refuses, is prepared above the wrapper.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
@@ -35,12 +36,14 @@ https://nvidia.github.io/apex/amp.html#apex.amp.initialize
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.keywords import code_of, written_out
-from amp_rules.plan.apex.side_effects import leaves_alone, reads_beside_methods
+from amp_rules.plan.apex.model_lists import prepared_list
+from amp_rules.plan.apex.start_conditions import condition_alone, condition_begun, condition_beside_others
 from amp_rules.plan.apex.starts import MODELS, Start, is_first, is_started, other_branch, repeats
 from amp_rules.plan.apex.wrapped_before import above_wrapper
 from amp_rules.plan.context import Change
@@ -61,6 +64,7 @@ RULE = Rule(
 )
 
 _INITIALIZE = "apex.amp.initialize"
+_CALLS_APEX = re.compile(r"\bFP16_Optimizer\(|\bamp\.\w+\(")
 # A call that ends behind this column is written on several lines.
 _WIDTH = 110
 
@@ -76,7 +80,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
             yield Change(RULE, file.module, statement, "the models are prepared already", [Remove(statement)])
     for start in starts:
         earlier = starts[: starts.index(start)]
-        yield _before(file, start) if start.beside is not None else _in_place(file, start, starts, earlier)
+        yield _before(file, start, earlier) if start.beside is not None else _in_place(file, start, starts, earlier)
         for dead in _left_dead(file, start):
             yield Change(RULE, file.module, dead, "what it gives is there already", [Remove(dead)])
         for made in _only_for(file, start.call) if start.beside is None else ():
@@ -86,16 +90,21 @@ def changes(file: ApexFile) -> Iterator[Change]:
 def _start(file: ApexFile, call: ast.Call) -> Start:
     statement = blocks.statement_of(file.module, call)
     arguments = _arguments(file, call)
-    lines = _prepared(file, statement, call, arguments)
+    lines, handed = _prepared(file, statement, call, arguments)
     condition = beside = None
     if not _asked_under_condition(arguments):
-        condition = _condition(file, statement)
-        beside = _condition_beside_others(file, statement, arguments) if condition is None else None
+        condition = condition_alone(file, statement)
+        if condition is None:
+            others = condition_beside_others(file, statement, arguments)
+            beside = others or condition_begun(file, statement, arguments, handed)
+            lines, handed = (lines, handed) if others is None and beside is not None else ([*lines, *handed], [])
     asked = level = _level(file, arguments)
     for around in (condition, beside):
         if around is not None and not _says_not_o0(file, around.test, level):
             level = _under(file, around.test, level)
-    return Start(call, statement, arguments, asked, level, condition, beside, lines)
+    if beside is None:
+        lines, handed = [*lines, *handed], []
+    return Start(call, statement, arguments, asked, level, condition, beside, lines, handed)
 
 
 def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[Start]) -> Change:
@@ -128,13 +137,16 @@ def _in_place(file: ApexFile, start: Start, starts: list[Start], earlier: list[S
     return Change(RULE, file.module, where, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
 
 
-def _before(file: ApexFile, start: Start) -> Change:
+def _before(file: ApexFile, start: Start, earlier: list[Start]) -> Change:
     """The edit for one statement of several under a condition: what it prepares is prepared before the condition."""
     assert start.beside is not None
-    actions: list[Action] = [
-        Insert(start.beside, "\n".join([_init(file, start, start.beside), *start.prepared]), commented=True),
-        Remove(start.statement, keep_comments=True),
-    ]
+    lines = list(start.prepared)
+    if not is_started(file, start, earlier):
+        lines.insert(0, _init(file, start, start.beside))
+    actions: list[Action] = [Insert(start.beside, "\n".join(lines), commented=True)]
+    if start.handed:
+        actions.append(Insert(start.statement, "\n".join(start.handed)))
+    actions.append(Remove(start.statement, keep_comments=True))
     return Change(RULE, file.module, start.statement, "the level is an argument; AMP_OPT_LEVEL overrides it", actions)
 
 
@@ -202,11 +214,11 @@ def _under(file: ApexFile, test: ast.expr, level: str) -> str:
 
 
 def _comments(file: ApexFile, start: Start) -> list[str]:
-    """What is said between the condition that goes and the statement."""
+    """What is said between the condition that goes and the statement; not what once called Apex there."""
     if start.condition is None:
         return []
     rows = (line.strip() for line in file.module.lines[start.condition.lineno : start.statement.lineno - 1])
-    return [row for row in rows if row.startswith("#")]
+    return [row for row in rows if row.startswith("#") and not _CALLS_APEX.search(row)]
 
 
 def _loop(file: ApexFile, where: ast.stmt, given: list[ast.expr]) -> ast.stmt | None:
@@ -266,71 +278,22 @@ def _asked_under_condition(arguments: dict[str, ast.expr]) -> bool:
     return any(isinstance(part, (ast.Subscript, ast.Call)) for value in settings for part in walk(value))
 
 
-def _condition(file: ApexFile, statement: ast.stmt) -> ast.If | None:
-    """The ``if`` that holds nothing but the statement and imports of Apex."""
-    parent = blocks.place(file.module, statement).parent
-    if not isinstance(parent, ast.If) or parent.orelse or statement not in parent.body:
-        return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
-        return None
-    if blocks.is_elif(file.module, parent):
-        return None
-    imports = [item for item in file.references.statements if item in parent.body]
-    bound = {alias.asname or alias.name.partition(".")[0] for item in imports for alias in item.names}
-    again = repeats(file, statement)
-    others = [item for item in parent.body if item is not statement and item not in imports and item not in again]
-    # ``global amp`` above ``from apex import amp`` goes with it.
-    return parent if all(isinstance(item, ast.Global) and bound.issuperset(item.names) for item in others) else None
-
-
-def _condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict[str, ast.expr]) -> ast.If | None:
-    """The ``if`` around the statement whose other statements, in both branches, have nothing to do with it.
-
-    They neither touch the models and optimizers nor change what the level depends on, so the models can be prepared
-    before the condition, which decides on the level alone.
-    """
-    parent = blocks.place(file.module, statement).parent
-    if not isinstance(parent, ast.If) or statement not in parent.body:
-        return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
-        return None
-    holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent):
-        return None
-    gone = [statement, *repeats(file, statement), *file.references.statements]
-    kept = [item for item in parent.body if item not in gone]
-    if not kept:
-        return None  # an empty branch would be left
-    given = blocks.reads(statement) | blocks.writes(statement)
-    held = given | blocks.reads(parent.test)
-    models = {path for name in MODELS if name in arguments for path in blocks.reads(arguments[name])}
-    models |= blocks.writes(statement)
-    for item in (*kept, *parent.orelse):
-        if isinstance(item, (ast.Return, ast.FunctionDef, ast.ClassDef, *blocks.LOOPS, ast.With)):
-            return None
-        if blocks.touches(reads_beside_methods(file.module, item) | blocks.writes(item), models):
-            return None
-        if blocks.touches(blocks.writes(item), held):
-            return None
-        if not all(leaves_alone(file.module, node, models, held) for node in walk(item) if isinstance(node, ast.Call)):
-            return None
-    return parent
-
-
 @dataclass(frozen=True)
 class _Pair:
     target: ast.expr
     given: ast.expr
 
 
-def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: dict[str, ast.expr]) -> list[str]:
-    """The statements that prepare the models, and hand the optimizers on where they get other names."""
+def _prepared(
+    file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: dict[str, ast.expr]
+) -> tuple[list[str], list[str]]:
+    """The statements that prepare the models, and those that hand the optimizers on where they get other names."""
     models, optimizers = arguments["models"], arguments.get("optimizers")
     if is_none(optimizers):
         optimizers = None
     if isinstance(statement, ast.Return) and statement.value is call:
         prepared = _prepare(file, models)
-        return [f"return {prepared}" if optimizers is None else f"return {prepared}, {file.source(optimizers)}"]
+        return [f"return {prepared}" if optimizers is None else f"return {prepared}, {file.source(optimizers)}"], []
     if isinstance(statement, ast.Expr) and statement.value is call:
         targets = [models]
     elif isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
@@ -345,18 +308,14 @@ def _prepared(file: ApexFile, statement: ast.stmt, call: ast.Call, arguments: di
             raise file.not_understood(statement, "the result of `initialize` is kept in one variable")
     else:
         raise file.not_understood(statement, "the result of `initialize` is used in place")
-    pairs = _pairs(file, targets[0], models)
-    if isinstance(models, ast.Name) and isinstance(targets[0], ast.Name) and _is_list(file, models):
-        item = "model" if models.id != "model" else "item"
-        lines = [f"{targets[0].id} = [{file.vocabulary.prepared(file.module, item)} for {item} in {models.id}]"]
-    else:
-        lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in pairs]
+    lines = [f"{file.source(pair.target)} = {_prepare(file, pair.given)}" for pair in _pairs(file, targets[0], models)]
+    handed: list[str] = []
     if optimizers is not None and len(targets) == 2:
         for pair in _pairs(file, targets[1], optimizers):
             same = blocks.path_of(pair.target) is not None and blocks.path_of(pair.target) == blocks.path_of(pair.given)
             if not same and not _is_unread(file, pair.target, _given_back(file, statement, pair)):
-                lines.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
-    return lines
+                handed.append(f"{file.source(pair.target)} = {file.source(pair.given)}")
+    return lines, handed
 
 
 def _unpacked(
@@ -441,7 +400,7 @@ def _left_dead(file: ApexFile, start: Start) -> list[ast.Assign]:
 def _prepare(file: ApexFile, model: ast.expr) -> str:
     if isinstance(model, (ast.List, ast.Tuple)):
         return "[" + ", ".join(_prepare(file, item) for item in model.elts) + "]"
-    return file.vocabulary.prepared(file.module, file.source(model))
+    return prepared_list(file, model) or file.vocabulary.prepared(file.module, file.source(model))
 
 
 def _pairs(file: ApexFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
@@ -450,16 +409,3 @@ def _pairs(file: ApexFile, target: ast.expr, given: ast.expr) -> list[_Pair]:
             raise file.not_understood(given, "the list of `initialize` is made elsewhere")
         return [pair for one, other in zip(target.elts, given.elts, strict=True) for pair in _pairs(file, one, other)]
     return [_Pair(target, given)]
-
-
-def _is_list(file: ApexFile, name: ast.Name) -> bool:
-    """Whether every value that the variable is given is a list."""
-    scope = file.references.scope_of(name).owner(name.id)
-    values = [
-        node.value
-        for node in file.module.parents
-        if isinstance(node, ast.Assign)
-        and any(isinstance(item, ast.Name) and item.id == name.id for item in node.targets)
-        and file.references.scope_of(node).owner(name.id) is scope
-    ]
-    return bool(values) and all(isinstance(value, (ast.List, ast.ListComp)) for value in values)

@@ -1,9 +1,10 @@
 """Draw the same on all processes where that decides what is trained.
 
 ## What it does
-A draw in a training step that chooses a task, a head or a layer, decides over a step, sets a learning rate or is
-written to weights, goes through `amp.drawn_alike(...)`. A generator without a seed that does so, or splits the data, is
-given `amp.same_seed()`, and a seed made of the time or of the process goes through `amp.from_main_process(...)`.
+A draw in a training step that chooses a task, a head or a layer, or the loader whose batch is taken, decides over a
+step, sets a learning rate or is written to weights, goes through `amp.drawn_alike(...)`. A generator without a seed
+that does so, or splits the data, is given `amp.same_seed()`, and a seed made of the time or of the process goes through
+`amp.from_main_process(...)`.
 
 ## Why
 While a batch is worked on each process draws random numbers of its own, so that noise and augmentation differ. With

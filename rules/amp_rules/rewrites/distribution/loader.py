@@ -9,7 +9,8 @@ every process.
 Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
 is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
 schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes is
-prepared at the variable that takes it.
+prepared at the variable that takes it. Where a script cuts its batches out of the data by itself, the range over their
+places is shared out, or what a function gives that cuts them: `for i in amp.prepare_loader(range(0, len(x), size))`.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
@@ -18,7 +19,8 @@ prepared at the variable that takes it.
     train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
 
 ## When it declines
-When no loader feeds the loop, or one of DALI does: each of its pipelines has a GPU and a shuffle of its own (AMP291).
+When neither a loader nor slices of the data feed the loop, or a loader of DALI does: each of its pipelines has a GPU
+and a shuffle of its own (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -75,9 +77,11 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each loader of training data."""
     told = told_apart(context.program, context.processes.data)
     loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
+    sliced = {use.loader for use in told.data.uses if use.slices is not None}
     for site in loaders:
         assert isinstance(site.node, ast.expr)
-        message = f"`{site.module.text(site.node)}` gives each process its share, in a new order every epoch"
+        message = f"`{site.module.text(site.node)}` gives each process its share"
+        message += " of the batches" if site.node in sliced else ", in a new order every epoch"
         written = context.vocabulary.loader(site.module, site.node, _variable(site))
         yield Change.written(RULE, site.module, site.node, message, written)
     for rebinding in [*rebindings, *told.rebindings]:

@@ -22,7 +22,8 @@ the model is not known to have batch norm, and is no network that an option choo
 of its own calls `F.batch_norm`, which stays that of each process; where samples are shuffled between the processes
 for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor decides whether batch
 norm runs at all, as in stochastic depth, by a condition around it, a `return` before it, or a choice of layers; where
-something looks for `nn.BatchNorm2d` later, which the new class is not, or differentiates twice (AMP288).
+the model is on the CPU for certain; where something looks for `nn.BatchNorm2d` later, which the new class is not, or
+differentiates twice (AMP288).
 
 ## Leaving it out
 Yes: each process then normalises by its own share, as it did.
@@ -46,6 +47,7 @@ from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
+from amp_rules.plan.own_ddp.left_on_cpu import is_left_on_cpu
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batch_norm import names_batch_norm
@@ -80,6 +82,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         _leave_averaged_by_hand(own, norms)
     found: list[Change | None] = []
     said: set[str] = set()
+    on_cpu: list[Site] = []
     for site in own.wraps:
         call = site.node
         assert isinstance(call, ast.Call)
@@ -88,6 +91,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             continue
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms):
+            continue
+        if is_left_on_cpu(own, site, model):
+            on_cpu.append(site)
             continue
         reason = _by_function(own, values, norms) or _against(own.program, site, norms)
         convert = own.word(site.module, _CONVERT)
@@ -101,6 +107,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         else:
             is_certain = any(norms.are_in(item) and not is_chosen(item) for item in values)
             found.append(_change(own, site, call, model, convert, is_certain=is_certain))
+    if on_cpu and not found:
+        text = "the model is on the CPU here, where torch's `SyncBatchNorm` cannot train"
+        own.leave(RULE, on_cpu[0].module, on_cpu[0].node, f"batch norm is not synchronised: {text}")
     # Branches that wrap one model each in a way of their own would train to other results.
     if None not in found:
         yield from _joined([change for change in found if change is not None])

@@ -155,6 +155,8 @@ def _is_numbered(program: Program, call: ast.Call, site: Site) -> bool:
     """Whether the tensor holds positions, or a whole number that bfloat16 does not."""
     if program.callee_names(call, site.scope) & NUMBERED:
         return True
+    if _is_fill(call, site):
+        return False
     return any(
         isinstance(item, ast.Constant)
         and isinstance(item.value, (int, float))
@@ -162,6 +164,14 @@ def _is_numbered(program: Program, call: ast.Call, site: Site) -> bool:
         and float(item.value).is_integer()
         for item in _contents(call)
     )
+
+
+def _is_fill(call: ast.Call, site: Site) -> bool:
+    """``mask * x.new_tensor(-1e4)``: what masks out is far below all scores, and need not be exact."""
+    is_made = isinstance(call.func, ast.Attribute) and call.func.attr in ("new_tensor", "tensor")
+    given = call.args[0] if is_made and call.args else None
+    is_below = isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.USub)
+    return is_below and isinstance(site.module.parents.get(call), ast.BinOp)
 
 
 def _is_whole(site: Site, like: ast.expr) -> bool:

@@ -4,21 +4,26 @@
 Products that are half under autocast are computed in FP32 where rounding spoils what is made of them:
 `amp.float_function(torch.matmul)(x, x.t())`. These are:
 
-- products of a matrix with itself (Gram matrices, covariances) and products with such a one, and squared distances
-  (`a ** 2 + b ** 2 - 2 * a @ b`);
-- arguments of a sine or cosine, and cosines of which the angle or the sine is taken (`sqrt(1 - cosine ** 2)`);
+- products of a matrix with itself (Gram matrices, covariances) and products with what is made of one, and squared
+  distances (`a ** 2 + b ** 2 - 2 * a @ b`);
+- arguments of a sine or cosine, and cosines of which the angle or the sine is taken (`sqrt(1 - cosine ** 2)`); and a
+  layer, where it makes the angle of what the model is given, as of a time: `cos(self.layer(time))`;
 - places that an image is sampled at (`grid_sample`, `affine_grid`), with all products of cameras, poses and points
   beside the model on the way there;
 - matrices that are inverted or decomposed, and divisors;
-- sums of squares, as in `(x * x).sum()`, and the areas of boxes whose overlap is measured;
+- sums of squares, as in `(x * x).sum()` and `sqrt(x * x + y * y)`, and the areas of boxes whose overlap is measured;
 - products of a spectrum, such as that with a bank of mel filters, and those whose logarithm is taken;
-- convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM);
-- products whose mean is the loss;
+- convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM), means for a variance
+  (`(x * x).mean() - x.mean() ** 2`), and what is subtracted from its own input (`x - F.conv2d(x, blur)`);
+- products whose mean is the loss, and those that are sums: of all elements (`torch.einsum("bhw,bhw->b", p, t)`), or of
+  the rows of each kind (`one_hot.t() @ x`);
+- products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
+  turn and move places (`points @ r.view(-1, 3, 3)`);
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
 - convolutions and products with a fixed table of coefficients, which no one trains: where the script converts the input
-  itself (`F.conv2d(x.float(), kernel)`), and in a loss where the coefficients have both signs, as those of a Laplacian;
+  itself (`F.conv2d(x.float(), kernel)`), and where the coefficients have both signs, as those of a Laplacian;
 - what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others, mel
   spectra of `torchaudio`.
 
@@ -84,6 +89,9 @@ _WHY: dict[Need, str] = {
     "scaled": "entries of a matrix that is scaled to its sums are below the smallest numbers of fp16",
     "asked": "the script converts its input to float32, which autocast would undo",
     "stencil": "a difference of neighbours is a small difference of large numbers",
+    "rest": "what is left of a tensor without its local mean is a small difference of large numbers",
+    "sum": "a sum of many elements overflows in fp16",
+    "encoded": "half has too few digits for a number of which a sine is taken",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 
