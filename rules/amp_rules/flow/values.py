@@ -72,7 +72,7 @@ class Member(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class Value:
     """One abstract value; ``site`` tells values of one kind apart by where they were made.
 
@@ -112,6 +112,19 @@ class Value:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Value):
+            return NotImplemented
+        # What is the same object is not asked; of the rest, nearly all differ by their hash.
+        return (
+            self._hash == other._hash
+            and self.kind == other.kind
+            and self.site is other.site
+            and self.is_result == other.is_result
+            and (self.ref is other.ref or self.ref == other.ref)
+            and self.receiver == other.receiver
+        )
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ def first_import(
 ) -> tuple[Module, ast.AST, str] | None:
     """The first import of something by one of these names, or below one of them, whether it is used or not."""
     for module in program.flow.modules:
-        for node in module.nodes:
+        for node in _imports(module):
             for name in _imported(node):
                 if spared is not None and spared(name, node, module):
                     continue
@@ -96,12 +96,12 @@ def _bound(program: Program, prefixes: tuple[str, ...]) -> set[str]:
     found: set[str] = set()
     handed_on: list[ast.alias] = []
     for module in program.flow.modules:
-        for node in module.nodes:
+        for node in _imports(module):
             if isinstance(node, ast.Import):
                 for item in node.names:
                     if _is_below(item.name, prefixes):
                         found.add(item.asname or item.name.split(".")[0])
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 for item in node.names:
                     if not node.level and _is_below(f"{node.module}.{item.name}", prefixes):
                         found.add(item.asname or item.name)
@@ -114,8 +114,17 @@ def _bound(program: Program, prefixes: tuple[str, ...]) -> set[str]:
         found |= more
 
 
+def _imports(module: Module) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, which each question about a library goes through."""
+    known: list[ast.Import | ast.ImportFrom] | None = module.kept.get("imports")
+    if known is None:
+        known = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+        module.kept["imports"] = known
+    return known
+
+
 def _is_below(name: str, prefixes: tuple[str, ...]) -> bool:
-    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+    return name in prefixes or any(name.startswith(prefix) and name[len(prefix)] == "." for prefix in prefixes)
 
 
 def _only_says(program: Program, module: Module, node: ast.AST) -> bool:

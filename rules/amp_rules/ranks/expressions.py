@@ -31,13 +31,14 @@ class Expressions:
         self._elements = elements
         self._targets = targets
         self._depth = 0
+        self._constants: dict[ast.Constant, RankValue] = {}
         setting = world.setting
         self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
         self._by_class: dict[type[ast.AST], Callable[..., RankValue]] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
             ast.Call: calls.call,
-            ast.Constant: lambda node, frame: RankValue(constant=node.value),
+            ast.Constant: self._constant,
             ast.List: self._display,
             ast.Tuple: self._display,
             ast.Set: self._set,
@@ -98,6 +99,12 @@ class Expressions:
     def _gives_all(self, sampler: RankValue) -> bool:
         shares = [self._memory.read(ref, attribute("num_replicas")) for ref in sampler.refs]
         return sampler.constant is None or (bool(shares) and all(item and item.constant == 1 for item in shares))
+
+    def _constant(self, node: ast.Constant, frame: Frame) -> RankValue:
+        known = self._constants.get(node)
+        if known is None:
+            known = self._constants[node] = RankValue(constant=node.value)
+        return known
 
     # ---- put together --------------------------------------------------------------------------------------------
 

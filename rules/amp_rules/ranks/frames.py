@@ -90,7 +90,7 @@ class Frame:
         for loop in self.loops:
             if loop.ended or loop.skipped:
                 found = found | loop.ended | loop.skipped
-        for depth, raised in enumerate(self.raised[1:], start=1):
+        for depth, raised in enumerate(self.raised[1:], start=1) if self.catches else ():
             # What no ``try`` here catches ends the function, and in the end the process: nothing goes on without it.
             for name, decision in raised:
                 if any(catches(name) for catches in self.catches[:depth]):

@@ -59,6 +59,17 @@ class Origin:
     def __hash__(self) -> int:
         return hash((self.kind, self.node))
 
+    def __eq__(self, other: object) -> bool:
+        # Sets of origins are joined more often than anything else is done with them.
+        return (
+            isinstance(other, Origin)
+            and self.node is other.node
+            and self.kind is other.kind
+            and self.of_shape is other.of_shape
+            and self.name == other.name
+            and self.module is other.module
+        )
+
 
 Origins = frozenset[Origin]
 NOWHERE: Origins = frozenset()

@@ -322,7 +322,14 @@ class Statements:
         entered = dict(frame.variables)
         handlers = [item for item in node.handlers if item not in self._world.setting.ending]
         frame.raised.append(frozenset())
-        frame.catches.append(lambda name: any(_catches(handler, name) for handler in handlers))
+        known: dict[str, bool] = {}
+
+        def catches(name: str) -> bool:
+            if name not in known:
+                known[name] = any(_catches(handler, name) for handler in handlers)
+            return known[name]
+
+        frame.catches.append(catches)
         falls = self.run(node.body, frame) and self.run(node.orelse, frame)
         frame.catches.pop()
         raised = frame.raised.pop()

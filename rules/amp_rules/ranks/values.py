@@ -67,7 +67,9 @@ class RankValue(NamedTuple):
     @property
     def own(self) -> Origins:
         """What differs of it, without what the objects hold that it may be."""
-        return self.content | self.size if self.size else self.content
+        if not self.size or self.size is self.content:
+            return self.content
+        return self.content | self.size if self.content else self.size
 
     def with_origins(self, origins: Origins) -> RankValue:
         """The same, assigned where ``origins`` decide whether it is."""
@@ -101,6 +103,10 @@ def join(one: RankValue, other: RankValue) -> RankValue:
 
 def _union(one: frozenset[_Item], other: frozenset[_Item]) -> frozenset[_Item]:
     """What is in either; the very first set where the other one adds nothing."""
+    if other is one or not other:
+        return one
+    if not one:
+        return other
     return one if other <= one else one | other
 
 

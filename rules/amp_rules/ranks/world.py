@@ -143,13 +143,17 @@ class World:
         """Remember what decides whether a node runs."""
         deciding = frame.deciding
         if deciding:
-            self.decided[node] = self.decided.get(node, frozenset()) | deciding
+            known = self.decided.get(node)
+            if known is None or not deciding <= known:
+                self.decided[node] = deciding if known is None else known | deciding
 
     def deep(self, values: Iterable[RankValue]) -> Origins:
         """Why anything differs that can be read from one of the values."""
         found: Origins = frozenset()
         for value in values:
-            found = found | self.memory.deep(value)
+            more = self.memory.deep(value)
+            if more:
+                found = found | more if found else more
         return found
 
     def names(self, node: ast.expr, scope: Scope) -> set[str]:

@@ -182,7 +182,15 @@ def _may_be_name(program: Program, node: ast.expr, scope: Scope) -> bool:
 
 def _says_gradient(program: Program) -> bool:
     """Whether the program has the name in a string somewhere."""
-    return any(isinstance(node, ast.Constant) and node.value == GRADIENT for node, _, _ in program.nodes())
+    known = _SAYING.get(program)
+    if known is None:
+        known = any(isinstance(node, ast.Constant) and node.value == GRADIENT for node, _, _ in program.nodes())
+        _SAYING[program] = known
+    return known
+
+
+_SAYING: WeakKeyDictionary[Program, bool] = WeakKeyDictionary()
+"""What is known of each program: every attribute by a name made at run time asks for it."""
 
 
 def _is_parameter(program: Program, node: ast.expr, scope: Scope) -> bool:

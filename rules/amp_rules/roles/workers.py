@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -17,9 +18,19 @@ from amp_rules.torch.distributed import (
     PROCESSES,
 )
 
+_FOUND: WeakKeyDictionary[Program, list[tuple[Site, FunctionFacts]]] = WeakKeyDictionary()
+"""What is known of each program: several parts of the plan ask for it."""
 
-def workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
-    """Yield each function that runs in another process, with the call or the definition that makes it so."""
+
+def workers(program: Program) -> list[tuple[Site, FunctionFacts]]:
+    """Each function that runs in another process, with the call or the definition that makes it so."""
+    known = _FOUND.get(program)
+    if known is None:
+        known = _FOUND[program] = [*_workers(program)]
+    return known
+
+
+def _workers(program: Program) -> Iterator[tuple[Site, FunctionFacts]]:
     for call, body, scope in program.calls():
         for argument in _given(program, call, scope):
             for value in program.flow.values(argument, scope):

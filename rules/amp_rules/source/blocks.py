@@ -372,6 +372,17 @@ def writes_itself(node: ast.AST) -> set[str]:
 
 def touches(paths: set[str], others: set[str]) -> bool:
     """Whether one of ``paths`` is one of ``others``, or a part or an owner of it."""
-    return any(
-        one == other or one.startswith(other + ".") or other.startswith(one + ".") for one in paths for other in others
+    if not paths or not others:
+        return False
+    if not paths.isdisjoint(others):
+        return True
+    return any(owner in others for path in paths for owner in _owners(path)) or any(
+        owner in paths for path in others for owner in _owners(path)
     )
+
+
+def _owners(path: str) -> Iterator[str]:
+    """``a.b`` and ``a`` of ``a.b.c``."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path

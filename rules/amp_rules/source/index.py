@@ -55,6 +55,7 @@ class FileIndex:
         self._renamed: dict[str, str] = {}
         self._names: dict[str, list[ast.Name | ast.Attribute]] = {}
         self._scopes: dict[ast.AST, Body] = {}
+        self._branches: dict[ast.AST, list[Branch]] = {}
         self._collect(module.tree)
 
     def _collect(self, tree: ast.AST) -> None:
@@ -153,6 +154,12 @@ class FileIndex:
 
     def branches(self, node: ast.AST) -> Iterator[Branch]:
         """Yield the tests that decide within the function whether ``node`` is reached, and how they come out."""
+        known = self._branches.get(node)
+        if known is None:
+            known = self._branches[node] = [*self._found_branches(node)]
+        return iter(known)
+
+    def _found_branches(self, node: ast.AST) -> Iterator[Branch]:
         child = node
         for item in self.ancestors(node):
             if isinstance(child, ast.stmt):

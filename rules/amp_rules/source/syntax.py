@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -33,8 +34,29 @@ _MIXED = frozenset((ast.Dict, ast.arguments, ast.Global, ast.Nonlocal))
 """Classes with lists that hold other things than nodes: names, or None where something was left out."""
 
 
+_BELOW: dict[type, Callable[[Any], list[ast.AST]]] = {
+    ast.Name: lambda node: [],
+    ast.Constant: lambda node: [],
+    ast.Attribute: lambda node: [node.value],
+    ast.Call: lambda node: [node.func, *node.args, *node.keywords],
+    ast.keyword: lambda node: [node.value],
+    ast.Expr: lambda node: [node.value],
+    ast.Assign: lambda node: [*node.targets, node.value],
+    ast.Subscript: lambda node: [node.value, node.slice],
+    ast.BinOp: lambda node: [node.left, node.right],
+    ast.Compare: lambda node: [node.left, *node.comparators],
+    ast.Tuple: lambda node: [*node.elts],
+    ast.List: lambda node: [*node.elts],
+    ast.If: lambda node: [node.test, *node.body, *node.orelse],
+}
+"""What stands below the nodes that nearly all of a tree is made of."""
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly below ``node``, in the order of the text wherever Python keeps it."""
+    below = _BELOW.get(node.__class__)
+    if below is not None:
+        return below(node)
     found: list[ast.AST] = []
     for name in _FIELDS[node.__class__]:
         value = getattr(node, name, None)

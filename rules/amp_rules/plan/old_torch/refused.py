@@ -138,8 +138,11 @@ def notes(program: Program) -> Iterator[Note]:
 
 
 def _codes(module: Module) -> frozenset[str]:
-    text = "\n".join(module.lines)
-    return frozenset(code for code, words in _WORDS.items() if words.search(text))
+    known: frozenset[str] | None = module.kept.get("refused")
+    if known is None:
+        text = "\n".join(module.lines)
+        known = module.kept["refused"] = frozenset(code for code, words in _WORDS.items() if words.search(text))
+    return known
 
 
 def _is_met(program: Program, module: Module, node: ast.AST) -> bool:

@@ -36,6 +36,12 @@ class HeldByOne:
         self._program = program
         self._is_alone = is_alone
         self._known: dict[ast.AST, bool] = {}
+        self._open = 0
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a variable is being asked about: what is found meanwhile takes it for one that all have."""
+        return self._open > 0
 
     def asks(self, module: Module, test: ast.expr, holds: bool) -> bool:
         """Whether one process alone goes on where a test comes out like this, by what it has."""
@@ -50,7 +56,11 @@ class HeldByOne:
             return False
         if held not in self._known:
             self._known[held] = False  # what is bound under a test of itself says nothing
-            self._known[held] = self._is_of_one(module, held, held is test)
+            self._open += 1
+            try:
+                self._known[held] = self._is_of_one(module, held, held is test)
+            finally:
+                self._open -= 1
         return self._known[held]
 
     def _is_run_of_one(self, held: ast.expr) -> bool:

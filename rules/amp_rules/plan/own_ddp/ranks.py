@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from amp_rules.checks.common.file_writes import access_of
@@ -28,6 +29,44 @@ from amp_rules.source.syntax import last_name, walk
 _ALONE = (Reach.ONE, Reach.EACH_NODE)
 
 
+@dataclass(eq=False, slots=True)
+class _Answer:
+    """Which processes get to a place, and what the answer rests on.
+
+    Attributes:
+        found: the answer.
+        functions: the functions on the ways to the place, which a way must not come to twice.
+        met: those of them that it came to twice.
+        depth: how many callers of callers were asked.
+        is_cut: whether there were more than are asked.
+    """
+
+    found: Reach = Reach.UNKNOWN
+    functions: set[ast.AST] = field(default_factory=set)
+    met: set[ast.AST] = field(default_factory=set)
+    depth: int = 0
+    is_cut: bool = False
+
+    def comes_to(self, function: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        """Whether a way comes to a function that it has seen."""
+        self.functions.add(function)
+        if function not in seen:
+            return False
+        self.met.add(function)
+        return True
+
+    def rest_on(self, other: _Answer, further: int) -> None:
+        """Note what the answer for a caller rests on."""
+        self.functions |= other.functions
+        self.met |= other.met
+        self.depth = max(self.depth, other.depth + further)
+        self.is_cut |= other.is_cut
+
+    def fits(self, seen: frozenset[ast.AST]) -> bool:
+        """Whether a way that has seen some functions finds the same."""
+        return len(seen) + self.depth <= MAX_CALLERS and self.functions.isdisjoint(seen)
+
+
 class ReachOfRanks(OwnGroup):
     """Answers about the ranks of one program."""
 
@@ -35,14 +74,29 @@ class ReachOfRanks(OwnGroup):
 
     def reach(self, module: Module, node: ast.AST) -> Reach:
         """Which processes get to a place, by the tests on the way there, in other files too."""
-        return self._reach(module, node, frozenset())
+        return self._reach(module, node, frozenset()).found
 
-    def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> Reach:
+    def _reach(self, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> _Answer:
+        # While a variable is asked about, the answers are for that question alone.
+        is_kept = not self._held_by_one.is_asking
+        known = self._reached.get(node) if is_kept else None
+        if known is not None and known.fits(seen):
+            return known
+        answer = _Answer()
+        answer.found = self._reach_by(module, node, seen, answer)
+        if is_kept and not answer.is_cut and answer.met.isdisjoint(seen):
+            self._reached[node] = answer
+        return answer
+
+    def _reach_by(self, module: Module, node: ast.AST, seen: frozenset[ast.AST], answer: _Answer) -> Reach:
         if self._without_group.holds_at(module, node) or self._is_told_by_callers(module, node):
             return Reach.ONE  # of one, or by what the callers say
         found = self._rank_paths(module).reach(node)
         info = self.program.function_of(blocks.body_of(module, node))
-        if info is None or info.node in seen or len(seen) > MAX_CALLERS:
+        if info is None or answer.comes_to(info.node, seen):
+            return found
+        if len(seen) > MAX_CALLERS:
+            answer.is_cut = True
             return found
         if runs_on_one(info.node) or self._decorators.let_one_in(info):
             return Reach.ONE
@@ -59,14 +113,20 @@ class ReachOfRanks(OwnGroup):
         most, below = Reach.UNKNOWN, seen | {info.node}
         for item in self._running_callers(info):
             body = calling(item).body
-            if body in below or self._parents.run_alone(body):
+            if answer.comes_to(body, below) or self._parents.run_alone(body):
                 continue  # a function that calls itself, or of none that trains
-            reached = self._reach(item.scope.module, item.call, below)
+            asked = self._reach(item.scope.module, item.call, below)
+            answer.rest_on(asked, 1)
+            reached = asked.found
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
                 return found
             most = max(most, reached)
         return min(decided, most)
+
+    @cached_property
+    def _reached(self) -> dict[ast.AST, _Answer]:
+        return {}
 
     def is_of_parent(self, body: ast.AST) -> bool:
         """Whether only the process that starts those which train gets to a function."""
@@ -108,6 +168,18 @@ class ReachOfRanks(OwnGroup):
         A function that is called by its name is not one that a text may name as well. Nor do calls count for which the
         objects of several processes have a method of their own.
         """
+        if self._held_by_one.is_asking:
+            return self._found_running(info)
+        known = self._running.get(info.node)
+        if known is None:
+            known = self._running[info.node] = self._found_running(info)
+        return known
+
+    @cached_property
+    def _running(self) -> dict[ast.AST, list[CallSite]]:
+        return {}
+
+    def _found_running(self, info: FunctionFacts) -> list[CallSite]:
         callers = [
             item
             for item in self.program.flow.callers(info)
@@ -121,6 +193,18 @@ class ReachOfRanks(OwnGroup):
 
     def _is_told_by_callers(self, module: Module, node: ast.AST) -> bool:
         """Whether a place stands under a parameter that every caller makes a test for one process: ``rank == 0``."""
+        if self._held_by_one.is_asking:
+            return self._is_told_now(module, node)
+        known = self._told.get(node)
+        if known is None:
+            known = self._told[node] = self._is_told_now(module, node)
+        return known
+
+    @cached_property
+    def _told(self) -> dict[ast.AST, bool]:
+        return {}
+
+    def _is_told_now(self, module: Module, node: ast.AST) -> bool:
         info = self.program.function_of(blocks.body_of(module, node))
         tests = [test for test, holds in self.branches(module, node) if holds] if info is not None else []
         parts = [part for test in tests for part in conjuncts(test) if isinstance(part, ast.Name)]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amp_rules import rewrites
 from amp_rules.plan import declining, left_unfollowed, notes, own_processes
@@ -14,7 +15,6 @@ from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, edits_of, joined
-from amp_rules.plan.own_ddp.faults import Fault, faults
 from amp_rules.plan.own_ddp.group import is_own, joins_torch_alone
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -26,6 +26,9 @@ from amp_rules.roles.absent import never_runs
 from amp_rules.roles.program import Program
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS
+
+if TYPE_CHECKING:
+    from amp_rules.plan.own_ddp.faults import Fault
 
 _MAX_ROUNDS = 6
 """What one round writes the next may have to add to: a new sampler is told the epoch."""
@@ -55,7 +58,7 @@ class Extended:
         """The report of the changed program as one of the program before."""
         report = replace(report, notes=(*report.notes, *self.told))
         # Reading the rank as torchrun gives it lets them run as before.
-        pieces = {rewrite.rule.code for rewrite in rewrites.of_own_processes()}
+        pieces = {rewrite.rule.code for rewrite in rewrites.of_own_processes()} if self.drafts else set()
         is_extended = any(edit.code in pieces for draft in self.drafts.values() for edit in draft.edits)
         if report.distribution == "already" and is_extended:
             refusals = tuple(item for item in report.refusals if item.unit != "distribution")
@@ -93,6 +96,9 @@ def extended(program: Program, selection: Selection) -> Extended:
         return _with_ranks_of_torchrun(found, selection) if _may_train(program) else found
     if not is_own(program) or has_large(program, options):
         return found
+    # Sixty files, which scripts without processes of their own do not need.
+    from amp_rules.plan.own_ddp.faults import faults
+
     for _ in range(_MAX_ROUNDS):
         modules = [module for module in found.program.flow.modules if not is_part_of_apex(found.program, module)]
         own = OwnDdp(found.program, selection.options, frozenset(modules))

@@ -33,6 +33,7 @@ class WithoutGroup:
         self._program = program
         self._branches = branches
         self._starts: dict[ast.AST, list[Site]] = {}
+        self._known: dict[ast.AST, bool] = {}
         for site, info in workers(program):
             self._starts.setdefault(info.node, []).append(site)
         # ``if several: spawn(worker) else: worker(0)``, where the worker joins ``if several``: no run goes there so.
@@ -41,8 +42,10 @@ class WithoutGroup:
 
     def holds_at(self, module: Module, node: ast.AST) -> bool:
         """Whether every call that joins stands behind a test that comes out otherwise where the place is reached."""
-        tests = self._tests(module, node)
-        return bool(tests and self._ways) and all(_exclude(tests, way) for way in self._ways)
+        if node not in self._known:
+            tests: _Tests = self._tests(module, node) if self._ways else frozenset()
+            self._known[node] = bool(tests) and all(_exclude(tests, way) for way in self._ways)
+        return self._known[node]
 
     def _tests(self, module: Module, node: ast.AST) -> _Tests:
         parts = (part for test, holds in self._branches(module, node) for part in _parts(test, holds))
