@@ -190,7 +190,7 @@ class _Products(Check):
         "backward(",
         re.compile(r"\bconv[123]d\("),
         re.compile(r"\blog(2|10)?\("),
-        re.compile(r"\b(long|int|torch\.long|torch\.int64)\b"),
+        re.compile(r"\.(long|int|int64|int32)\b"),
         re.compile(r"\b(sin|cos|r?sqrt)\("),
     )
     operations = (
