@@ -205,6 +205,9 @@ AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""
 
+ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+"""Those of them that add up, or compare, what all processes have."""
+
 GATHERS = frozenset(
     {f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object", "all_gather_into_tensor")}
     | {"torch.distributed.nn.functional.all_gather", "torch.distributed.nn.all_gather", "amp_runtime.gather"}

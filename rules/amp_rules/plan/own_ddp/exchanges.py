@@ -15,6 +15,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
+    ADDING,
     BROADCASTS,
     EXCHANGES,
     GATHERING_NAME,
@@ -27,7 +28,6 @@ _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
 
 _COUNTS = frozenset({"get_world_size", "num_processes", "num_replicas", "world_size"})
-_ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 _COPYING = frozenset({"clone", "deepcopy", "tensor", "stack", "cat", "Tensor", "FloatTensor", "new_tensor"})
 _READS = frozenset({"load", "open", "read_csv", "read_json", "read_pickle"})
 
@@ -129,7 +129,7 @@ class Exchanges:
     @cached_property
     def adds_up(self) -> Callable[[ast.AST], bool]:
         """Whether a call reaches one of torch's exchanges that adds up, not one that only gathers."""
-        calls = {site.node for site in self._own.program.calls_to(_ADDING)}
+        calls = {site.node for site in self._own.program.calls_to(ADDING)}
         return self._own.program.closure(lambda node: node in calls)
 
     def leaves_its_own(self, call: ast.Call) -> bool:

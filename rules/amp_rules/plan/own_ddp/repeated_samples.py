@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.distributed import ADDING
 
 _DROP_LAST = 5  # dataset, num_replicas, rank, shuffle, seed, drop_last
 
@@ -26,8 +26,11 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
+    adds = _adding(own)
     for loop in shares.metrics.loops if samplers else ():
-        if loop.use.node not in evaluated or own.program.runs_backward(loop.loop) or not _adds_up(own, shares, loop):
+        if loop.use.node not in evaluated or own.program.runs_backward(loop.loop):
+            continue
+        if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(loop.body)):
             continue
         for call in shares.metrics.samplers_of(loop.use):
             site = samplers.get(call)
@@ -45,13 +48,10 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
         yield module, first, text + more_places(own.program, found)
 
 
-def _adds_up(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> bool:
-    """Whether the function of a loop adds numbers up over the processes, but for what a model does in its passes."""
-    adds = shares.metrics.exchanges.adds_up
-    return any(
-        isinstance(node, ast.Call) and adds(node) and not own.program.called_models(node, loop.scope)
-        for node in blocks.walk_body(loop.body)
-    )
+def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:
+    """Whether a call adds numbers up over the processes; what a model or a loss does in its pass is no score."""
+    calls = {site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)}
+    return own.program.closure(lambda node: node in calls)
 
 
 def _is_even(call: ast.Call, body: ast.AST) -> bool:
