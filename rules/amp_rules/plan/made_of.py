@@ -102,7 +102,9 @@ def made_by(value: Value, wanted: frozenset[str], through: frozenset[str]) -> It
         if item.op in wanted:
             yield item
         elif item.op in through:
-            fresh = [part for part in item.args if id(part) not in seen]
+            # The device and the shape that a tensor is given, `angles.to(h.device)`, make no part of it.
+            given = item.args[:1] if item.op in SHAPING else item.args
+            fresh = [part for part in given if id(part) not in seen]
             seen.update(map(id, fresh))
             pending += fresh
 

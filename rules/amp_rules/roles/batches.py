@@ -37,7 +37,8 @@ class TrainingData:
         evaluated: loaders iterated elsewhere.
         mixed: loops that do not train, over what hands on the batches of a training loop too.
         loops: the loops that take the batches from these.
-        unfed: backward passes whose loop iterates no loader.
+        unfed: backward passes whose loop iterates no loader, and nothing that gives batches of the script's own.
+        self_made: those whose batches the script makes by itself.
         random: the statement that draws batches at random, for those of ``unfed`` that do.
     """
 
@@ -46,6 +47,7 @@ class TrainingData:
     mixed: list[Site] = field(default_factory=list)
     loops: list[Site] = field(default_factory=list)
     unfed: list[Backward] = field(default_factory=list)
+    self_made: list[Backward] = field(default_factory=list)
     random: dict[ast.AST, Site] = field(default_factory=dict)
 
 
@@ -89,6 +91,8 @@ class DataFlow:
                 data.loops.append(loop)
                 known = {use.node for use in data.uses}
                 data.uses.extend(use for use in found if use.node not in known)
+            if any(use.slices is not None for _, uses in feeding.loops for use in uses):
+                data.self_made.append(site)
             if (feeding.loops and not feeding.is_starved) or self._only_measures(site):
                 continue
             data.unfed.append(site)

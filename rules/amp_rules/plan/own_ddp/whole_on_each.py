@@ -37,7 +37,7 @@ def whole_on_each(own: OwnDdp) -> Iterator[Site]:
     if own.program.calls_to(DISTRIBUTED_SAMPLERS) or deals_out(own):
         return
     told: set[ast.AST] = set()
-    for backward in own.data.unfed:
+    for backward in (*own.data.unfed, *own.data.self_made):
         if backward.node in own.data.random:
             continue
         for loop in own.batches.loops_of(backward):
