@@ -160,3 +160,34 @@ def test_parameters_that_an_optimizer_is_given_later_are_made_true_once() -> Non
             torch.testing.assert_close(gradient, true)
         amp.scaler.step(optimizer)
         amp.scaler.update()
+
+
+def test_infinities_that_copies_of_the_parameters_are_given_skip_the_step() -> None:
+    model = prepared(init_scale=1024.0)
+    copies = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    before = [copy.detach().clone() for copy in copies]
+    optimizer = torch.optim.SGD(copies, lr=0.1)
+    for factor, is_skipped in ((float("inf"), True), (1.0, False)):
+        model.zero_grad()
+        backward(model, factor)
+        amp.scaler.unscale_(optimizer)
+        for copy, parameter in zip(copies, model.parameters(), strict=True):
+            assert parameter.grad is not None
+            copy.grad = parameter.grad.clone()
+        amp.scaler.step(optimizer)
+        amp.scaler.update()
+        assert equal([copy.detach() for copy in copies], before) is is_skipped
+        assert amp.scaler.get_scale() == 512.0
+
+
+def test_infinities_that_no_optimizer_holds_skip_no_step() -> None:
+    model = prepared(init_scale=1024.0)
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    before = model.head.weight.detach().clone()
+    backward(model)
+    assert model.body.weight.grad is not None
+    model.body.weight.grad.fill_(float("inf"))
+    amp.scaler.step(optimizer)
+    amp.scaler.update()
+    assert not torch.equal(model.head.weight, before)
+    assert amp.scaler.get_scale() == 1024.0

@@ -31,7 +31,7 @@ if amp.is_main_process():
 """What most scripts become at O1 with --ddp."""
 
 # A statement on several lines counts once in the first, and each of its lines in the second.
-MOST_STATEMENTS = 4_333
+MOST_STATEMENTS = 4_337
 MOST_LINES = 4_910
 
 

@@ -34,12 +34,13 @@ class LooseGradients:
         if gradients:
             multiply(gradients, partial(unit.over, before))
 
-    def make_true(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Divides them by the unit that they have."""
+    def make_true(self, optimizers: Iterable[torch.optim.Optimizer]) -> torch.Tensor | None:
+        """Divides them by the unit that they have; 1.0 if one was not finite, ``None`` if there was nothing to do."""
         before, self.unit = self.unit, None
         gradients = [] if before is None else gradients_of(self._parameters(optimizers))
-        if before is not None and gradients:
-            multiply(gradients, before.inverse)
+        if before is None or not gradients:
+            return None
+        return multiply(gradients, before.inverse)
 
     def give_up(self, parameters: Iterable[torch.Tensor], unit: Unit) -> None:
         """Lets an optimizer have its parameters, with gradients as the scaler finds them: scaled."""

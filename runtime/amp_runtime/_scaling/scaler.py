@@ -631,11 +631,13 @@ class Scaler(torch.amp.GradScaler):
         if combined is not None:
             combined.gather(parameters)
         if self._looks_at_gradients:
-            self._unscale_and_check(optimizer, record, parameters)
             if self._known_optimizers.get(optimizer) not in (None, len(parameters)):
                 self._loose.look_again()  # it was given parameters since its last step
-            if self._losses and self.is_enabled():
-                self._loose.make_true(self._records)
+            loose = self._loose.make_true(self._records) if self._losses and self.is_enabled() else None
+            # Parameters of no prepared model are copies, which get the gradients of the model's own.
+            known = prepared_parameters() if loose is not None else {}
+            copied = None if any(id(parameter) in known for parameter in parameters) else loose
+            self._unscale_and_check(optimizer, record, parameters, copied)
         record.unit = None
         record.ready = True
 
@@ -647,9 +649,16 @@ class Scaler(torch.amp.GradScaler):
         return combined_of(record, parameters, delayed, self.process_group)
 
     def _unscale_and_check(
-        self, optimizer: torch.optim.Optimizer, record: Record, parameters: list[torch.Tensor]
+        self,
+        optimizer: torch.optim.Optimizer,
+        record: Record,
+        parameters: list[torch.Tensor],
+        copied: torch.Tensor | None,
     ) -> None:
+        """Args: ``copied`` is 1.0 if a gradient was not finite that the optimizer's parameters get a copy of."""
         found = record.with_carried(unscale(optimizer, parameters, record.unit, record.combined))
+        if copied is not None:
+            found = torch.maximum(found, copied.to(found.device))
         several = len(self._scales) > 1
         charges = record.charge(found, self._loss_id, len(self._scales)) if several else None
         ranks = record.ranks(parameters, self.process_group)
