@@ -12,6 +12,7 @@ from amp_rules.flow.containers import Containers
 from amp_rules.flow.local_variables import LocalVariables
 from amp_rules.flow.parts import Calls, CallVariables, Overlay
 from amp_rules.flow.reached import Reached
+from amp_rules.flow.refused_calls import accepted
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Form, Value
 from amp_rules.source.scopes import Scope
@@ -185,7 +186,7 @@ class ExpressionEvaluator:
         if isinstance(node.slice, ast.Name) and node.slice.id == "__name__":
             if any(owner.kind == "external" and owner.ref == "sys.modules" for owner in owners):
                 return {Value("module", scope.top.module)}
-        return self._containers.elements(owners)
+        return accepted(self._containers.elements(owners), scope.module.parents, node)
 
     def _choice(self, node: ast.IfExp, scope: Scope, overlay: Overlay | None) -> set[Value]:
         self.evaluate(node.test, scope, overlay)

@@ -12,6 +12,7 @@ from amp_rules.flow.containers import Containers
 from amp_rules.flow.local_variables import LocalVariables
 from amp_rules.flow.parts import Evaluation, Invocation, Overlay
 from amp_rules.flow.reached import Reached
+from amp_rules.flow.refused_calls import accepted
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import Value, dictionary_of
 from amp_rules.source.modules import Module
@@ -62,11 +63,9 @@ class Reflection:
         if name == "builtins.vars" and arguments:
             return {dictionary_of(value) for value in arguments[0] if value.kind in ("module", "external", "instance")}
         if name == "builtins.eval" and node.args:
-            call = scope.module.parents.get(node)
-            found = self._evaluated(node.args[0], scope)
-            return {value for value in found if not _refuses(value, call, node)}
+            return accepted(self._evaluated(node.args[0], scope), scope.module.parents, node)
         if name == "builtins.getattr" and len(node.args) >= 2:
-            return self._getattr(given)
+            return accepted(self._getattr(given), scope.module.parents, node)
         if name == "builtins.setattr" and len(arguments) == 3:
             self._setattr(given)
             return set()
@@ -317,17 +316,6 @@ class Reflection:
             return set()
         members = self._containers.members(owner)
         return self._containers.rows([(1, members)], given.node) if name == "items" else members
-
-
-def _refuses(value: Value, call: ast.AST | None, called: ast.AST) -> bool:
-    """Whether a class cannot be what a call makes, for it takes no argument of such a name."""
-    if value.kind != "class" or not isinstance(call, ast.Call) or call.func is not called:
-        return False
-    made = value.ref.find_method("__init__")
-    if made is None or not isinstance(made.node, ast.FunctionDef) or made.node.args.kwarg or made.node.decorator_list:
-        return False
-    taken = {item.arg for item in (*made.node.args.args, *made.node.args.kwonlyargs)}
-    return any(item.arg is not None and item.arg not in taken for item in call.keywords)
 
 
 def _template(node: ast.expr) -> str | None:

@@ -1,4 +1,4 @@
-"""Files that an argument of the call which reads them writes: ``Rows(make_csv())``, ``unpack(path).iterdir()``.
+"""Files that an argument of the call which reads them writes: ``Rows(make_csv())``.
 
 No statement lies between the two, before which the processes could wait: they wait in the function that writes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 
 _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
@@ -20,13 +20,25 @@ Ways = Mapping[ast.AST, Sequence[Site]]
 
 
 def is_within(reads: Ways, writes: Ways) -> bool:
-    """Whether a run comes to the write in an expression that the call which leads to the read is given."""
+    """Whether a run comes to the write in an expression that the call which leads to the read is given.
+
+    Or in what a comprehension iterates that makes the read: ``[Rows(path) for path in make()]``.
+    """
     return any(
-        write.node is not read.node and any(node is write.node for node in walk(read.node))
+        any(node is write.node for item in _before(read) for node in walk(item))
         for body in reads.keys() & writes.keys()
         for read in reads[body]
         for write in writes[body]
     )
+
+
+def _before(read: Site) -> list[ast.AST]:
+    around = [item for item in read.module.ancestors(read.node) if isinstance(item, COMPREHENSIONS)]
+    first = [item.generators[0].iter for item in around]
+    return [
+        *ast.iter_child_nodes(read.node),
+        *(item for item in first if all(node is not read.node for node in walk(item))),
+    ]
 
 
 def behind(effect: FileEffect) -> ast.stmt | None:

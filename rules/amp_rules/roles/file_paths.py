@@ -319,8 +319,11 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.AugAssign):
             grown.append(node)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             pairs = [(node.target, node.iter)]
+        elif isinstance(node, ast.Call) and last_name(node.func) == "append" and len(node.args) == 1:
+            # A list has the texts of what is put into it, as one that is written out has those of its elements.
+            pairs = [(node.func.value, node.args[0])] if isinstance(node.func, ast.Attribute) else []
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             pairs = [(item.optional_vars, item.context_expr) for item in node.items if item.optional_vars is not None]
         for target, value in pairs:
