@@ -220,6 +220,20 @@ What they give spans many powers of ten, of which a logarithm is taken as a rule
 Source: https://docs.pytorch.org/audio/stable/transforms.html
 """
 
+_RENDERERS = """
+    ImplicitRenderer MeshRasterizer MeshRenderer MeshRendererWithFragments MonteCarloRaysampler MultinomialRaysampler
+    NDCMultinomialRaysampler PointsRasterizer PointsRenderer VolumeRenderer
+    """.split()
+RENDERERS = frozenset(
+    f"pytorch3d.renderer.{module}{name}" for module in ("", "implicit.", "mesh.", "points.") for name in _RENDERERS
+)
+"""Layers that turn and move points by the matrices of cameras, in products that autocast makes half.
+
+A direction is the difference of two places on a ray, which lie hundreds of units from the middle of a scene.
+
+Source: https://pytorch3d.readthedocs.io/en/latest/modules/renderer/index.html
+"""
+
 FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())
 """Methods of ``torchdiffeq`` whose steps are those that they are told."""
 

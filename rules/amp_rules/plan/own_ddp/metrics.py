@@ -78,6 +78,8 @@ class Metrics:
 
     def __init__(self, own: OwnDdp) -> None:
         self._own = own
+        self.kept_apart: list[Metric] = []
+        """Sums that are set under a test of ranks: what they hold is not the same on all."""
 
     @property
     def looked_after(self) -> bool:
@@ -341,8 +343,30 @@ class Metrics:
             and self._own.reach(item.site.module, item.site.node) is Reach.EVERY
             and self._own.only_together(item.site.module, item.site.node)
         ]
+        self.kept_apart = [item for item in every if self._is_kept_apart(item)]
+        every = [item for item in every if item not in self.kept_apart]
         return sorted(
             self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
+        )
+
+    def _is_kept_apart(self, metric: Metric) -> bool:
+        """Whether a sum, or one that is added to it, is set under a test of ranks: ``if rank == 0: total = 0``."""
+        nodes = self._own.program.nodes_of(metric.site.body)
+        added = [node for node in nodes if isinstance(node, ast.AugAssign)]
+        counted = {path for node in added if (path := blocks.path_of(node.target)) is not None}
+        summed = {metric.path} if metric.path is not None else blocks.reads(metric.site.node)
+        pending = list(counted & {path for path in summed if path is not None})
+        seen: set[str] = set()
+        while pending:
+            path = pending.pop()
+            seen.add(path)
+            read = {name for node in added if blocks.path_of(node.target) == path for name in blocks.reads(node.value)}
+            pending += (read & counted) - seen
+        return any(
+            isinstance(node, (ast.Assign, ast.AugAssign))
+            and blocks.touches(seen, blocks.writes(node))
+            and self._own.reach(metric.site.module, node) is not Reach.EVERY
+            for node in (nodes if seen else ())
         )
 
     def _reached_alike(self, metrics: list[Metric]) -> list[Metric]:
