@@ -25,6 +25,7 @@ from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
 from amp_rules.plan.own_ddp.device_taken_early import device_taken_early
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
+from amp_rules.plan.own_ddp.drawn_once_wrapped import drawn_once_wrapped
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
@@ -130,6 +131,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from spawned_alone(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
+    yield from drawn_once_wrapped(own)
     alike = [*drawn_alike(own), *augmented_alike(own)]
     yield from alike or masks_alike(own)
     yield from unfit_calls(own)
