@@ -61,6 +61,7 @@ from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
+from amp_rules.plan.own_ddp.samplers_not_read import samplers_not_read
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
@@ -124,6 +125,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from sampler_arguments(own)
     yield from unshuffled(own)
     yield from same_epochs(own)
+    yield from samplers_not_read(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
     yield from counted_early(own)
