@@ -34,12 +34,24 @@ if __name__ == "__main__":
     {start}
 """
 
+OPTION = """\
+parser = argparse.ArgumentParser()
+    parser.add_argument("--cuda", type=bool, default={default})
+    if parser.parse_args().cuda:
+        dist.init_process_group("nccl")"""
+
 
 @pytest.mark.parametrize(
     ("first", "number"),
     [
         ('rank = int(os.environ["LOCAL_RANK"])\n    dist.init_process_group("nccl")', "1"),
         ('dist.init_process_group("nccl")', "1"),
+        (OPTION.format(default="True"), "1"),
+        (OPTION.format(default="False"), ""),
+        (
+            'if os.name != "nt":\n        dist.init_process_group("nccl")\n    else:\n        raise OSError(os.name)',
+            "1",
+        ),
         ('dist.init_process_group("nccl", "tcp://localhost:1234", rank=0, world_size=1)', ""),
         ('rank = int(os.environ["RANK"]) if "RANK" in os.environ else 0', ""),
         ('rank = int(os.environ.get("RANK", 0))', ""),

@@ -144,10 +144,25 @@ def _lets_by(own: OwnDdp, site: Site, test: ast.expr, holds: bool) -> bool:
             return holds and site.module is own.program.entry
         if not holds and not parent.orelse and isinstance(parent.body[-1], ast.Raise):
             return True
+        if holds and parent.orelse and isinstance(parent.orelse[-1], ast.Raise):
+            return True
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, holds = test.operand, not holds
+    if holds and isinstance(test, ast.Attribute) and _is_on(own, test):
+        return True
     is_asked = isinstance(test, ast.Call) and own.program.callee_names(test, site.scope) & _ASKS
     return bool(is_asked) and not holds
+
+
+def _is_on(own: OwnDdp, read: ast.Attribute) -> bool:
+    """Whether a test asks for an option of the command line that is on where none is given: ``default=True``."""
+    made = [
+        call
+        for call, _, _ in own.program.calls()
+        if last_name(call.func) == "add_argument"
+        and any(str(literal(item)).lstrip("-").replace("-", "_") == read.attr for item in call.args)
+    ]
+    return bool(made) and all(literal(keyword(call, "default")) is True for call in made)
 
 
 def _sets_variables(own: OwnDdp) -> bool:
