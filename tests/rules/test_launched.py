@@ -92,6 +92,7 @@ def test_a_script_that_starts_its_own_processes_takes_none(tmp_path):
         ('parser.add_argument("--data", required=True)', True),
         ('parser.add_argument("data")', True),
         ('parser.add_argument("data", nargs="?", default="data")', False),
+        ('parser.add_argument("data", nargs="*")', True),
         ('parser.add_argument("rest", nargs=argparse.REMAINDER)', False),
         ('parser.add_argument("--epochs", type=int, default=2)', False),
     ],

@@ -133,7 +133,9 @@ _PAGES = {
         Of a script that is migrated and was not asked to be modernized, what raises an error since PyTorch, NumPy or
         Python have changed, and what `--modernize` has a rewrite for: `torch.load` of a pickled model, a mask of bytes
         for `masked_fill`, `np.int`, `collections.Iterable`, `torch._six` and so on. Once for each kind, at the first
-        place that the script can come to; not within `try`, or where the script asks for a version.
+        place that the script can come to; not within `try`, or where the script asks for a version. And
+        `next(self.parameters())` in the forward pass of a model that `nn.DataParallel` still spreads over several GPUs:
+        its replicas list no parameters since PyTorch 1.5.
 
         ## Why
         The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and

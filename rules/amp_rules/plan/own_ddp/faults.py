@@ -55,6 +55,7 @@ from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
 from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.read_half_written import read_half_written
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
@@ -180,6 +181,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)
+    yield from read_half_written(own)
     yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)

@@ -88,6 +88,8 @@ def _is_required(call: ast.Call) -> bool:
         required = keyword(call, "required")
         return required is not None and literal(required) is True
     count = keyword(call, "nargs")
+    if count is not None and literal(count) in ("*", "?"):
+        return keyword(call, "default") is None  # nothing is what few scripts go on with
     return count is None or literal(count) == "+" or isinstance(literal(count), int)
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
@@ -102,7 +103,8 @@ class Metrics:
                 if given is None and located is not None and isinstance(value.site, ast.Call):
                     given = packed_value(value.site, "sampler", located[1])
                 if located is not None and given is not None:
-                    if any(item.site in samplers for item in self._own.program.flow.values(given, located[1])):
+                    last = assigned_above(given, located[1]) if isinstance(given, ast.Name) else None
+                    if any(item.site in samplers for item in self._own.program.flow.values(last or given, located[1])):
                         found.add(value)
         return found
 
@@ -294,7 +296,7 @@ class Metrics:
         for use in self._own.data.evaluated:
             if use.module not in self._own.modules or not use.values:
                 continue
-            others = use.values - (self._shared - self._of_training)
+            others = self._values_here(use) - (self._shared - self._of_training)
             if not all(has_distributed_sampler(self._own, value) for value in others):
                 continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
@@ -305,6 +307,11 @@ class Metrics:
             ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at
             if not ends and self._own.is_of_first_alone(use.module, use.node):
                 yield use
+
+    def _values_here(self, use: LoaderUse) -> frozenset[Value]:
+        """The loaders that a loop may get, of those that one name stands for in its function."""
+        last = assigned_above(use.loader, use.scope) if isinstance(use.loader, ast.Name) else None
+        return (use.values & self._own.program.flow.values(last, use.scope) if last else None) or use.values
 
     @cached_property
     def exchanges(self) -> Exchanges:
