@@ -38,7 +38,7 @@ OLDER = [
         2,
         "torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl",
     ),
-    ("requirements.txt", "https://host/torch-1.13.1+cpu-cp310-none-any.whl\n", 1, "torch-1.13.1+cpu-cp310-none-any.whl"),
+    ("requirements.txt", "https://host/torch-1.13.1+cpu-none-any.whl\n", 1, "torch-1.13.1+cpu-none-any.whl"),
 ]
 NEWER = [
     ("requirements.txt", "torch\ntorchvision==0.8\ntorch>=1.7\npytorch-lightning==1.5\n"),
