@@ -180,6 +180,31 @@ def is_function_in_float32(name: str) -> bool:
     return in_utils or name in _POINT_FUNCTIONS_OF_PYTORCH3D
 
 
+RENDERERS = frozenset(
+    [
+        *(f"nvdiffrast.torch.{name}" for name in ("antialias", "interpolate", "rasterize", "texture")),
+        *(f"gsplat.{name}" for name in ("rasterization", "rasterization_2dgs")),
+        *(f"gsplat.rendering.{name}" for name in ("rasterization", "rasterization_2dgs")),
+    ]
+)
+"""Renderers that hand all that they are given to compiled code that takes FP32 alone.
+
+Source: https://github.com/NVlabs/nvdiffrast; https://github.com/nerfstudio-project/gsplat
+"""
+
+SCANS = frozenset(
+    {"mamba_ssm.ops.selective_scan_interface.selective_scan_fn", "selective_scan.selective_scan_fn"},
+)
+"""Scans whose compiled code wants all operands of one type, and says no more than that a check failed.
+
+Autocast makes those half that a layer gives, and leaves others in FP32.
+
+Source: https://github.com/state-spaces/mamba
+"""
+SCANNED = {"u": 0, "delta": 1, "B": 3, "C": 4, "z": 6}
+"""The operands of one type, each with its place; ``A``, ``D`` and the bias are FP32 whatever they are."""
+
+
 PASSES_MESSAGES = frozenset("apply_edges group_apply_edges multi_update_all pull push send_and_recv update_all".split())
 """Methods of a graph of DGL that run its kernels when they are given functions of ``dgl.function``."""
 
