@@ -69,27 +69,13 @@ def _within(
     calls: bool = True,
 ) -> Iterator[tuple[Site, ast.expr]]:
     nodes = list(nodes)
-    reading = [node for node in nodes if _is_read(program, node, site.scope, counters, attributes)]
-    sums = {*_sums(nodes), *_sums_beside(program, site.body)} if reading else set()
+    sums = {path for node in nodes if not counts_up(node) for path in added_to(node)}
     shown: dict[str, bool] = {}
-    for node in reading:
-        found = _computes(site, node, sums) or (_computing_call(program, site, node) if calls else None)
-        if found is not None and not _is_only_shown(site, found, nodes, shown):
-            yield Site(site.module, site.scope, site.body, found), found
-
-
-def _sums(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The variables that some statements add to, and do not count up."""
-    return (path for node in nodes if not counts_up(node) for path in added_to(node))
-
-
-def _sums_beside(program: Program, body: ast.AST) -> Iterator[str]:
-    """The attributes that the methods of a method's class add to: ``self.total`` of ``self.total / self.count``."""
-    info = program.function_of(body)
-    owner = program.flow.class_of(info) if info is not None else None
-    for item in owner.mro() if owner is not None else ():
-        for method in item.facts.methods.values():
-            yield from (path for path in _sums(program.nodes_of(method.node)) if path.startswith("self."))
+    for node in nodes:
+        if _is_read(program, node, site.scope, counters, attributes):
+            found = _computes(site, node, sums) or (_computing_call(program, site, node) if calls else None)
+            if found is not None and not _is_only_shown(site, found, nodes, shown):
+                yield Site(site.module, site.scope, site.body, found), found
 
 
 def _is_read(program: Program, node: ast.AST, scope: Scope, counters: set[str], attributes: set[CellKey]) -> bool:
