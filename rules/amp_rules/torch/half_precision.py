@@ -11,6 +11,7 @@ https://docs.pytorch.org/docs/stable/generated/torch.quantile.html
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from amp_rules.torch import half_kernels
@@ -131,15 +132,19 @@ KEEPS_TYPE_OF_INPUT = frozenset({"torch.nn.AdaptiveLogSoftmaxWithLoss"})
 _KERNELS_BY_NAME = frozenset(
     """
     ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
-    ModulatedDeformConvPack PointnetFPModule PointnetSAModule PointnetSAModuleMSG QueryAndGroup Resample2d
-    SpatialCorrelationSampler
+    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
     """.split()
 )
 """Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
 of points. Their kernels take FP32 alone, or float16 and not bfloat16, and all operands of one type.
 
 Source: https://github.com/CharlesShang/DCNv2; https://github.com/NVIDIA/flownet2-pytorch;
-https://github.com/ClementPinard/Pytorch-Correlation-extension; https://github.com/erikwijmans/Pointnet2_PyTorch
+https://github.com/ClementPinard/Pytorch-Correlation-extension
+"""
+_OF_POINTS = re.compile(r"Pointnet\w*Module\w*")
+"""Layers on sets of points: ``PointnetSAModule`` and its many variants, which group points in the same kernels.
+
+Source: https://github.com/erikwijmans/Pointnet2_PyTorch
 """
 _CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_runtime.", "apex.")
 """Packages whose layers of these names cast what they are given, or are looked at elsewhere."""
@@ -147,7 +152,9 @@ _CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_run
 
 def is_layer_in_float32(name: str) -> bool:
     """Whether a class of a package, by its qualified name, is a layer that computes in FP32 kernels of its own."""
-    return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
+    last = name.rpartition(".")[2]
+    is_known = last in _KERNELS_BY_NAME or _OF_POINTS.fullmatch(last) is not None
+    return is_known and not name.startswith(_CASTING)
 
 
 _POINT_FUNCTIONS = frozenset(

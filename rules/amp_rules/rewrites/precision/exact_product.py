@@ -19,7 +19,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   the rows of each kind (`one_hot.t() @ x`);
 - what is made an index, `(bits @ powers).long()` and `(y * width + x).long()`;
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
-  turn and move places (`points @ r.view(-1, 3, 3)`);
+  turn and move places (`points @ r.view(-1, 3, 3)`): those that are put together of an angle's sine and cosine, and
+  those that a function of the project gives back, too; and the products that they move further;
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;

@@ -5,9 +5,9 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
-functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D, and renderers, as
-those of `nvdiffrast` and `gsplat`. So is `selective_scan_fn` of `mamba_ssm`, which refuses operands of two types. So is
-an `nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
+layers and functions on sets of points, as `PointnetSAModule`, `pointnet2_utils.gather_operation` and `knn_points` of
+PyTorch3D, and renderers, as those of `nvdiffrast` and `gsplat`. So is `selective_scan_fn` of `mamba_ssm`, which refuses
+operands of two types. So is an `nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
 steps, with what they integrate; also those of a copy of the package that the project keeps.
