@@ -119,7 +119,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
     told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_own])
-    asks = report.precision == "migrated" and asks_for_arguments(own.program)
+    asks = "migrated" in (report.precision, report.distribution) and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 
 
