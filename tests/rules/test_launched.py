@@ -108,6 +108,24 @@ def test_what_the_command_line_has_to_name(argument, asks, tmp_path):
 @pytest.mark.parametrize(
     ("line", "asks"),
     [
+        ("number = int(sys.argv[1])", True),
+        ("number = sys.argv[0]", False),
+        ('number = sys.argv[1] if len(sys.argv) > 1 else ""', False),
+        ("if len(sys.argv) > 1:\n        number = sys.argv[1]", False),
+        ("try:\n        number = sys.argv[1]\n    except IndexError:\n        pass", False),
+        ("number = len(sys.argv) > 1 and sys.argv[1]", False),
+    ],
+)
+def test_an_argument_that_is_taken_by_its_place(line, asks, tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text("import sys\n" + TRAIN.format(parameters="", first=line, start="main()"))
+    report = migrate(entry, Options())
+    assert (report.precision, report.asks) == ("migrated", asks)
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
         ('sys.argv = ["train.py", "data"]', False),
         ('mock.patch.object(sys, "argv", ["train.py", "data"]).start()', False),
         ("sys.argv = sys.argv[1:]", True),

@@ -128,7 +128,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     told = notes.in_order(
         [*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_replicas, *of_own]
     )
-    asks = report.precision == "migrated" and asks_for_arguments(own.program)
+    asks = "migrated" in (report.precision, report.distribution) and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 
 
