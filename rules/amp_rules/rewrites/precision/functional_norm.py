@@ -71,7 +71,9 @@ def _is_of_torchs_layer(program: Program, site: Site, call: ast.Call) -> bool:
     given, receiver = [*call.args[1:5], *named], info.receiver
     if not all(_is_held(item, receiver) for item in given):
         return False
-    return not any(_may_replace(node) for part in owner.mro() for node in walk(part.facts.node))
+    nodes = [node for part in owner.mro() for node in walk(part.facts.node)]
+    updated = {target for node in nodes if isinstance(node, ast.Assign) for target in node.targets if _keeps_type(node)}
+    return not any(_may_replace(node) for node in nodes if node not in updated)
 
 
 _BATCH_NORMS = ("._BatchNorm", ".BatchNorm1d", ".BatchNorm2d", ".BatchNorm3d")
@@ -84,6 +86,20 @@ def _is_held(node: ast.expr, receiver: str) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in _HELD and isinstance(node.value, ast.Name) and node.value.id == receiver
     return is_none(node)
+
+
+def _keeps_type(assigned: ast.Assign) -> bool:
+    """``self.running_mean = (1 - m) * self.running_mean + m * mean``: a sum with float32 is float32."""
+    if len(assigned.targets) != 1 or not isinstance(assigned.targets[0], ast.Attribute):
+        return False
+    target, terms = ast.unparse(assigned.targets[0]), [assigned.value]
+    while terms:
+        term = terms.pop()
+        if isinstance(term, ast.BinOp) and isinstance(term.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+            terms += [term.left, term.right]
+        elif isinstance(term, ast.Attribute) and ast.unparse(term) == target:
+            return True
+    return False
 
 
 def _may_replace(node: ast.AST) -> bool:
