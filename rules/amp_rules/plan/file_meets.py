@@ -233,6 +233,11 @@ class FileMeets:
         given = taken_as_it_is(self._program, node, scope)
         if given is not node:
             return self._cells(given, scope, depth)
+        if isinstance(node, ast.Subscript):
+            values = self._program.flow.values(node.value, scope)
+            filled = {value.site for value in values if isinstance(value.site, (ast.Dict, ast.List))}
+            # ``paths = {}``, which a function fills with the paths of what it writes, and gives back.
+            return {*(site for site in filled if not _elements(site)), (ast.unparse(node), scope.node)}
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return {(ast.unparse(node), scope.node)}
         found: set[object] = set()
@@ -327,6 +332,10 @@ def _item_of(node: ast.AST) -> tuple[ast.expr, str] | None:
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             return node.func.value, key.value
     return None
+
+
+def _elements(node: ast.Dict | ast.List) -> list[ast.expr]:
+    return node.values if isinstance(node, ast.Dict) else node.elts
 
 
 def _is_piece(before: ast.expr | None) -> bool:

@@ -19,6 +19,7 @@ from amp_rules.plan.sample_files import bodies_of_samples
 from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.plan.waits_above_loops import WaitsAboveLoops, Ways
 from amp_rules.plan.waits_within import waits_within
+from amp_rules.plan.writes_within_reads import behind, is_within
 from amp_rules.plan.written_on_import import not_on_import, written_on_import
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
@@ -120,6 +121,11 @@ class FileOrder:
                 continue
             for given, own in self._asked.from_callers(site, path, HELPERS):
                 effects = list(self._written(given, own, read=site))
+                for at, place, effect in self._written_within(site, given, own):
+                    self.readers[effect.call].append(site)
+                    self.places[effect.call].append((site, at, place))
+                    found.setdefault(place, (at.module, "the file is read once the main process has written it"))
+                    waits.setdefault(place, []).append((at, effect))
                 if not effects and given is not site:
                     # The helper may write the file before it reads it: a cache that it builds where there is none.
                     given, effects = site, list(self._written(site, path, within=site.body))
@@ -330,6 +336,21 @@ class FileOrder:
             and not blocks.exclude_each_other(read.module, read.statement, write.statement)
             and not hold_apart(self._program, read, write)
         ]
+
+    def _written_within(self, site: Site, given: Site, path: ast.expr) -> Iterator[tuple[Site, ast.stmt, FileEffect]]:
+        """Where they wait for what an argument of the call that reads writes: behind the write, or before the read."""
+        reads = self._ways(given)
+        for effect in self._effects:
+            if not is_within(reads, self._ways(effect)) or self._followed(given, effect):
+                continue
+            if not any(self._asked.may_be_same(given, path, effect, other, site) for other in effect.paths):
+                continue
+            at: Site = effect
+            place = behind(effect)
+            if place is None or effect.body in self._not_by_all:
+                place, at = self._before_the_look(site, effect), site
+            if at.body not in self._not_by_all and at.body not in reads.keys() & self._ways(effect).keys():
+                yield at, place, effect
 
     def _changed_next(self, site: Site, path: ast.expr) -> Iterator[Site]:
         """Changes of a file that the main process may make while others still look at it: no step lies between."""

@@ -18,6 +18,7 @@ from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.unpacked_here import is_relative, unpacks_here
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
@@ -103,6 +104,7 @@ class FileReads:
         self._guards = guards
         self._meets = FileMeets(program, paths)
         self._parameters = WrittenParameters(program, guards.effects)
+        self._unpacked_here = {item.call for item in guards.effects if unpacks_here(program, paths, item)}
         self._written: dict[ast.AST, set[str]] = {}
         self._given: dict[tuple[ast.AST, str, int], list[tuple[Site, ast.expr] | None]] = {}
         self.inner = {child for statement in guards.statements for child in walk(statement)}
@@ -341,6 +343,8 @@ class FileReads:
         if self._meets.is_handed_on(path, site.scope, other, effect.scope):
             return True
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
+        if effect.node in self._unpacked_here:
+            return any(map(is_relative, ones))
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
             others = frozenset({*others, *(_inside(one) for one in others)})  # with what is in it
         names = self._program.callee_names(reading.node, reading.scope)

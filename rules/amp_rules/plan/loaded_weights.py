@@ -157,7 +157,29 @@ def _are_put(program: Program, weights: ast.expr, scope: Scope, seen: _Names) ->
     if given and all(isinstance(item, ast.Call) and last_name(item.func) == "state_dict" for item in given):
         return True
     reads = ((scope.module.parents[node], where) for node, where in _reads(program, weights.id, scope))
-    return any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads)
+    if any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads):
+        return True
+    return _is_listing_of_model(program, weights.id, scope)
+
+
+def _is_listing_of_model(program: Program, name: str, scope: Scope) -> bool:
+    """Whether a variable holds what ``model.state_dict()`` has listed: entries put there do not reach the model."""
+    owner = scope.owner(name)
+    stores = [
+        where.module.parents[node]
+        for node, _, where in program.nodes()
+        if isinstance(node, ast.Name)
+        and node.id == name
+        and where.owner(name) is owner
+        and not isinstance(node.ctx, ast.Load)
+    ]
+    return bool(stores) and all(
+        isinstance(item, ast.Assign)
+        and isinstance(item.value, ast.Call)
+        and isinstance(item.value.func, ast.Attribute)
+        and item.value.func.attr == "state_dict"
+        for item in stores
+    )
 
 
 def _are_copied(program: Program, target: ast.Name, scope: Scope, seen: _Names) -> bool:

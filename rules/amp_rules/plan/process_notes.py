@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from amp_rules.plan import notes
 from amp_rules.plan.adding_methods import adding_methods
+from amp_rules.plan.comprehensions_over_shares import over_shares
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
@@ -87,7 +88,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
     found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
-    found += shown_of_batches(processes, found)
+    found += [*shown_of_batches(processes, found), *over_shares(processes)]
     found += kept_by_models(processes, found)
     places = [*shown_of_shares(program, processes.agreed.ranks)]
     drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.batch_loops import BatchLoop
@@ -102,11 +102,25 @@ def _keeper(call: ast.Call) -> ast.expr | None:
 
 
 def _adds_when_called(program: Program, owner: ClassInfo) -> bool:
-    """Whether objects of a class add up what they are called with: ``def __call__(self, n): self.sum += n``."""
+    """Whether objects of a class add up what they are called with, ``def __call__(self, n): self.sum += n``.
+
+    Or average it: ``self.mean = 0.9 * self.mean + 0.1 * n``.
+    """
     method = owner.find_method("__call__")
     return method is not None and any(
-        path.startswith("self.") for node in program.nodes_of(method.node) for path in added_to(node)
+        path.startswith("self.")
+        for node in program.nodes_of(method.node)
+        for path in (*added_to(node), *_averaged_with(node, {*method.parameters} - {"self"}))
     )
+
+
+def _averaged_with(node: ast.AST, given: Collection[str]) -> Iterator[str]:
+    """Yield the attribute that gets another value out of its own and of what a method is given."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
+        return
+    path, read = variable(node.targets[0]), blocks.reads(node.value)
+    if path is not None and path in read and not read.isdisjoint(given):
+        yield path
 
 
 def _gives_numbers(program: Program, node: ast.expr, scope: Scope) -> bool:

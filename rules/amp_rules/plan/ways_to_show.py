@@ -46,6 +46,9 @@ _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim
 
 _KEEPING = frozenset({"append", "extend", "appendleft", "insert"})
 
+_ITEMS = frozenset({"setdefault", "get"})
+"""Methods of a dictionary that give what it holds under a key, which may be a list."""
+
 _MAX_CALLS = 3
 """Functions through which a number is followed."""
 
@@ -95,6 +98,13 @@ class WaysToShow:
             found = self._in_file(loop, {path: False})
         return found
 
+    def of_value(self, site: Site) -> Shown | None:
+        """How the value of the site's expression is shown."""
+        assert isinstance(site.node, ast.expr)
+        self._beside = set()
+        nodes = [*blocks.walk_own(site.statement), *_following(site, None)]
+        return self._in(site, nodes, {}, site.node, 0)
+
     def by_methods(self, site: Site, path: str, *, returned: bool = False) -> Shown | None:
         """How other methods show what a method keeps in an attribute, or their callers what is ``returned`` of it."""
         depth = _MAX_CALLS - returned
@@ -121,10 +131,10 @@ class WaysToShow:
             for node in nodes:
                 if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
                     held.update({path: True for path in [variable(node.target)] if path in held and path is not None})
-                if isinstance(node, ast.expr) and (node is given or _read(node) in held):
-                    shown = self._read(
-                        site, node, held, is_mean=node is not given and held[_read(node) or ""], depth=depth
-                    )
+                path = _held_by(site, node, held) if isinstance(node, ast.expr) else None
+                if isinstance(node, ast.expr) and (node is given or path is not None):
+                    is_mean = node is not given and held[path or ""]
+                    shown = self._read(site, node, held, is_mean=is_mean, depth=depth)
                     found |= {shown} if shown is not None else set()
             if before == held:
                 break
@@ -157,8 +167,14 @@ class WaysToShow:
                 name = called_name(parent)
                 if self._meets is not None and self._meets(parent):
                     return None
-                if child is not parent.func and isinstance(parent.func, ast.Attribute) and _keeps(parent):
-                    self._hold(site, variable(parent.func.value), held, is_mean=is_mean)
+                is_own = name == "update" and self.program.flow.callees(parent)
+                if (
+                    child is not parent.func
+                    and isinstance(parent.func, ast.Attribute)
+                    and _keeps(parent)
+                    and not is_own
+                ):
+                    self._hold(site, _kept_in(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
                     if name in SHOWING_OR_WRITING:
@@ -185,7 +201,7 @@ class WaysToShow:
             targets = [target] if (target := getattr(statement, "target", None)) is not None else []
         for target in targets:
             for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-                self._hold(site, variable(part), held, is_mean=is_mean)
+                self._hold(site, _kept_in(part), held, is_mean=is_mean)
 
     def _hold(self, site: Site, path: str | None, held: _Variables, *, is_mean: bool) -> None:
         if path is not None and (site.body, path) not in self._of_all | self._beside:
@@ -326,9 +342,33 @@ def _read(node: ast.AST) -> str | None:
     return variable(node) if isinstance(getattr(node, "ctx", None), ast.Load) else None
 
 
+def _held_by(site: Site, node: ast.expr, held: Collection[str]) -> str | None:
+    """What an expression reads of the variables that hold a number: one of them, or all that a dictionary holds."""
+    path = _read(node)
+    if path is None or path in held:
+        return path
+    parent = site.module.parents[node]
+    is_whole = not (isinstance(parent, (ast.Subscript, ast.Attribute)) and parent.value is node) or (
+        isinstance(parent, ast.Attribute) and parent.attr in ("items", "values")
+    )
+    return next((item for item in held if is_whole and item.startswith(f"{path}[")), None)
+
+
+def _kept_in(node: ast.expr) -> str | None:
+    """The variable that holds what is put somewhere: ``log`` of ``log[epoch]`` and of ``log.setdefault(name, [])``."""
+    path = variable(node)
+    if path is None and isinstance(node, ast.Subscript):
+        return _kept_in(node.value)
+    if path is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return _kept_in(node.func.value) if node.func.attr in _ITEMS else None
+    return path
+
+
 def _keeps(call: ast.Call) -> bool:
     """Whether a call is a method that puts something into a list; ``np.append(kept, x)`` gives another array."""
     name = called_name(call)
+    if name == "update":  # of a dictionary, by another one: that of a meter or a bar is given a number
+        return len(call.args) == 1 and not call.keywords
     return name in _KEEPING and (name == "insert" or len(call.args) == 1)
 
 

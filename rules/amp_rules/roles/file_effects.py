@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.commands import only_makes_folder, words_given, words_held, writes_files
+from amp_rules.roles.never_given import is_never_given
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -19,6 +20,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.file_access import (
+    ARCHIVES,
     CHANGERS,
     CHANGING_METHODS,
     COMMANDS,
@@ -39,6 +41,7 @@ from amp_rules.torch.file_access import (
     REMOVERS,
     STORES,
     TEXT_OPENERS,
+    UNPACKING,
     UPLOADS,
     WHEN_ALONE,
     WITH_A_PATH,
@@ -47,6 +50,9 @@ from amp_rules.torch.writers import FILE_WRITERS
 
 _OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
 """Methods of lists, dictionaries and texts."""
+
+_HERE = ast.Constant(".")
+"""The folder where the process runs, for what is told of none."""
 
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
 
@@ -244,6 +250,9 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     elif attr in PORT_METHODS:
         if not any(value.name == "socket.socket" for value in program.flow.values(receiver, scope)):
             return None
+    elif attr == "extract":
+        if not any(value.name in ARCHIVES for value in program.flow.values(receiver, scope)):
+            return None
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
@@ -253,9 +262,15 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return None  # ``rows.to_csv(path)`` is none of a list's, whatever the variable held before
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
         return None
+    if is_never_given(program, receiver, scope):
+        return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
-    fills = attr in FILLING_METHODS
+    fills = attr in FILLING_METHODS or attr in UNPACKING
     paths = (receiver,) if of_path else () if attr in UPLOADS else given_paths(call)
+    if attr in UNPACKING:
+        position, name = UNPACKING[attr]
+        to = keyword(call, name)
+        paths = (to,) if to is not None else tuple(call.args[position : position + 1]) or (_HERE,)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
 

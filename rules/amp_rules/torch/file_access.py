@@ -127,6 +127,18 @@ SAVERS_OF_PRETRAINED = frozenset({"save_pretrained", "save_vocabulary", "to_json
 FILLING_METHODS = frozenset({"extractall", "save_pretrained", "save_to_disk"})
 """Methods that do."""
 
+ARCHIVES = frozenset({"zipfile.ZipFile", "tarfile.open", "tarfile.TarFile"})
+"""What opens an archive, of which ``extract`` unpacks one file."""
+
+UNPACKING = {"shutil.unpack_archive": (1, "extract_dir"), "extractall": (0, "path"), "extract": (1, "path")}
+"""Calls and methods that unpack archives, with the argument that says where to; without it, the working folder."""
+
+UNPACKING_COMMANDS = {"unzip": ("", " -d"), "tar": ("x", "-C"), "7z": ("x", "-o"), "unrar": ("x", "/ ")}
+"""Programs that unpack archives: what their first word then holds, and what says that they do so elsewhere."""
+
+WORKING_FOLDER = frozenset({"os.getcwd", "pathlib.Path.cwd"})
+"""What gives the folder where the process runs."""
+
 KEEPERS = frozenset(
     {
         "logging.FileHandler", "logging.handlers.RotatingFileHandler", "logging.handlers.TimedRotatingFileHandler",
