@@ -187,7 +187,7 @@ def is_function_in_float32(name: str) -> bool:
     return in_utils or name in _POINT_FUNCTIONS_OF_PYTORCH3D
 
 
-RENDERERS = frozenset(
+COMPILED_RENDERERS = frozenset(
     [
         *(f"nvdiffrast.torch.{name}" for name in ("antialias", "interpolate", "rasterize", "texture")),
         *(f"gsplat.{name}" for name in ("rasterization", "rasterization_2dgs")),

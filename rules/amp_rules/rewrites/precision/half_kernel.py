@@ -61,11 +61,11 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none
 from amp_rules.torch.half_precision import (
+    COMPILED_RENDERERS,
     FIXED_STEPS,
     KEEPS_TYPE_OF_INPUT,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
-    RENDERERS,
     SCANNED,
     SCANS,
     SOLVERS,
@@ -156,7 +156,7 @@ def _takes_points(program: Program, site: Site) -> bool:
     if not isinstance(call, ast.Call):
         return False
     names = program.callee_names(call, site.scope)
-    if names & RENDERERS:
+    if names & COMPILED_RENDERERS:
         return True
     if not any(map(is_function_in_float32, names)):
         return False
