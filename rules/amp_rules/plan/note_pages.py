@@ -165,8 +165,8 @@ _PAGES = {
         ## Why
         The runtime trains on CUDA and on the CPU. What Ascend's version of Apex has is rewritten as Apex is; an NPU
         that is asked for by its name is not, since there is none where the script is to run. A script that takes `mps`
-        or the CPU leaves the GPUs of a machine idle, one that takes `mps` alone ends there with an error, and no process
-        group of torch takes tensors on `mps`.
+        or the CPU leaves the GPUs of a machine idle, one that takes `mps` alone ends there with an error, and no
+        process group of torch takes tensors on `mps`.
 
         ## What to do by hand
         Write `.to(amp.device())` for `.npu()`, and `amp.device()` for `torch.device("mps")`. Take the calls of
