@@ -57,8 +57,9 @@ def prepare_model(
 
     Checkpoints are the same at all levels: ``state_dict()`` of a half model gives float32, of its masters where
     it has them, and float32 values are loaded into the masters without rounding; so is an optimizer's state.
-    Where there are masters, pickling the model gives a float32 model. The gradients of a half model are half
-    while they are accumulated; after ``amp.scaler.unscale_`` they are float32.
+    Where there are masters, pickling the model gives a float32 model. Where the script puts torch DDP around the
+    prepared model itself, all ranks get rank 0's masters then, as torch DDP gives them its weights. The gradients of a
+    half model are half while they are accumulated; after ``amp.scaler.unscale_`` they are float32.
 
     A sharded model is torch's FSDP2: each rank holds a part of every parameter, of its gradient and of the optimizer's
     state, and the weights of a repeated block are whole only while the block runs. The model stays the same object, its

@@ -32,6 +32,13 @@ OLDER = [
     ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^1.13"\n', 2, 'torch = "^1.13'),
     ("environment.yml", "dependencies:\n  - python=3.8\n  - pytorch=1.10\n", 3, "pytorch=1.10"),
     ("requirements/train.txt", "torch<2\n", 1, "torch<2"),
+    (
+        "requirements.txt",
+        "numpy\ntorch @ https://host/a/torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl#sha256=bcb1\n",
+        2,
+        "torch-2.1.0%2Bcu118-cp311-cp311-linux_x86_64.whl",
+    ),
+    ("requirements.txt", "https://host/torch-1.13.1+cpu-none-any.whl\n", 1, "torch-1.13.1+cpu-none-any.whl"),
 ]
 NEWER = [
     ("requirements.txt", "torch\ntorchvision==0.8\ntorch>=1.7\npytorch-lightning==1.5\n"),
@@ -40,6 +47,8 @@ NEWER = [
     ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^2.1"\n'),
     ("environment.yml", "dependencies:\n  - pytorch>=1.10\n  - cudatoolkit=11\n"),
     ("notes.txt", "torch==1.7\n"),
+    ("requirements.txt", "torch @ https://host/torch-2.5.1-cp311-cp311-linux_x86_64.whl\n"),
+    ("requirements.txt", "torchaudio @ https://host/torchaudio-2.1.0-cp311-cp311-linux_x86_64.whl\ntorch\n"),
 ]
 
 

@@ -497,3 +497,10 @@ def test_what_needs_arguments_is_not_compared_without(train, invoke):
         done = invoke("train.py", "--allow-dirty", *arguments)
     told = "AMP_OPT_LEVEL=O0 python train.py, with the arguments that you start it with"
     assert f"next: compare with full precision: {told}\n" in done.stderr
+
+
+def test_nor_is_it_launched_without(train, invoke):
+    (train / "train.py").write_text(f"# ASKS\n{TRAIN}")
+    done = invoke("train.py", "--ddp", "--allow-dirty", "-w")
+    launch = "torchrun --standalone --nproc-per-node N train.py, with the arguments that you start it with"
+    assert f"next: launch N processes: {launch}\n" in done.stderr

@@ -34,12 +34,24 @@ if __name__ == "__main__":
     {start}
 """
 
+OPTION = """\
+parser = argparse.ArgumentParser()
+    parser.add_argument("--cuda", type=bool, default={default})
+    if parser.parse_args().cuda:
+        dist.init_process_group("nccl")"""
+
 
 @pytest.mark.parametrize(
     ("first", "number"),
     [
         ('rank = int(os.environ["LOCAL_RANK"])\n    dist.init_process_group("nccl")', "1"),
         ('dist.init_process_group("nccl")', "1"),
+        (OPTION.format(default="True"), "1"),
+        (OPTION.format(default="False"), ""),
+        (
+            'if os.name != "nt":\n        dist.init_process_group("nccl")\n    else:\n        raise OSError(os.name)',
+            "1",
+        ),
         ('dist.init_process_group("nccl", "tcp://localhost:1234", rank=0, world_size=1)', ""),
         ('rank = int(os.environ["RANK"]) if "RANK" in os.environ else 0', ""),
         ('rank = int(os.environ.get("RANK", 0))', ""),
@@ -80,6 +92,7 @@ def test_a_script_that_starts_its_own_processes_takes_none(tmp_path):
         ('parser.add_argument("--data", required=True)', True),
         ('parser.add_argument("data")', True),
         ('parser.add_argument("data", nargs="?", default="data")', False),
+        ('parser.add_argument("data", nargs="*")', True),
         ('parser.add_argument("rest", nargs=argparse.REMAINDER)', False),
         ('parser.add_argument("--epochs", type=int, default=2)', False),
     ],
@@ -88,6 +101,24 @@ def test_what_the_command_line_has_to_name(argument, asks, tmp_path):
     entry = tmp_path / "train.py"
     first = f"parser = argparse.ArgumentParser()\n    {argument}\n    parser.parse_args()"
     entry.write_text("import argparse\n" + TRAIN.format(parameters="", first=first, start="main()"))
+    report = migrate(entry, Options())
+    assert (report.precision, report.asks) == ("migrated", asks)
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("number = int(sys.argv[1])", True),
+        ("number = sys.argv[0]", False),
+        ('number = sys.argv[1] if len(sys.argv) > 1 else ""', False),
+        ("if len(sys.argv) > 1:\n        number = sys.argv[1]", False),
+        ("try:\n        number = sys.argv[1]\n    except IndexError:\n        pass", False),
+        ("number = len(sys.argv) > 1 and sys.argv[1]", False),
+    ],
+)
+def test_an_argument_that_is_taken_by_its_place(line, asks, tmp_path):
+    entry = tmp_path / "train.py"
+    entry.write_text("import sys\n" + TRAIN.format(parameters="", first=line, start="main()"))
     report = migrate(entry, Options())
     assert (report.precision, report.asks) == ("migrated", asks)
 

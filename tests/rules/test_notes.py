@@ -189,6 +189,18 @@ def test_notes_come_in_order_each_once():
     ]
 
 
+def test_a_file_with_a_sampler_that_an_import_does_not_find_is_named(tmp_path):
+    script = (FOLDER / "AMP288" / "epoch_that_is_never_counted.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text("import shares\n" + script, encoding="utf-8")
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "shares.py").write_text(
+        "from torch.utils.data import DistributedSampler\n", encoding="utf-8"
+    )
+    report = migrate(tmp_path / "train.py", Options(ddp=True, opt_level="O1"))
+    told = [note.line for note in report.notes if "`modules/shares.py`" in note.text]
+    assert told == [1]
+
+
 def test_a_plain_script_has_few_notes_and_none_without_processes():
     counts = {}
     for case in cases():

@@ -58,3 +58,10 @@ def test_a_file_that_is_asked_by_name_has_its_own_functions_alone(tmp_path):
 
 def test_where_anything_may_be_asked_nothing_is_said(tmp_path):
     assert not found(tmp_path, more="net = globals()['older'](model)")
+
+
+def test_a_class_method_is_asked_of_its_class(tmp_path):
+    more = "class Net:\n    @classmethod\n    def load(cls, path):\n        return torch.load(path)\n\nNet()"
+    assert "load" in found(tmp_path, more=more)
+    assert "load" not in found(tmp_path, more=more + "\nNet.load('net.pt')")
+    assert "load" not in found(tmp_path, more=more + ".load('net.pt')")

@@ -278,3 +278,19 @@ def test_before_init_the_environment_tells_who_writes(monkeypatch, tmp_path) -> 
     assert not (tmp_path / "log.txt").exists()
     amp.init("O0")
     assert amp.is_main_process(), "one process that was asked for"
+
+
+def test_a_writer_of_another_rank_closes_the_figures_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pyplot.close("all")
+    writer = amp.on_main(dict)()
+    first, second, kept = pyplot.figure(), pyplot.figure(), pyplot.figure()
+    writer.add_figure("loss", first, 3)
+    writer.add_figure("losses", figure=[second], global_step=3)
+    writer.add_figure("kept", kept, close=False)
+    writer.add_figure("none", None)
+    assert pyplot.get_fignums() == [kept.number]
+    pyplot.close("all")

@@ -23,6 +23,8 @@ _MAX_SIZE = 200_000
 _PIN = re.compile(
     r"""(?<![\w.-])(?:py)?torch["']?\s*((?:(?:===?|~=|[<>]=?|!=|=)\s*["']?[\^~=]*[\d.]+[\w.*+]*["']?,?\s*)+)"""
 )
+_WHEEL = re.compile(r"(?<![\w.-])torch-(\d+(?:\.\d+)+)[\w.%+-]*\.whl")
+"""The file that a requirement by address names: ``torch @ https://host/torch-2.1.0%2Bcu118-cp311-linux_x86_64.whl``."""
 _TORCH = re.compile(r"""^[^#\n]*(?<![\w.-])(?:py)?torch(?![\w.-])""", re.MULTILINE)
 _OF_PIPFILE = re.compile(r"""^["']?torch["']?\s*=""", re.MULTILINE)
 _PRESENT_NAMES = (
@@ -109,6 +111,9 @@ def _first(entry: Path, is_asked: Callable[[str], bool]) -> Asked | None:
             found = _PIN.search(line.split("#")[0])
             if found is not None and is_asked(found[1]):
                 return Asked(path, number, found[0].strip(" \t,\"'"))
+            wheel = _WHEEL.search(line.split("#")[0])
+            if wheel is not None and is_asked(f"=={wheel[1]}"):
+                return Asked(path, number, wheel[0])
     return None
 
 

@@ -40,6 +40,7 @@ _LEFT_OPEN = re.compile(r"--nproc-per-node[\s=\",]+N\b")
 _MOST_REASONS = 5
 _DONE: set[Outcome] = {"migrated", "extended"}
 _WHY_O0 = "O0 here only joins the processes; the script's own mixed precision stays, and decides what runs in half"
+_WITH_ARGUMENTS = ", with the arguments that you start it with"
 _NOT_TRAINING: set[Outcome] = {"absent", "not requested", "not applicable"}
 _STYLES: dict[Outcome, str] = {
     "migrated": "green",
@@ -194,12 +195,13 @@ class Summary(Messages):
             if lowered[0].level_if:
                 command += f", with options that give `{lowered[0].level_if}`"
             elif lowered[0].asks and lowered[0].entry.suffix != NOTEBOOK:
-                command += ", with the arguments that you start it with"
+                command += _WITH_ARGUMENTS
             asked = "train in mixed precision, which the script's own level O0 does not"
             steps.append(f"{asked if lowered[0].in_full else 'compare with full precision'}: {command}")
         distributed = [report for report in migrated if report.distribution == "migrated"]
         if distributed and not run.launches.found:
             launch = f"torchrun --standalone --nproc-per-node N {scripts[distributed[0].entry]}"
+            launch += _WITH_ARGUMENTS if distributed[0].asks else ""
             steps.insert(0, f"launch N processes: {launch}")
         if needs_runtime and not trains_here():
             from amp_migrate.installation import runtime_line

@@ -113,7 +113,7 @@ class Arrays:
         return "tensor" if call.func.attr in _OF_TENSORS else self._kind(call.func.value, scope, asked)
 
     def _held(self, node: ast.Name | ast.Attribute, scope: Scope, asked: frozenset[ast.AST]) -> Kind | None:
-        above = _assigned_above(node, scope) if isinstance(node, ast.Name) else None
+        above = assigned_above(node, scope) if isinstance(node, ast.Name) else None
         known = self._kind(above, scope, asked) if above is not None else None
         if known is not None:
             return known
@@ -174,11 +174,11 @@ def _is_tensor(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -
         return _is_tensor(program, node.value, scope, depth + 1)
     if isinstance(node, ast.BinOp):
         return any(_is_tensor(program, side, scope, depth + 1) for side in (node.left, node.right))
-    value = _assigned_above(node, scope) if isinstance(node, ast.Name) else None
+    value = assigned_above(node, scope) if isinstance(node, ast.Name) else None
     return value is not None and _is_tensor(program, value, scope, depth + 1)
 
 
-def _assigned_above(node: ast.Name, scope: Scope) -> ast.expr | None:
+def assigned_above(node: ast.Name, scope: Scope) -> ast.expr | None:
     """What a variable holds, where a plain assignment above gives it and no loop in between another value."""
     module = scope.module
     above = blocks.statements_above(module, blocks.statement_of(module, node), blocks.body_of(module, node))

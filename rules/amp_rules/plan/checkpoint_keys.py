@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.definitions import Definitions
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
@@ -76,10 +77,10 @@ def keys_of(program: Program, values: set[Value]) -> set[str] | None:
     found: set[str] = set()
     for value in values:
         if isinstance(value.site, (ast.Dict, ast.Call)) and value.kind == "sequence":
-            keys = [key_of(key) for key, _ in items_of(value.site)]
-            if len(keys) != len(getattr(value.site, "values", getattr(value.site, "keywords", ()))):
+            keys = _all_keys(value.site)
+            if keys is None:
                 return None
-            found.update(keys)
+            found |= keys
     for node, _, scope in program.nodes():
         if not isinstance(node, ast.expr) or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             continue
@@ -99,6 +100,8 @@ def _asked_keys(program: Program, node: ast.expr, scope: Scope) -> set[str] | No
         return {key_of(parent.slice)} if is_key(parent.slice) else None
     if isinstance(parent, ast.Attribute):
         call = parents[parent]
+        if isinstance(call, ast.Call) and call.func is parent and parent.attr == "update":
+            return _added_keys(program, call, scope)
         is_asked = isinstance(call, ast.Call) and call.func is parent and parent.attr in KEY_METHODS
         return {key_of(call.args[0])} if is_asked and call.args and is_key(call.args[0]) else None  # type: ignore[attr-defined]
     if isinstance(parent, ast.Compare) and len(parent.ops) == 1:
@@ -107,6 +110,32 @@ def _asked_keys(program: Program, node: ast.expr, scope: Scope) -> set[str] | No
         is_looked_for = isinstance(parent.ops[0], (ast.In, ast.NotIn)) and is_key(parent.left)
         return {key_of(parent.left)} if is_looked_for and parent.left is not node else None
     return set() if _goes_on(program, node, parent, scope) else None
+
+
+def _added_keys(program: Program, call: ast.Call, scope: Scope) -> set[str] | None:
+    """The keys that ``checkpoint.update(meta)`` adds; None where not all of them stand in the program."""
+    found = {item.arg for item in call.keywords if item.arg is not None}
+    if len(found) != len(call.keywords) or len(call.args) > 1:
+        return None
+    for given in call.args:
+        added = program.flow.values(given, scope)
+        if not added and not Definitions(program).is_none(given, scope):
+            return None  # an argument that every call leaves out adds nothing
+        for value in added:
+            is_dictionary = value.kind == "sequence" and isinstance(value.site, (ast.Dict, ast.Call))
+            keys = _all_keys(value.site) if is_dictionary else None
+            if keys is None:
+                return None
+            found |= keys
+    return found
+
+
+def _all_keys(node: ast.AST | None) -> set[str] | None:
+    """The keys of a dictionary; None where others may be among them."""
+    if not isinstance(node, (ast.Dict, ast.Call)) or (isinstance(node, ast.Call) and node.args):
+        return None
+    keys = [key_of(key) for key, _ in items_of(node)]
+    return set(keys) if len(keys) == len(node.values if isinstance(node, ast.Dict) else node.keywords) else None
 
 
 def _goes_on(program: Program, node: ast.expr, parent: ast.AST, scope: Scope) -> bool:

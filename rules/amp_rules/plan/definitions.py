@@ -123,9 +123,17 @@ class Definitions:
         return False
 
     def _is_plain(self, node: ast.expr, scope: Scope, depth: int) -> bool:
-        """Whether an operand cannot make a tensor of a number: it is none, or of a name that nothing tells of."""
-        if self.is_number(node, scope, depth):
+        """Whether an operand cannot make a tensor of a number: it is none, or of a name that nothing tells of.
+
+        Nor can the size of one batch that a variable is given in the first round: ``size = None``, ``x.shape[0]``.
+        """
+        if self.is_number(node, scope, depth) or _is_size(node):
             return True
+        if isinstance(node, ast.BinOp):
+            return self._is_plain(node.left, scope, depth) and self._is_plain(node.right, scope, depth)
+        given = self.of(node, scope) if isinstance(node, ast.Name) else []
+        if given and all(item.whole and (is_none(item.value) or _is_size(item.value)) for item in given):
+            return self.parameter(node, scope) is None
         return (
             not self.of(node, scope)
             and isinstance(node, (ast.Name, ast.Attribute))
@@ -255,3 +263,12 @@ def _puts(node: ast.AST) -> tuple[ast.expr | None, list[ast.expr]]:
         if isinstance(node.value, ast.List) and isinstance(target, (ast.Name, ast.Attribute)):
             return blocks.reading(target), list(node.value.elts)
     return None, []
+
+
+def _is_size(node: ast.expr) -> bool:
+    """``x.shape[0]``, ``x.size(0)``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+        return node.value.attr == "shape" and isinstance(node.slice, (ast.Constant, ast.UnaryOp))
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr == "size" and len(node.args) == 1

@@ -23,6 +23,7 @@ from amp_rules.lint.linter import Linter
 from amp_rules.plan import geometry
 from amp_rules.plan.arrays import is_of_tensors
 from amp_rules.plan.coefficient_tables import in_tables
+from amp_rules.plan.given_transforms import GivenTransforms
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, lowered_by, made_by_product, parameters_of, raw_parameters
 from amp_rules.plan.made_of import (
     ARITHMETIC,
@@ -114,6 +115,8 @@ _SCORES = SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where
 _ADDING = frozenset({"addmm", "baddbmm"})
 _SUMS = ("sum", "mean", "norm", "vector_norm")
 _PADDING = SHAPING | {"pad"}
+_MOVING = SHAPING | frozenset({"add", "sub", "getitem"})
+"""What moves places besides a product, or takes some of them."""
 _MEANS = frozenset({"mean", "sum"})
 _SCALING_BY_HAND = SHAPING | {"div", "mul"}
 _TO_INTEGERS = frozenset({"long", "int", "to"})
@@ -127,7 +130,8 @@ _MULTIPLYING = SHAPING | frozenset({"mul", "pow", "square"})
 def exact_products(program: Program, precision: Precision, options: Options) -> Iterator[tuple[Site, Need]]:
     """Yield the products that need FP32, each with the reason."""
     places = HalfPlaces(program, precision, inputs=options.opt_level in HALVED)
-    found = list(_found(program, precision, places))
+    judged: dict[Module, _Products] = {}
+    found = list(_found(program, precision, places, judged))
     known = {site.node for site, _, _ in found}
     tables: list[tuple[Site, Need]] = [
         (site, why) for site, why in in_tables(program, places) if site.node not in known
@@ -139,11 +143,28 @@ def exact_products(program: Program, precision: Precision, options: Options) -> 
         if not lowered or any((site.module, place) not in exact for place in lowered):
             yield site, need
     yield from tables
+    given = GivenTransforms(program, lambda info: _gives_transform(info, judged))
+    for site in places.sites:
+        low = judged[site.module].low if site.module in judged else set()
+        if not low or not isinstance(site.node, (ast.Call, ast.BinOp)):
+            continue
+        place = site.module.span(site.node)
+        if place in low and (site.module, place) not in exact and given.are_multiplied(site):
+            exact.add((site.module, place))
+            yield site, "place"
 
 
-def _found(program: Program, precision: Precision, places: HalfPlaces) -> Iterator[tuple[Site, Need, frozenset[Span]]]:
+def _gives_transform(info: FunctionFacts, judged: dict[Module, _Products]) -> bool:
+    """Whether a function gives a matrix back that turns or moves places, as far as its own text tells."""
+    module = info.module.module
+    return module.span(info.node) in _judged(module, judged).giving
+
+
+def _found(
+    program: Program, precision: Precision, places: HalfPlaces, judged: dict[Module, _Products]
+) -> Iterator[tuple[Site, Need, frozenset[Span]]]:
     of_places = geometry.beside_models(program, precision.runs)
-    for site, item in places.places(_judged):
+    for site, item in places.places(lambda module: _judged(module, judged).needed):
         need = item.what
         if need in _WEAK and site.body in of_places and is_of_tensors(program, site):
             yield site, "place", item.lowered
@@ -162,15 +183,17 @@ def _is_function(program: Program, site: Site) -> bool:
     return isinstance(site.node, ast.Call) and bool(program.callee_names(site.node, site.scope))
 
 
-def _judged(module: Module) -> dict[Span, HalfPlace[Need]]:
-    """The places of one file's products that need FP32, with the reasons and whether they are half for certain."""
-    check = _Products(module)
-    try:
-        Linter(Mode("O1", "bf16"), [check], in_regions=True).lint(module.source)
-    except (SourceError, RecursionError):
-        return {}
-    check.add_lowered()
-    return {place: item for place, item in check.found.items() if not check.is_of_scores(place, item.what)}
+def _judged(module: Module, judged: dict[Module, _Products]) -> _Products:
+    """What the linter's analysis finds in one file."""
+    if module not in judged:
+        check = _Products(module)
+        try:
+            Linter(Mode("O1", "bf16"), [check], in_regions=True).lint(module.source)
+            check.add_lowered()
+        except (SourceError, RecursionError):
+            check = _Products(module)
+        judged[module] = check
+    return judged[module]
 
 
 class _Products(Check):
@@ -218,6 +241,10 @@ class _Products(Check):
 
     def __init__(self, module: Module) -> None:
         self.found: dict[Span, HalfPlace[Need]] = {}
+        self.low: set[Span | None] = set()
+        """The half products, needed or not."""
+        self.giving: set[Span] = set()
+        """The functions that give a transform back."""
         self.scores: set[Span] = set()
         self._module = module
         self._run: dict[int, tuple[Value, Frame]] = {}
@@ -230,6 +257,11 @@ class _Products(Check):
         """Where these stand, each with the first one's place."""
         self._by_element: dict[Span, tuple[Value, Frame]] = {}
         """What is found and no product of matrices, by its place."""
+
+    @property
+    def needed(self) -> dict[Span, HalfPlace[Need]]:
+        """The places of the products that need FP32, with the reasons and whether they are half for certain."""
+        return {place: item for place, item in self.found.items() if not self.is_of_scores(place, item.what)}
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Look at one operation."""
@@ -273,7 +305,10 @@ class _Products(Check):
             self._need("loss", products_behind(op.args[0], _CHOOSING), frame)
 
     def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
-        """Look at a logarithm that a function gives back, which a helper of it may have taken unseen."""
+        """Look at what a function gives back: a transform, or a logarithm that a helper of it may have taken unseen."""
+        if function is not None and function.module.module.path == self._module.path:
+            if frame.returned and all(item.tensor and is_transform(item) for item in frame.returned):
+                self.giving.add(self._module.span(function.node))
         for returned in frame.returned:
             value = returned.through(SHAPING | {"result"})
             if value.op in _LOGARITHMS and value.args and frame.mode.autocast:
@@ -286,6 +321,7 @@ class _Products(Check):
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
             return  # autocast leaves float64 as it is
+        self.low.add(self._place(op, frame))
         if op.op in _ADDING and any(is_sum_of_squares(item) for _, item in terms(op.args[0])):
             self._note("distance", op, frame)
         tensors = [item for item in operands(op) if item.tensor]
@@ -302,7 +338,7 @@ class _Products(Check):
         if kept or any(map(is_made_of_decomposition, exact)):
             self._keep_whole(op, frame)
         elif any(map(is_transform, tensors)) or any(map(_is_of_places, tensors)):
-            self._note("place", op, frame)
+            self._need("place", [op, *self._moved_before(tensors, frame)], frame)
         elif op.op in ("matmul", "mm") and sums_rows_of_kinds(tensors[0]):
             self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
@@ -326,6 +362,13 @@ class _Products(Check):
         """``a @ b @ inverse``: what is rounded before or after is multiplied by what is large in the inverse."""
         self._whole.add(id(op))
         self._need("matrix", [*self._in_this_run(operands(op), frame, deeper=True), op], frame)
+
+    def _moved_before(self, tensors: list[Value], frame: Frame) -> Iterator[Value]:
+        """``second @ (first @ places)``: what a transform moves are places, which another moved before."""
+        for tensor in tensors if any(map(is_transform, tensors)) else ():
+            for item in products_behind(tensor, _MOVING):
+                if id(item) in self._run and self._run[id(item)][1] is frame:
+                    yield item
 
     def _in_this_run(self, tensors: Iterable[Value], frame: Frame, *, deeper: bool = False) -> list[Value]:
         """The products of the same run of a function that some tensors are made of."""

@@ -20,6 +20,7 @@ from amp_rules.plan.statement_order import between, comes_after
 from amp_rules.plan.waits_above_loops import WaitsAboveLoops, Ways
 from amp_rules.plan.waits_within import waits_within
 from amp_rules.plan.writes_within_reads import behind, is_within
+from amp_rules.plan.written_on_import import not_on_import, written_on_import
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
@@ -73,6 +74,7 @@ class FileOrder:
         """
         self._program = program
         self._guards = guards
+        self._of_writer = of_writer
         self._caches = SampleCaches(program, is_of_batch)
         self._asked = FileReads(program, paths, guards, of_writer)
         inner = self._asked.inner
@@ -130,6 +132,7 @@ class FileOrder:
                 written = [item for effect in effects for item in self._ways(effect).get(site.body, ())]
                 if effects and self._caches.keeps(site, path, written):
                     continue
+                effects = [effect for effect in effects if not self._declined_on_import(given, effect)]
                 meetings = self._where_all_come(given, HELPERS) if effects else ()
                 for met in (above for item in meetings for above in self._makes_data(item, effects)):
                     for effect in effects:
@@ -516,6 +519,17 @@ class FileOrder:
                 "run the loop under `if amp.is_main_process():`",
             )
         )
+
+    def _declined_on_import(self, site: Site, effect: FileEffect) -> bool:
+        """Decline where a file is written and read while files are imported: no process waits there."""
+        if self._of_writer is not None or not written_on_import(effect, self._followed(site, effect)):
+            return False
+        if effect.call not in self._declined:
+            self._declined.add(effect.call)
+            self.readers[effect.call].append(site)
+            self.unwaited.add(effect.call)
+            self.reasons.append(not_on_import(effect, site))
+        return True
 
     def _in_data_set(self, site: Site) -> bool:
         """Whether the read is made for a sample: in a worker, or as often as a rank's share asks for."""

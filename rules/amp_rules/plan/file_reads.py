@@ -335,7 +335,7 @@ class FileReads:
                 # makes no folder of that name in it.
                 return effect.removes
             folders = self._paths.of(other, effect.scope)
-            return any(may_be_same(one, f"{two}/*") for one in self._paths.of(path, site.scope) for two in folders)
+            return any(may_be_same(one, _inside(two)) for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):
             return False
         if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
@@ -346,12 +346,12 @@ class FileReads:
         if effect.node in self._unpacked_here:
             return any(map(is_relative, ones))
         if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
-            others = frozenset({*others, *(f"{one}/*" for one in others)})  # with what is in it
+            others = frozenset({*others, *(_inside(one) for one in others)})  # with what is in it
         names = self._program.callee_names(reading.node, reading.scope)
         if names & FOLDER_LOADERS or (name in _LISTS and not names & PATTERNS):
-            ones = frozenset({*ones, *(f"{one}/*" for one in ones)})
+            ones = frozenset({*ones, *(_inside(one) for one in ones)})
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
-            ones = frozenset({*ones, *(f"{one}/*" for one in ones)})  # one that is made brings those that it is in
+            ones = frozenset({*ones, *(_inside(one) for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
         if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
             pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
@@ -418,6 +418,11 @@ class FileReads:
 
     def _is_of_writer(self, site: Site) -> bool:
         return self._of_writer is not None and self._of_writer(site.module, site.node)
+
+
+def _inside(folder: str) -> str:
+    """The text of what is in a folder: ``data/*`` of ``data``, and of ``data/``."""
+    return f"{folder.rstrip('/')}/*"
 
 
 def _listed_here(call: ast.Call, module: Module, given: ast.expr | None) -> ast.expr | None:

@@ -33,7 +33,9 @@ def notes(program: Program, *, is_shared: bool) -> Iterator[Note]:
     for site in program.calls_to(_WATCHES):
         assert isinstance(site.node, ast.Call)
         logged = argument_at(site.node, "log", 2)
-        if (logged is None or literal(logged) in ("gradients", "all")) and not _is_replaced(program, site):
+        if not (logged is None or literal(logged) in ("gradients", "all")) or _is_unbound(site):
+            continue
+        if not _is_replaced(program, site):
             text = f"`{site.module.text(site.node)}` logs gradients as the backward pass gives them: multiplied by the "
             text += "loss scale, and of one process's batch" if is_shared else "loss scale"
             text += '; with `log="parameters"` it logs none'
@@ -50,6 +52,19 @@ def notes(program: Program, *, is_shared: bool) -> Iterator[Note]:
                 f"`{access.module.text(call.func)}` fails where nothing else is in it: leave it out unless `{guard}`"
             )
             yield note(OVERFLOWN_RECORD, access.module, call, text)
+
+
+def _is_unbound(site: Site) -> bool:
+    """Whether a model is watched by a name that nothing binds: the call raises an error, and logs nothing."""
+    assert isinstance(site.node, ast.Call)
+    watched = site.node.args[0] if site.node.args else None
+    if not isinstance(watched, ast.Name) or watched.id in site.scope.owner(watched.id).bound:
+        return False
+    return not any(
+        (isinstance(node, ast.Global) and watched.id in node.names)
+        or (isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+        for node in site.module.nodes
+    )
 
 
 def _is_replaced(program: Program, site: Site) -> bool:

@@ -10,8 +10,10 @@ from amp_rules.plan.file_guards import is_guarded
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import last_name
 from amp_rules.torch.file_access import WEIGHT_LOADERS
 from amp_rules.torch.mixed_precision import SCALERS
 
@@ -19,6 +21,8 @@ _MAX_NAMES = 6
 """Variables that what is loaded goes through: the file, its weights, each of them, those of the model."""
 _OF_NAMES_OR_SHAPES = frozenset({"keys", "update", "size", "numel", "dim"})
 """Methods of checkpoints and tensors that ask for nothing on a device, and the one that puts entries in."""
+
+_ORDERS = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
 
 _NUMBERS = frozenset(
     """
@@ -74,7 +78,9 @@ def _is_copied(program: Program, node: ast.expr, scope: Scope, seen: _Names = fr
     if isinstance(parent, ast.Subscript) and parent.value is node:
         if not isinstance(parent.ctx, ast.Load):
             return True  # an entry is put in, or taken out
-        return _is_number(parent.slice) or _is_copied(program, parent, scope, seen)
+        if _is_number(parent.slice) or _is_given_as_number(program, parent, scope):
+            return True
+        return _is_copied(program, parent, scope, seen)
     if isinstance(parent, ast.Compare) and node in parent.comparators:
         return all(isinstance(item, (ast.In, ast.NotIn)) for item in parent.ops)
     if isinstance(parent, ast.Attribute):
@@ -141,11 +147,39 @@ def _are_copied_by_helper(program: Program, call: ast.Call, given: ast.expr, see
 
 
 def _are_put(program: Program, weights: ast.expr, scope: Scope, seen: _Names) -> bool:
-    """Whether what a variable is given entries of is itself copied, and goes nowhere else."""
+    """Whether what a variable is given entries of is itself copied, and goes nowhere else.
+
+    What lists a model's own weights may go nowhere at all: only its names and shapes are asked for.
+    """
     if not isinstance(weights, ast.Name) or not _are_copied(program, weights, scope, seen):
         return False
+    given = _given(program, weights.id, scope)
+    if given and all(isinstance(item, ast.Call) and last_name(item.func) == "state_dict" for item in given):
+        return True
     reads = ((scope.module.parents[node], where) for node, where in _reads(program, weights.id, scope))
-    return any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads)
+    if any(isinstance(parent, ast.Call) and _copies(program, parent, where) for parent, where in reads):
+        return True
+    return _is_listing_of_model(program, weights.id, scope)
+
+
+def _is_listing_of_model(program: Program, name: str, scope: Scope) -> bool:
+    """Whether a variable holds what ``model.state_dict()`` has listed: entries put there do not reach the model."""
+    owner = scope.owner(name)
+    stores = [
+        where.module.parents[node]
+        for node, _, where in program.nodes()
+        if isinstance(node, ast.Name)
+        and node.id == name
+        and where.owner(name) is owner
+        and not isinstance(node.ctx, ast.Load)
+    ]
+    return bool(stores) and all(
+        isinstance(item, ast.Assign)
+        and isinstance(item.value, ast.Call)
+        and isinstance(item.value.func, ast.Attribute)
+        and item.value.func.attr == "state_dict"
+        for item in stores
+    )
 
 
 def _are_copied(program: Program, target: ast.Name, scope: Scope, seen: _Names) -> bool:
@@ -173,6 +207,39 @@ def _reads(program: Program, name: str, scope: Scope) -> list[tuple[ast.Name, Sc
         and where.owner(name) is owner
         and isinstance(node.ctx, ast.Load)
     ]
+
+
+def _given(program: Program, name: str, scope: Scope) -> list[ast.expr]:
+    """What a variable is assigned, where each assignment is of it alone."""
+    owner = scope.owner(name)
+    return [
+        node.value
+        for node, _, where in program.nodes()
+        if isinstance(node, ast.Assign)
+        and [*map(blocks.path_of, node.targets)] == [name]
+        and where.owner(name) is owner
+    ]
+
+
+def _is_given_as_number(program: Program, entry: ast.Subscript, scope: Scope) -> bool:
+    """Whether a variable takes an entry that a number is its first value: ``best = -1.0``, ``best = saved["best"]``.
+
+    It has one element, as the script asks whether another is greater: it may be on the CPU beside others on a GPU.
+    """
+    parent = scope.module.parents[entry]
+    if not (isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name)):
+        return False
+    name = parent.targets[0].id
+    starts = [item for item in _given(program, name, scope) if isinstance(item, (ast.Constant, ast.UnaryOp))]
+    compared = (where.module.parents[node] for node, where in _reads(program, name, scope))
+    return any(isinstance(_number(item), (int, float)) for item in starts) and any(
+        isinstance(item, ast.Compare) and isinstance(item.ops[0], (ast.Lt, ast.Gt, ast.LtE, ast.GtE))
+        for item in compared
+    )
+
+
+def _number(node: ast.expr) -> object:
+    return literal(node.operand if isinstance(node, ast.UnaryOp) else node)
 
 
 def _is_number(key: ast.expr) -> bool:

@@ -32,6 +32,7 @@ _SCALING = SHAPING | frozenset({"getitem", "select", "diag", "diag_embed", "join
 """What makes a matrix of the factors of its rows or columns."""
 _SHAPED = frozenset({"view", "reshape", "unflatten"})
 _DIMENSIONS = (2, 3, 4)
+_JOINING = SHAPING | frozenset({"cat", "stack", "tuple", "list"})
 _TURNED = frozenset({"t", "T", "mT", "transpose", "permute"})
 _NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
 
@@ -178,7 +179,14 @@ def is_sum_by_element(product: Value) -> bool:
 
 
 def is_transform(value: Value) -> bool:
-    """Whether a matrix is of two, three or four dimensions, as transforms of places are: ``r.view(-1, 3, 3)``."""
+    """Whether a matrix turns or moves places, or is a product of such ones.
+
+    It is of two, three or four dimensions, as ``r.view(-1, 3, 3)``, or put together of an angle's sine and cosine.
+    """
+    whole = value.through(SHAPING | {"result"})
+    if whole.op in MATRIX_PRODUCTS:
+        multiplied = [item for item in operands(whole) if item.tensor]
+        return len(multiplied) == 2 and all(map(is_transform, multiplied))
     for item in made_by(value, _SHAPED | {"eye"}, (ARITHMETIC | {"result"}) - _SHAPED):
         sizes = [part.const for part in (item.args if item.op == "eye" else item.args[1:])]
         if item.op == "eye" and sizes and sizes[0] in _DIMENSIONS:
@@ -186,7 +194,16 @@ def is_transform(value: Value) -> bool:
         # One more is the batch; what has more axes are patches or heads.
         if item.op in _SHAPED and len(sizes) in (2, 3) and sizes[-1] == sizes[-2] and sizes[-1] in _DIMENSIONS:
             return True
-    return False
+    return _is_of_an_angle(whole)
+
+
+def _is_of_an_angle(value: Value) -> bool:
+    """``stack([stack([cos, -sin]), stack([sin, cos])])``: what codes a place has no negative sine."""
+    if value.op not in ("cat", "stack"):
+        return False
+    parts = list(made_by(value, frozenset({"sin", "cos", "neg"}), _JOINING))
+    turned = [item.args[0].through(SHAPING) for item in parts if item.op == "neg" and item.args]
+    return {"sin", "cos"} <= {item.op for item in parts} and any(item.op == "sin" for item in turned)
 
 
 def sums_rows_of_kinds(value: Value) -> bool:

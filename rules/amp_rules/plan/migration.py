@@ -16,6 +16,7 @@ from amp_rules.plan import (
     own_shard_faults,
     own_step_faults,
     own_unsaved_scale,
+    parameters_of_replicas,
 )
 from amp_rules.plan.added_since import with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
@@ -109,6 +110,12 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_refused = (
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
     )
+    # With processes of its own for each GPU, a migrated script spreads its model no more.
+    of_replicas = (
+        parameters_of_replicas.notes(program, own.program)
+        if report.changes and report.distribution != "migrated"
+        else ()
+    )
     of_own: list[Note] = []
     if report.precision == "already":
         of_own += own_step_faults.notes(program, modules)
@@ -118,8 +125,10 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     read = {module.path: digest_of(module.source.data) for module in _as_read(program, originals)}
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
-    told = notes.in_order([*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_own])
-    asks = report.precision == "migrated" and asks_for_arguments(own.program)
+    told = notes.in_order(
+        [*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_replicas, *of_own]
+    )
+    asks = "migrated" in (report.precision, report.distribution) and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
 
 

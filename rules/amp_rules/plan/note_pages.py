@@ -133,7 +133,9 @@ _PAGES = {
         Of a script that is migrated and was not asked to be modernized, what raises an error since PyTorch, NumPy or
         Python have changed, and what `--modernize` has a rewrite for: `torch.load` of a pickled model, a mask of bytes
         for `masked_fill`, `np.int`, `collections.Iterable`, `torch._six` and so on. Once for each kind, at the first
-        place that the script can come to; not within `try`, or where the script asks for a version.
+        place that the script can come to; not within `try`, or where the script asks for a version. And
+        `next(self.parameters())` in the forward pass of a model that `nn.DataParallel` still spreads over several GPUs:
+        its replicas list no parameters since PyTorch 1.5.
 
         ## Why
         The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and
@@ -165,7 +167,8 @@ _PAGES = {
         ## Why
         The runtime trains on CUDA and on the CPU. What Ascend's version of Apex has is rewritten as Apex is; an NPU
         that is asked for by its name is not, since there is none where the script is to run. A script that takes `mps`
-        or the CPU leaves the GPUs of a machine idle, and no process group of torch takes tensors on `mps`.
+        or the CPU leaves the GPUs of a machine idle, one that takes `mps` alone ends there with an error, and no
+        process group of torch takes tensors on `mps`.
 
         ## What to do by hand
         Write `.to(amp.device())` for `.npu()`, and `amp.device()` for `torch.device("mps")`. Take the calls of

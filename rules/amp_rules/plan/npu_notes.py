@@ -50,12 +50,17 @@ def mps_notes(modules: Iterable[Module]) -> Iterator[Note]:
     of_mps = [(module, call) for module, call in made if any(map(_is_mps, ast.walk(call)))]
     if of_mps:
         module, call = of_mps[0]
+        is_asked = any("mps.is_" in item.source.text for item, _ in made)
+        if not is_asked and len(call.args) == 1 and _is_mps(call.args[0]):
+            told = "nothing can be put there on a machine with GPUs of CUDA, where the script ends with an error"
+        else:
+            told = "the script never asks for CUDA, and each process trains on the CPU where there are GPUs"
         yield note(
             NPU_LEFT,
             module,
             call,
-            f"`{module.text(call)}`: the script never asks for CUDA, and each process trains on the CPU where there "
-            "are GPUs; no process group takes tensors on `mps`; take `amp.device()` for the device",
+            f"`{module.text(call)}`: {told}; no process group takes tensors on `mps`; take `amp.device()` for the "
+            "device",
         )
 
 

@@ -26,6 +26,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.evaluated_methods import EvaluatedMethods
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.finite_differences import Differences, finite_differences
+from amp_rules.plan.joined_regions import joined
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
@@ -187,7 +188,7 @@ def plan(
     found.full_precision = within_cells(program, outermost(merged([*found.full_precision, *alone])))
     found.differences = finite_differences(program, regions, found.full_precision)
     exact = [*found.full_precision, *found.differences.runs]
-    regions = _without_idle(regions, exact)
+    regions = joined(program, _without_idle(regions, exact), found.training)
     found.runs = [*within_cells(program, without_saving(program, regions)), *inline]
     found.refusing = refusing(program, found.runs, exact)
     known = found.in_float32

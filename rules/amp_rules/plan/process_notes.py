@@ -18,6 +18,7 @@ from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.divided_by_places import divided_by_places
 from amp_rules.plan.divided_by_shares import divided_by_shares
+from amp_rules.plan.evaluated_shares import evaluated_shares
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_by_models import kept_by_models
 from amp_rules.plan.kept_numbers import gathered, kept_numbers
@@ -75,6 +76,7 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
     if not shares_evaluation:
         yield from _evaluated(program, processes)
         yield from divided_by_shares(processes)
+    yield from evaluated_shares(program, processes)
     yield from divided_by_places(processes)
 
 

@@ -372,8 +372,8 @@ _PAGES = {
         ## What is refused
         The distribution of a script that changes files in a way in which not one process alone can do it: a file or a
         database that is written and read through one object, a call that changes files and whose result is used, files
-        that a data set keeps for its samples or a `collate_fn` for its batches, a loop that waits for a file. Its
-        precision is migrated.
+        that a data set keeps for its samples or a `collate_fn` for its batches, a loop that waits for a file, an
+        archive that a module unpacks, and reads, when it is imported. Its precision is migrated.
 
         ## Why
         Several processes that write one file break it, so one of them writes. Where the others need what the writing

@@ -206,16 +206,16 @@ class ShareSteps:
             self.unclear.append((site, text))
 
     def _is_used(self, site: Site, loops: list[TrainingLoop]) -> bool:
-        """Whether a training loop reads the number, or the variables that it is given to."""
+        """Whether a training loop reads the number, or the variables that it is given to, but to cut the data by."""
         inner = {node for loop in loops if not loop.evaluates for node in loop.inner}
         if site.node in inner:
-            return True
+            return not _is_in_slice(site.module, site.node)
         keys: set[CellKey | None] = set()
         for _ in range(_MAX_VARIABLES):
             before = len(keys)
             for key, given in self.lengths.assigned.items():
                 for value, scope in given:
-                    parts = set(walk(value))
+                    parts = set(_outside_slices(value))
                     if site.node in parts or any(
                         self.program.flow.key(part, scope) in keys
                         for part in parts
@@ -225,7 +225,10 @@ class ShareSteps:
             if len(keys) == before:
                 break
         return any(
-            isinstance(node, (ast.Name, ast.Attribute)) and node in inner and self.program.flow.key(node, scope) in keys
+            isinstance(node, (ast.Name, ast.Attribute))
+            and node in inner
+            and self.program.flow.key(node, scope) in keys
+            and not _is_in_slice(scope.module, node)
             for node, _, scope in self.program.nodes()
         )
 
@@ -457,6 +460,21 @@ def _locals(function: ast.AST) -> set[str]:
     return {path for item in blocks.own_parts(function) for path in blocks.writes(item)} | {
         argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)
     }
+
+
+def _is_in_slice(module: Module, node: ast.AST) -> bool:
+    """Whether a number is how much of the data is cut out: ``data[i : i + size]``, whose end reads where it begins."""
+    around = (parent for parent in module.ancestors(node) if isinstance(parent, ast.Slice))
+    ends = ((item.lower, item.upper) for item in around)
+    return any(lower and upper and blocks.reads(lower) <= blocks.reads(upper) for lower, upper in ends)
+
+
+def _outside_slices(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of an expression that are not within the bounds of a slice: what is cut out is no number."""
+    if not isinstance(node, ast.Slice):
+        yield node
+        for part in ast.iter_child_nodes(node):
+            yield from _outside_slices(part)
 
 
 def _beside(module: Module, node: ast.expr) -> ast.AST | None:

@@ -63,7 +63,8 @@ class SharedData:
         """Whether an expression is the data of a shared loader, whole or in part: ``loader.dataset``, ``x_train``."""
         known = self._asked.get((node, scope))
         if known is None:
-            known = not self._is_sample(node, scope) and self._leads_to_data(node, scope)
+            known = not (self._is_sample(node, scope) or self._is_loader_now(node, scope))
+            known = known and self._leads_to_data(node, scope)
             self._asked[node, scope] = known
         return known
 
@@ -130,6 +131,18 @@ class SharedData:
         """Whether an expression is one item of the data, with a length of its own: ``songs[i]`` of ``len(songs)``."""
         is_item = isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple))
         return is_item and isinstance(node, ast.Subscript) and self.is_data(node.value, scope)
+
+    def _is_loader_now(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether a variable holds a shared loader that is made of what it held above: ``data = DataLoader(data)``.
+
+        In the body that makes it, that is so below the statement; a function that is given the variable, or reads it,
+        runs later.
+        """
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not self.holds(node, scope):
+            return False
+        key = self.program.flow.key(node, scope)
+        given = self.assigned.get(key, ()) if key is not None else ()
+        return not any(self.holds(value, at) and at is scope and _begins_above(node, value) for value, at in given)
 
     def _leads_to_data(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is the data, by what a caller gives or by another name for it: ``len(data)``."""
@@ -337,6 +350,12 @@ class SharedData:
         for keyword in call.keywords:
             if keyword.arg in names:
                 yield Site(scope.module, scope, body, keyword.value)
+
+
+def _begins_above(node: ast.expr, other: ast.expr) -> bool:
+    """Whether an expression begins above the end of another."""
+    end = (other.end_lineno or other.lineno, other.end_col_offset or other.col_offset)
+    return (node.lineno, node.col_offset) < end
 
 
 def _goes_through(function: ast.AST, name: str) -> bool:

@@ -115,24 +115,25 @@ class Endings:
             self._call(node, scope, body)
 
     @staticmethod
-    def _held(node: ast.Name, module: Module, body: ast.AST) -> tuple[list[ast.expr], bool]:
+    def _held(node: ast.Name, module: Module, body: ast.AST, *, whole: bool = False) -> tuple[list[ast.expr], bool]:
         """What a variable may hold where it is read, and whether it holds one of these for certain.
 
-        It is what the variable is given last whatever happens, or below that under a condition.
+        It is what the variable is given last whatever happens, or below that under a condition; ``whole``: not what
+        is put into it.
         """
         found: dict[ast.Assign, None] = {}
         current: ast.stmt = blocks.statement_of(module, node)
         while current is not body:
             where = blocks.place(module, current)
             for above in reversed(where.suite[: where.index]):
-                found |= dict.fromkeys(_giving(above, node.id))
+                found |= dict.fromkeys(_giving(above, node.id, whole=whole))
                 if above in found:
                     return [item.value for item in found], True
             if where.parent is body or not isinstance(where.parent, (ast.stmt, ast.ExceptHandler)):
                 break
             current = blocks.statement_of(module, where.parent)
             if isinstance(current, blocks.LOOPS):  # the round before may have given it
-                found |= dict.fromkeys(_giving(current, node.id))
+                found |= dict.fromkeys(_giving(current, node.id, whole=whole))
         return [item.value for item in found], False
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
@@ -155,11 +156,12 @@ class Endings:
             self.sigmoids[node] = Site(located[1].module, located[1], located[0], node)
 
 
-def _giving(statement: ast.stmt, name: str) -> Iterator[ast.Assign]:
-    """The assignments within a statement that give a variable a value."""
+def _giving(statement: ast.stmt, name: str, *, whole: bool) -> Iterator[ast.Assign]:
+    """The assignments within a statement that give a variable a value, or put one into it."""
     for node in blocks.walk_own(statement):
         if isinstance(node, ast.Assign) and any(blocks.path_of(item) == name for item in node.targets):
-            yield node
+            if not whole or any(isinstance(item, ast.Name) for item in node.targets):
+                yield node
 
 
 def _is_activation(node: ast.expr) -> bool:
@@ -200,7 +202,10 @@ class Logged(Endings):
         elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
             self._expressions.append((node.elt, scope, body))
         else:
-            if isinstance(node, ast.Name):
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                if isinstance(node.slice.value, str):
+                    self._element(node.value, node.slice.value, scope, body)
+            elif isinstance(node, ast.Name):
                 is_own = self._held(node, scope.module, body)[1]
                 if not is_own and self._is_new((body, node.id, "parameter")):
                     self._parameter(node, body)
@@ -210,13 +215,16 @@ class Logged(Endings):
 
     def _parameter(self, node: ast.Name, body: ast.AST) -> None:
         """What callers give for a parameter."""
+        self._expressions.extend(self._given(node, body))
+
+    def _given(self, node: ast.Name, body: ast.AST) -> Iterator[tuple[ast.expr, Scope, ast.AST]]:
         info = self.program.function_of(body)
         for caller in self.program.flow.callers(info) if info is not None and node.id in info.parameters else ():
             assert info is not None
             given = info.argument_or_default(caller.call, node.id)
             located = self.program.locate(given) if given is not None else None  # a default stands beside the function
             if given is not None and located is not None:
-                self._expressions.append((given, located[1], located[0]))
+                yield given, located[1], located[0]
 
     def _unpacked(self, node: ast.Name, scope: Scope, body: ast.AST) -> None:
         """What a variable gets as one of several: ``boxes, scores = model(x)``, ``for score in scores``."""
@@ -248,15 +256,39 @@ class Logged(Endings):
                 if item is not None:
                     self._iterated(part, item, name, scope, body)
 
-    def _element(self, value: ast.expr, index: int, scope: Scope, body: ast.AST) -> None:
-        """One of several values, by its place."""
-        if isinstance(value, (ast.Tuple, ast.List)):
+    def _element(self, value: ast.expr, index: int | str, scope: Scope, body: ast.AST) -> None:
+        """One of several values, by its place or its key."""
+        if isinstance(value, (ast.Tuple, ast.List)) and isinstance(index, int):
             self._expressions += [(item, scope, body) for item in value.elts[index : index + 1]]
+        elif isinstance(value, ast.Dict):
+            for key, item in zip(value.keys, value.values, strict=True):
+                if key is None:  # ``**others``
+                    self._element(item, index, scope, body)
+                elif isinstance(key, ast.Constant) and key.value == index:
+                    self._expressions.append((item, scope, body))
+        elif isinstance(value, ast.Name) and self._is_new((value, index)):
+            self._element_of_variable(value, index, scope, body)
+        elif isinstance(value, ast.Call) and blocks.path_of(value.func) == "dict":
+            self._expressions += [(item.value, scope, body) for item in value.keywords if item.arg == index]
         elif isinstance(value, ast.Call) and self._is_new((value, index)):
             models = [model for model in self.program.called_models(value, scope) if model.kind == "instance"]
             for info in [*self.program.flow.callees(value), *(model.ref.find_method("forward") for model in models)]:
                 for returned in info.returns if info is not None else ():
                     self._element(returned, index, self.program.flow.scopes[info.node], info.node)
+
+    def _element_of_variable(self, value: ast.Name, index: int | str, scope: Scope, body: ast.AST) -> None:
+        """What is put into a variable's dictionary: ``scores["real"] = model(x)``, or what it held before."""
+        for node in self.program.nodes_of(body):
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Subscript) and blocks.path_of(target.value) == value.id:
+                    if isinstance(target.slice, ast.Constant) and target.slice.value == index:
+                        assert isinstance(node, ast.Assign)
+                        self._expressions.append((node.value, scope, body))
+        held, is_own = self._held(value, scope.module, body, whole=True)
+        for item in held:
+            self._element(item, index, scope, body)
+        for given, where, around in () if is_own else self._given(value, body):
+            self._element(given, index, where, around)
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
         names = {function_named(name) for name in self.program.callee_names(node, scope)}

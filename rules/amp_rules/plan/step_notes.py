@@ -150,7 +150,9 @@ def _quotient_by_length(
     lengths = processes.whole_lengths
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv)):
         by_length = any(
-            is_length(lengths, part, scope) or lengths.count(part, scope) == "steps"
+            is_length(lengths, part, scope)
+            or lengths.count(part, scope) == "steps"
+            or (isinstance(part, (ast.Name, ast.Attribute)) and lengths.reach(part, scope) == "rank")
             for part in walk(node.right)
             if isinstance(part, ast.expr)
         )

@@ -134,7 +134,10 @@ def _changing(loop: ast.stmt) -> set[str]:
     while True:
         before = len(found)
         for node in assigned:
-            if any(isinstance(part, ast.Call) for part in walk(node.value)) or blocks.reads(node.value) & found:
+            # ``size = x.shape[0]`` is of the batch, too.
+            if any(isinstance(part, ast.Call) for part in walk(node.value)) or any(
+                path in found or path.partition(".")[0] in found for path in blocks.reads(node.value)
+            ):
                 found |= blocks.writes(node)
         if len(found) == before:
             return found

@@ -6,7 +6,7 @@ A remainder, as in ``step % 500 == 0``, only chooses steps, and stands with what
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.plan.batch_loops import BatchLoop
@@ -40,11 +40,14 @@ def worked_out(
     keys = {program.flow.key(blocks.reading(node), loop.scope) for node in counted}
     attributes = attributes | {key for key in keys if key is not None}
     yield from _within(program, loop, loop.inner, counters, attributes)
-    for body in program.called_from(loop.inner) if attributes else ():
+    called = program.called_from(loop.inner) if attributes else set()
+    # A meter adds in one method, and divides by how often it did in another.
+    kept = {path for body in called for path in _sums(program.nodes_of(body)) if path.startswith("self.")}
+    for body in called:
         scope = program.flow.scopes[body]
         site = Site(scope.module, scope, body, body)
         nodes = program.nodes_of(body)
-        yield from _within(program, site, nodes, _names_of(program, nodes, scope, attributes), attributes)
+        yield from _within(program, site, nodes, _names_of(program, nodes, scope, attributes), attributes, kept)
 
 
 def _names_of(program: Program, nodes: Iterable[ast.AST], scope: Scope, attributes: set[CellKey]) -> set[str]:
@@ -65,17 +68,23 @@ def _within(
     nodes: Iterable[ast.AST],
     counters: set[str],
     attributes: set[CellKey],
+    kept: Collection[str] = (),
     *,
     calls: bool = True,
 ) -> Iterator[tuple[Site, ast.expr]]:
     nodes = list(nodes)
-    sums = {path for node in nodes if not counts_up(node) for path in added_to(node)}
+    sums = _sums(nodes).union(kept)
     shown: dict[str, bool] = {}
     for node in nodes:
         if _is_read(program, node, site.scope, counters, attributes):
             found = _computes(site, node, sums) or (_computing_call(program, site, node) if calls else None)
             if found is not None and not _is_only_shown(site, found, nodes, shown):
                 yield Site(site.module, site.scope, site.body, found), found
+
+
+def _sums(nodes: Iterable[ast.AST]) -> set[str]:
+    """What is added up, other than a count."""
+    return {path for node in nodes if not counts_up(node) for path in added_to(node)}
 
 
 def _is_read(program: Program, node: ast.AST, scope: Scope, counters: set[str], attributes: set[CellKey]) -> bool:

@@ -126,6 +126,8 @@ class DeviceOrigins:
             return None if one is None or other is None else one | other
         if isinstance(node, ast.Call) and node.args and not node.keywords and self._is_device(node, scope):
             return self._numbers(node.args[-1], scope)
+        if self._is_constant_of_file(node, scope):
+            return set().union(*(index_of(value.ref) or () for value in self.program.flow.values(node, scope)))
         return index_of(node.value) if isinstance(node, ast.Constant) else None
 
     # ---- options -------------------------------------------------------------------------------------------------
@@ -242,10 +244,26 @@ class DeviceOrigins:
                 continue
             assert isinstance(current, (ast.Name, ast.Attribute))
             before = self._behind(current, where)
+            if before is None and current is not node and self._is_constant_of_file(current, where):
+                found[current] = DeviceUse(where.module, where, blocks.body_of(where.module, current), current)
+                continue
             if before is None:
                 return None
             pending.extend(before)
         return list(found.values())
+
+    def _is_constant_of_file(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression asks a file of the project for a text that it names: ``config.device``."""
+        if not isinstance(node, ast.Attribute):
+            return False
+        owners = self.program.flow.values(node.value, scope)
+        known = self.program.flow.values(node, scope)
+        return (
+            {value.kind for value in owners} == {"module"}
+            and self._with_settings.isdisjoint(value.ref for value in owners)
+            and {value.kind for value in known} == {"constant"}
+            and all(isinstance(value.ref, str) for value in known)
+        )
 
     def _returned(self, call: ast.Call) -> list[tuple[ast.expr, Scope]]:
         """What the functions of the project that a call runs return: ``self.get_device()``."""

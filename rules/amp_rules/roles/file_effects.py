@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.roles.commands import only_makes_folder, words_given, words_held, writes_files
+from amp_rules.roles.never_given import is_never_given
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -260,6 +261,8 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if attr in _OF_PLAIN_OBJECTS and any(value.kind in ("sequence", "constant") for value in values):
         return None  # ``rows.to_csv(path)`` is none of a list's, whatever the variable held before
     if attr == "save" and any(value.kind == "instance" for value in values) and not _derives(values):
+        return None
+    if is_never_given(program, receiver, scope):
         return None
     of_path = attr in ("write_text", "write_bytes", "unlink", "touch", "symlink_to", "rmdir", *PATH_METHODS)
     fills = attr in FILLING_METHODS or attr in UNPACKING

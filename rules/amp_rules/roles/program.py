@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.roles.given_data import without_data
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.own_optimizers import models_given
 from amp_rules.roles.steps import Steps
@@ -29,8 +30,13 @@ class Program(Steps):
             later = self.models_of_optimizer(site.node) - found
             found |= later - self._put_into(found) if later else later
         found = found or models_given(self.flow, self._made_optimizers)
+        found = self.without_data(found)
         # Beside a model that the program makes, one that only others could give is trained by nothing that runs.
         return {value for value in found if not value.is_given_model} or found
+
+    def without_data(self, models: set[Value]) -> set[Value]:
+        """These models, without what a loader or a sampler is given as its data."""
+        return without_data(self.flow, self.nodes(), models)
 
     @property
     def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:

@@ -92,6 +92,8 @@ class Sets:
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, _OPERATORS):
                 yield node.left, site
+        elif isinstance(node, ast.Subscript):
+            yield from self._kept_under(node, site)
         elif not isinstance(node, ast.Call):
             yield from self._assigned_to(node, site)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in SET_METHODS:
@@ -115,6 +117,35 @@ class Sets:
             given = info.argument(caller.call, key[1]) if isinstance(key[1], str) and info is not None else None
             if given is not None:
                 yield given, calling(caller)
+
+    def _kept_under(self, node: ast.Subscript, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+        """What a dictionary of sets has under a key: ``files[name] = set(paths)``, where nothing else is put in."""
+        path, key = blocks.path_of(node.value), self.program.flow.key(node.value, site.scope)
+        if path is None or key is None or isinstance(node.slice, ast.Slice):
+            return
+        put = [
+            (value, where)
+            for target, value, where in self._put.get(path.rpartition(".")[2], ())
+            if self.program.flow.key(target.value, where.scope) == key
+        ]
+        made = [*self._assigned_to(node.value, site)]
+        of_sets = all(
+            isinstance(value, (ast.Call, ast.Set, ast.SetComp)) and self.is_set(value, at) for value, at in put
+        )
+        if put and of_sets and made and all(_is_empty(value) for value, _ in made):
+            yield from put
+
+    @cached_property
+    def _put(self) -> dict[str, list[tuple[ast.Subscript, ast.expr, Site]]]:
+        """Assignments of items, by the last part of what has them: target and value."""
+        found: defaultdict[str, list[tuple[ast.Subscript, ast.expr, Site]]] = defaultdict(list)
+        for node, body, scope in self.program.nodes():
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                path = blocks.path_of(target.value) if isinstance(target, ast.Subscript) else None
+                if path is not None and isinstance(target, ast.Subscript) and isinstance(node, ast.Assign):
+                    place = Site(scope.module, scope, body, node)
+                    found[path.rpartition(".")[2]].append((target, node.value, place))
+        return found
 
     @cached_property
     def _assigned(self) -> dict[str, list[tuple[ast.expr, ast.expr, Site]]]:
@@ -243,6 +274,13 @@ class Sets:
         return isinstance(made, (ast.Set, ast.List, ast.Tuple)) and all(
             isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
         )
+
+
+def _is_empty(node: ast.expr) -> bool:
+    """Whether a dictionary is made with nothing in it."""
+    if isinstance(node, ast.Dict):
+        return not node.keys
+    return isinstance(node, ast.Call) and not node.args and last_name(node.func) in ("dict", "OrderedDict")
 
 
 def _is_sorted_next(module: Module, assignment: ast.Assign) -> bool:

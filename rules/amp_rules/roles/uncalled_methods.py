@@ -20,6 +20,9 @@ from amp_rules.torch.models import CALLED_BY_MODULE
 _BASES_THAT_CALL_NOTHING = frozenset({"abc.ABC", "builtins.object"})
 """Classes of libraries that call no method of their subclasses."""
 
+_KINDS = frozenset({"classmethod", "staticmethod"})
+"""Decorators that give a method to nobody: its name is asked of its class."""
+
 _FINDS_ANY = frozenset({"Fire", "attrgetter", "dir", "eval", "exec", "getmembers", "methodcaller"})
 """By these a method may be found without its name being written."""
 
@@ -74,7 +77,7 @@ class _Methods:
             owner = self._program.flow.class_of(info)
             if owner is None or info.node not in self._in_files or info.name.startswith("__"):
                 continue
-            if not only_without_gradients(info.decorator_list):
+            if not only_without_gradients(item for item in info.decorator_list if last_name(item) not in _KINDS):
                 continue
             if all(self._is_known(relative, info.name) for relative in self._relatives_of(owner)):
                 yield info

@@ -124,12 +124,13 @@ def without_argument(index: int) -> ExpressionEdit:
     return edit
 
 
-def add_keyword(code: str, below: int | None = None) -> ExpressionEdit:
+def add_keyword(code: str, below: int | None = None, *, is_hanging: bool = False) -> ExpressionEdit:
     """``f(a)`` becomes ``f(a, code)``; comments stay with the arguments that they stand beside.
 
     Args:
         code: the argument, with its name.
         below: the column at which it gets a line of its own, in a call that stands on one line.
+        is_hanging: whether the other arguments go there too, to the line above.
     """
 
     def edit(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -155,6 +156,8 @@ def add_keyword(code: str, below: int | None = None) -> ExpressionEdit:
                 added = added.with_changes(whitespace_after_arg=_without_comment(beside))
             separator = cst.Comma(whitespace_after=_with_comment(space, beside))
             arguments[-1] = last.with_changes(comma=separator, whitespace_after_arg=cst.SimpleWhitespace(""))
+        if below is not None and is_hanging:
+            call = call.with_changes(whitespace_before_args=space)
         return call.with_changes(args=[*arguments, added])
 
     return edit

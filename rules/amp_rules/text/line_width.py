@@ -25,8 +25,9 @@ def width_of(module: Module, longest: int = 0) -> int:
 
 
 def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
-    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument, or further to the left.
+    """``f(a)`` becomes ``f(a, code)``; where the line has no room, below the first argument.
 
+    Where that is too far to the right, all arguments go to lines of their own, further to the left.
     Below the line of the last argument, where it begins, if the call has several lines.
     """
     (line, _), (end_line, _) = module.start(call), module.end(call)
@@ -45,11 +46,13 @@ def keyword_within(module: Module, call: ast.Call, code: str) -> ExpressionEdit:
     column, indent = module.start(first)[1], len(row) - len(row.lstrip())
     behind = len(row.rstrip()) - module.end(last)[1] if last is not None else 0
     is_wide = column + len(code) + behind > _WIDTHS[-1]
-    return add_keyword(code, below=min(column, indent + _HANGING) if is_wide else column)
+    if is_wide and indent + _HANGING < column:
+        return add_keyword(code, below=indent + _HANGING, is_hanging=True)
+    return add_keyword(code, below=column)
 
 
 _HANGING = 8
-"""How far arguments are indented that have no room below the first: further than what a block holds."""
+"""How far arguments are indented that have no room beside the bracket: further than what a block holds."""
 
 
 def entry_within(module: Module, made: ast.Dict, code: str) -> ExpressionEdit:

@@ -11,6 +11,7 @@ https://docs.pytorch.org/docs/stable/generated/torch.quantile.html
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from amp_rules.torch import half_kernels
@@ -131,15 +132,19 @@ KEEPS_TYPE_OF_INPUT = frozenset({"torch.nn.AdaptiveLogSoftmaxWithLoss"})
 _KERNELS_BY_NAME = frozenset(
     """
     ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
-    ModulatedDeformConvPack PointnetFPModule PointnetSAModule PointnetSAModuleMSG QueryAndGroup Resample2d
-    SpatialCorrelationSampler
+    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
     """.split()
 )
 """Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
 of points. Their kernels take FP32 alone, or float16 and not bfloat16, and all operands of one type.
 
 Source: https://github.com/CharlesShang/DCNv2; https://github.com/NVIDIA/flownet2-pytorch;
-https://github.com/ClementPinard/Pytorch-Correlation-extension; https://github.com/erikwijmans/Pointnet2_PyTorch
+https://github.com/ClementPinard/Pytorch-Correlation-extension
+"""
+_OF_POINTS = re.compile(r"Pointnet\w*Module\w*")
+"""Layers on sets of points: ``PointnetSAModule`` and its many variants, which group points in the same kernels.
+
+Source: https://github.com/erikwijmans/Pointnet2_PyTorch
 """
 _CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_runtime.", "apex.")
 """Packages whose layers of these names cast what they are given, or are looked at elsewhere."""
@@ -147,7 +152,9 @@ _CASTING = ("torch.", "torchvision.", "mmcv.", "mmdet.", "detectron2.", "amp_run
 
 def is_layer_in_float32(name: str) -> bool:
     """Whether a class of a package, by its qualified name, is a layer that computes in FP32 kernels of its own."""
-    return name.rpartition(".")[2] in _KERNELS_BY_NAME and not name.startswith(_CASTING)
+    last = name.rpartition(".")[2]
+    is_known = last in _KERNELS_BY_NAME or _OF_POINTS.fullmatch(last) is not None
+    return is_known and not name.startswith(_CASTING)
 
 
 _POINT_FUNCTIONS = frozenset(
@@ -178,6 +185,31 @@ def is_function_in_float32(name: str) -> bool:
     *package, last = name.split(".")
     in_utils = package[-1:] == ["pointnet2_utils"] and last in _POINT_FUNCTIONS
     return in_utils or name in _POINT_FUNCTIONS_OF_PYTORCH3D
+
+
+COMPILED_RENDERERS = frozenset(
+    [
+        *(f"nvdiffrast.torch.{name}" for name in ("antialias", "interpolate", "rasterize", "texture")),
+        *(f"gsplat.{name}" for name in ("rasterization", "rasterization_2dgs")),
+        *(f"gsplat.rendering.{name}" for name in ("rasterization", "rasterization_2dgs")),
+    ]
+)
+"""Renderers that hand all that they are given to compiled code that takes FP32 alone.
+
+Source: https://github.com/NVlabs/nvdiffrast; https://github.com/nerfstudio-project/gsplat
+"""
+
+SCANS = frozenset(
+    {"mamba_ssm.ops.selective_scan_interface.selective_scan_fn", "selective_scan.selective_scan_fn"},
+)
+"""Scans whose compiled code wants all operands of one type, and says no more than that a check failed.
+
+Autocast makes those half that a layer gives, and leaves others in FP32.
+
+Source: https://github.com/state-spaces/mamba
+"""
+SCANNED = {"u": 0, "delta": 1, "B": 3, "C": 4, "z": 6}
+"""The operands of one type, each with its place; ``A``, ``D`` and the bias are FP32 whatever they are."""
 
 
 PASSES_MESSAGES = frozenset("apply_edges group_apply_edges multi_update_all pull push send_and_recv update_all".split())
@@ -218,6 +250,20 @@ SPECTRAL_LAYERS = frozenset(
 What they give spans many powers of ten, of which a logarithm is taken as a rule.
 
 Source: https://docs.pytorch.org/audio/stable/transforms.html
+"""
+
+_RENDERERS = """
+    ImplicitRenderer MeshRasterizer MeshRenderer MeshRendererWithFragments MonteCarloRaysampler MultinomialRaysampler
+    NDCMultinomialRaysampler PointsRasterizer PointsRenderer VolumeRenderer
+    """.split()
+RENDERERS = frozenset(
+    f"pytorch3d.renderer.{module}{name}" for module in ("", "implicit.", "mesh.", "points.") for name in _RENDERERS
+)
+"""Layers that turn and move points by the matrices of cameras, in products that autocast makes half.
+
+A direction is the difference of two places on a ray, which lie hundreds of units from the middle of a scene.
+
+Source: https://pytorch3d.readthedocs.io/en/latest/modules/renderer/index.html
 """
 
 FIXED_STEPS = frozenset("euler midpoint heun2 heun3 rk4 explicit_adams implicit_adams fixed_adams".split())

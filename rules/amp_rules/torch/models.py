@@ -283,3 +283,21 @@ def is_layer_of_floats(name: str) -> bool:
 
 COPIES = frozenset({"copy.deepcopy", "copy.copy"})
 """Functions that give another object like the one that they are given: a copy of a prepared model is prepared."""
+
+
+_LIBRARIES_WITH_DROPOUT = ("pytorch_pretrained_bert.", "pytorch_transformers.", "transformers.")
+_WITH_DROPOUT = (
+    "Bart", "Bert", "BigBird", "Camembert", "Deberta", "DistilBert", "Electra", "GPT2", "LayoutLM", "Longformer",
+    "MBart", "MPNet", "OpenAIGPT", "Pegasus", "Roberta", "T5", "XLM", "XLNet",
+)  # fmt: skip
+
+
+def drops_out(loader: str) -> bool:
+    """Whether a library function loads a model whose settings have a share of dropout of 0.1, unless they are changed.
+
+    Source: https://huggingface.co/docs/transformers/model_doc/bert#transformers.BertConfig and those of the others
+    """
+    if not loader.startswith(_LIBRARIES_WITH_DROPOUT):
+        return False
+    owner, _, method = loader.rpartition(".")
+    return method == "from_pretrained" and owner.rpartition(".")[2].startswith(_WITH_DROPOUT)

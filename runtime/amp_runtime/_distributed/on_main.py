@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -14,6 +15,8 @@ from amp_runtime._core.randomness import random_state_with_gpu, set_random_state
 from amp_runtime._distributed.group import from_main_process, is_main_process
 
 _PARAMETERS_OF_OPEN = ("file", "mode", "buffering", "encoding", "errors", "newline", "closefd", "opener")
+
+_PARAMETERS_OF_ADD_FIGURE = ("tag", "figure", "global_step", "close", "walltime")
 
 _FOLDERS = ("log_dir", "logdir")
 _PATH = (str, os.PathLike)
@@ -117,6 +120,17 @@ class Nothing:
     def get_logdir(self) -> Any:
         """The folder of a writer, as it tells it."""
         return self if self._folder is None else self._folder
+
+    def add_figure(self, *given: Any, **named: Any) -> Nothing:
+        """Closes the figures that a writer of TensorBoard would draw and close: they would stay open on this rank."""
+        drawing = sys.modules.get("matplotlib.pyplot")
+        options = {**dict(zip(_PARAMETERS_OF_ADD_FIGURE, given, strict=False)), **named}
+        figure = options.get("figure")
+        if drawing is not None and options.get("close", True):
+            for item in figure if isinstance(figure, (list, tuple)) else [figure]:
+                if isinstance(item, drawing.Figure):
+                    drawing.close(item)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

@@ -25,6 +25,7 @@ from amp_runtime._precision import masters, policy
 from amp_runtime._precision.lacking import cannot_be_half, keep_in_float, narrow_outputs, note, widen_inputs
 from amp_runtime._precision.levels import cast_outputs
 from amp_runtime._precision.optimizer_state import watch_optimizers
+from amp_runtime._precision.wrapping import watch_wrappers
 
 # torch refuses float32 inputs for half weights.
 _NORMS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm)
@@ -39,6 +40,8 @@ def require_here() -> None:
 def make_half(model: nn.Module) -> None:
     """Gives ``model`` half weights and inputs; a second time it changes nothing."""
     require_initialised(model)
+    if context.master_weights:
+        watch_wrappers()
     kept = _keep_what_cannot_be_half(model)
     for module in model.modules():
         if module not in kept:

@@ -12,6 +12,7 @@ from amp_runtime._core.dtensors import any_sharded, is_sharded, shard_like
 from amp_runtime._core.rows import any_tables, has_rows, table_of
 from amp_runtime._distributed.rows import put_together
 from amp_runtime._precision import masters
+from amp_runtime._precision.wrapping import stop_watching_wrappers
 
 _original: Any = torch.optim.Optimizer.load_state_dict
 _original_state: Any = torch.optim.Optimizer.state_dict
@@ -93,7 +94,8 @@ def watch_optimizers() -> None:
 
 
 def stop_watching_optimizers() -> None:
-    """Gives it back, unless the script has replaced it."""
+    """Gives it back, unless the script has replaced it; wrappers are left to themselves too."""
+    stop_watching_wrappers()
     if torch.optim.Optimizer.load_state_dict is _load_in_full:
         torch.optim.Optimizer.load_state_dict = _original  # type: ignore[method-assign]
     if torch.optim.Optimizer.state_dict is _state_in_full:

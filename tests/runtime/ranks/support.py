@@ -47,7 +47,7 @@ def run_checks(namespace: dict[str, Any]) -> None:
 
 
 def gathered(value: Any) -> list[Any]:
-    box: list[Any] = [None] * amp.world_size()
+    box: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(box, value)
     return box
 

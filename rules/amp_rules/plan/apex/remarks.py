@@ -184,6 +184,10 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
             continue
         below = module.lines[block.stop] if block.stop < len(module.lines) else ""
         old = before.lines[was] if was < len(before.lines) else ""
+        if old == below and below.lstrip().startswith("if "):
+            # The wrapper is the first thing under a condition of its own.
+            below = next((row for row in module.lines[block.stop + 1 :] if not row.lstrip().startswith("#")), "")
+            old = below if below in before.lines else next(filter(_WRAPS.search, before.lines[was + 1 : was + 7]), "")
         is_new = _WRAPS.search(old) and old.strip() != below.strip() and before.lines[was - 1] == said[-1]
         if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
             yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)

@@ -165,7 +165,7 @@ class Homes:
             if value.kind == "attribute" or value.is_result:
                 continue
             roots |= self.wholes(value)
-        roots = self._without_parts(roots)
+        roots = self._without_parts(self.program.without_data(roots))
         wholes = (value for value in roots if not self._gives_parts_to(value, roots))
         return sorted((value for value in wholes if not self._is_taken_apart(value, roots - {value})), key=made_at)
 

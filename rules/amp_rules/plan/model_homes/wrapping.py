@@ -9,6 +9,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.variables import PLACING, Variables, is_function
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -51,7 +52,34 @@ class Wrapping:
                 return replace(
                     home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
                 )
-        return self._behind_wrapping(home)
+        return self._in_a_function(home) or self._behind_wrapping(home)
+
+    def _in_a_function(self, home: Home) -> Home | None:
+        """The same where a function wraps it and gives it back: ``model = deploy(model)``."""
+        for site in self.program.calls_to(_WRAPS):
+            info = self.program.function_of(site.body)
+            callers = self.program.flow.callers(info) if info is not None and site.body is not home.body else []
+            if len(callers) != 1 or info is None or not isinstance(site.node, ast.Call) or not site.node.args:
+                continue
+            caller, argument = calling(callers[0]), site.node.args[0]
+            taken = blocks.statement_of(caller.module, caller.node)
+            if caller.body is not home.body or not isinstance(argument, ast.Name) or not isinstance(taken, ast.Assign):
+                continue
+            if taken.value is not caller.node or not _gives_back(info, site, taken, home.variable):
+                continue
+            if blocks.loop_around(caller.module, taken) is not None:
+                return None
+            if any(
+                isinstance(parent, ast.If) and not is_main_guard(parent)
+                for parent in blocks.enclosing(caller.module, taken)
+            ):
+                before = self._before_branch(home, taken)
+                return replace(home, statement=before, inline=None) if before is not None else None
+            return replace(
+                home, module=site.module, scope=site.scope, body=site.body, statement=site.statement,
+                variable=argument.id, inline=argument, in_place=True,
+            )  # fmt: skip
+        return None
 
     def _behind_wrapping(self, home: Home) -> Home:
         """Behind the condition under which the script spreads a model that it was given: other paths have it too."""
@@ -215,6 +243,25 @@ class Wrapping:
     def _spreads(self, node: ast.expr, home: Home) -> bool:
         """Whether a call wraps for several GPUs, which is rewritten where it stands."""
         return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
+
+
+def _gives_back(info: FunctionFacts, site: Site, taken: ast.Assign, variable: str) -> bool:
+    """Whether what a function wraps at its end, on each of its ways, is what the variable gets of it."""
+    name = blocks.path_of(site.statement.targets[0]) if isinstance(site.statement, ast.Assign) else None
+    body = info.node.body if isinstance(info.node, ast.FunctionDef) else []
+    if site.statement not in body or len(info.returns) != 1 or len(taken.targets) != 1:
+        return False
+    if isinstance(site.statement, ast.Return):
+        return site.statement.value is site.node and blocks.path_of(taken.targets[0]) == variable
+    last = body[-1]
+    if name is None or site.statement.value is not site.node or not isinstance(last, ast.Return):  # type: ignore[attr-defined]
+        return False
+    if any(name in blocks.writes(item) for item in body[body.index(site.statement) + 1 :]) or last.value is None:
+        return False
+    return any(
+        blocks.path_of(target) == variable and blocks.path_of(value) == name
+        for target, value in blocks.unpacked(taken.targets[0], last.value)
+    )
 
 
 def _stands_under(module: Module, node: ast.AST, shape: str) -> bool:

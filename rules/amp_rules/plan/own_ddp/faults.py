@@ -25,6 +25,7 @@ from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
 from amp_rules.plan.own_ddp.device_taken_early import device_taken_early
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
+from amp_rules.plan.own_ddp.drawn_once_wrapped import drawn_once_wrapped
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
 from amp_rules.plan.own_ddp.exchanged_by_one import exchanged_by_one
@@ -46,6 +47,7 @@ from amp_rules.plan.own_ddp.no_sync_below import no_sync_below
 from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.options_in_spawned import options_in_spawned
+from amp_rules.plan.own_ddp.options_never_made import options_never_made
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -53,12 +55,14 @@ from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
 from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
 from amp_rules.plan.own_ddp.rates_apart import rates_apart
 from amp_rules.plan.own_ddp.read_early import read_early
+from amp_rules.plan.own_ddp.read_half_written import read_half_written
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
 from amp_rules.plan.own_ddp.samplers import is_shuffled
+from amp_rules.plan.own_ddp.samplers_not_read import samplers_not_read
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
 from amp_rules.plan.own_ddp.shares import Shares
@@ -109,6 +113,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from ranks_of_mpi(own)
     yield from ranks_of_options(own)
     yield from options_in_spawned(own)
+    yield from options_never_made(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
     yield from averages_by_gpus(own)
@@ -121,6 +126,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from sampler_arguments(own)
     yield from unshuffled(own)
     yield from same_epochs(own)
+    yield from samplers_not_read(own)
     yield from configured_ranks(own)
     yield from asked_early(own)
     yield from counted_early(own)
@@ -128,6 +134,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from spawned_alone(own)
     yield from seeds_above(own)
     yield from drawn_weights(own)
+    yield from drawn_once_wrapped(own)
     alike = [*drawn_alike(own), *augmented_alike(own)]
     yield from alike or masks_alike(own)
     yield from unfit_calls(own)
@@ -174,6 +181,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from folders_by_clock(own)
     yield from opened_by_mode(own)
     yield from read_early(own)
+    yield from read_half_written(own)
     yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)

@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.rank_values import is_environment, variable_read
 from amp_rules.plan.report import Launched
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
@@ -24,6 +25,8 @@ from amp_rules.torch.distributed import (
     OPTION_OF_LAUNCHERS,
     VARIABLES_OF_OTHERS,
 )
+
+_UNDER_CONDITIONS = (ast.If, ast.IfExp, ast.BoolOp, ast.Try, ast.While, ast.For, ast.With, ast.Lambda)
 
 _ASKS = frozenset({"torch.distributed.is_initialized", "torch.distributed.distributed_c10d.is_initialized"})
 _TOLD = LAUNCHER_VARIABLES | {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
@@ -51,11 +54,26 @@ def launched(program: Program, options: Options) -> Launched:
 
 
 def asks_for_arguments(program: Program) -> bool:
-    """Whether the script stops with an error where its command line names nothing: a subcommand, a required option."""
+    """Whether the script stops with an error where its command line names nothing: a subcommand, ``sys.argv[1]``."""
     if any(_writes_arguments(program, node, scope) for node, _, scope in program.nodes()):
         return False
     calls = ((scope.module, call) for call, _, scope in program.calls() if _is_required(call))
-    return any(not _is_for_another_entry(program, *row) for row in calls)
+    if any(not _is_for_another_entry(program, *row) for row in calls):
+        return True
+    return any(_takes_argument(program, node, body, scope) for node, body, scope in program.nodes())
+
+
+def _takes_argument(program: Program, node: ast.AST, body: ast.AST, scope: Scope) -> bool:
+    """Whether a node takes an argument of the command line by its place, whatever else holds: ``sys.argv[1]``."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return False
+    index = literal(node.slice)
+    if not isinstance(index, int) or index < 1 or "sys.argv" not in program.names(node.value, scope):
+        return False
+    if body in uncalled(program) or (isinstance(body, ast.Module) and scope.module is not program.entry):
+        return False
+    around = [item for item in scope.module.ancestors(node) if isinstance(item, _UNDER_CONDITIONS)]
+    return all(isinstance(item, ast.If) and is_main_guard(item) for item in around)
 
 
 def _writes_arguments(program: Program, node: ast.AST, scope: Scope) -> bool:
@@ -88,6 +106,8 @@ def _is_required(call: ast.Call) -> bool:
         required = keyword(call, "required")
         return required is not None and literal(required) is True
     count = keyword(call, "nargs")
+    if count is not None and literal(count) in ("*", "?"):
+        return keyword(call, "default") is None  # nothing is what few scripts go on with
     return count is None or literal(count) == "+" or isinstance(literal(count), int)
 
 
@@ -144,10 +164,25 @@ def _lets_by(own: OwnDdp, site: Site, test: ast.expr, holds: bool) -> bool:
             return holds and site.module is own.program.entry
         if not holds and not parent.orelse and isinstance(parent.body[-1], ast.Raise):
             return True
+        if holds and parent.orelse and isinstance(parent.orelse[-1], ast.Raise):
+            return True
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, holds = test.operand, not holds
+    if holds and isinstance(test, ast.Attribute) and _is_on(own, test):
+        return True
     is_asked = isinstance(test, ast.Call) and own.program.callee_names(test, site.scope) & _ASKS
     return bool(is_asked) and not holds
+
+
+def _is_on(own: OwnDdp, read: ast.Attribute) -> bool:
+    """Whether a test asks for an option of the command line that is on where none is given: ``default=True``."""
+    made = [
+        call
+        for call, _, _ in own.program.calls()
+        if last_name(call.func) == "add_argument"
+        and any(str(literal(item)).lstrip("-").replace("-", "_") == read.attr for item in call.args)
+    ]
+    return bool(made) and all(literal(keyword(call, "default")) is True for call in made)
 
 
 def _sets_variables(own: OwnDdp) -> bool:

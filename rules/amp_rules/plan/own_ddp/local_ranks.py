@@ -21,6 +21,7 @@ _Found = tuple[Module, ast.AST, str]
 
 _SETS_DEVICE = frozenset({"torch.cuda.set_device"})
 _RANK_OF_SAMPLER = 2
+_DALI = "nvidia.dali."
 _OF_MACHINE = ("device_count", "gpu", "local")
 """What the number of processes on one machine is called."""
 
@@ -46,6 +47,23 @@ def local_ranks(own: OwnDdp) -> Iterator[_Found]:
         if _is_local(ranks, given, site):
             text = "is the rank on the machine: on several machines two processes get one share of the data"
             yield site.module, site.node, f"`{site.module.text(given)}` {text}; without `rank` it is that among all"
+    for site in _dali_readers(own):
+        assert isinstance(site.node, ast.Call)
+        given, size = keyword(site.node, "shard_id"), keyword(site.node, "num_shards")
+        if given is None or size is None or site.module not in own.modules or _is_of_machine(own, size, site):
+            continue
+        if _is_local(ranks, given, site):
+            text = "is the rank on the machine: on several machines two readers get one shard, and nobody reads others"
+            yield site.module, site.node, f"`{site.module.text(given)}` {text}; give `shard_id` the rank among all"
+            return
+
+
+def _dali_readers(own: OwnDdp) -> Iterator[Site]:
+    """Yield the calls of DALI that are told a shard."""
+    for call, body, scope in own.program.calls():
+        if keyword(call, "shard_id") is not None:
+            if any(name.startswith(_DALI) for name in own.program.callee_names(call, scope)):
+                yield Site(scope.module, scope, body, call)
 
 
 def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:

@@ -31,7 +31,7 @@ def is_made_by_first(own: OwnDdp, module: Module, node: ast.AST) -> bool:
     site = Site(module, located[1], located[0], node)
     if _is_where_missing(own, module, node) and _goes_first(own, site, _MAX_CALLERS):
         return True
-    return _is_under_look(own, site) and _is_in_turns(own, site, frozenset())
+    return _is_under_look(own, site) and is_in_turns(own, site)
 
 
 def _is_where_missing(own: OwnDdp, module: Module, node: ast.AST) -> bool:
@@ -85,7 +85,8 @@ def _is_under_look(own: OwnDdp, site: Site) -> bool:
     )
 
 
-def _is_in_turns(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
+def is_in_turns(own: OwnDdp, site: Site, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether the first process comes to a place before the others, on all ways that lead there."""
     for item in blocks.enclosing(site.module, site.node):
         if isinstance(item, (ast.With, ast.AsyncWith)):
             if any(_lets_first_go(own, given.context_expr) for given in item.items):
@@ -97,7 +98,23 @@ def _is_in_turns(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
         return False
     callers = [calling(item) for item in own.program.flow.callers(info)]
     callers = [item for item in callers if item.body not in own.uncalled and not _is_guarded(own, item)]
-    return bool(callers) and all(_is_in_turns(own, item, seen | {site.body}) for item in callers)
+    in_turns = [item for item in callers if is_in_turns(own, item, seen | {site.body})]
+    return bool(callers) and all(
+        item in in_turns or any(_is_asked_again(own, one, item) for one in in_turns) for item in callers
+    )
+
+
+def _is_asked_again(own: OwnDdp, first: Site, again: Site) -> bool:
+    """Whether a call comes below another of its function, in the same suite or within, with the same first argument.
+
+    The file that the other makes is there then: ``Net.from_pretrained(args.model)``.
+    """
+    one, other = first.node, again.node
+    if not (isinstance(one, ast.Call) and isinstance(other, ast.Call) and one.args and other.args):
+        return False
+    if first.body is not again.body or ast.unparse(one.args[0]) != ast.unparse(other.args[0]):
+        return False
+    return first.statement in blocks.statements_above(again.module, again.statement, again.body)
 
 
 def _is_between_barriers(own: OwnDdp, site: Site) -> bool:

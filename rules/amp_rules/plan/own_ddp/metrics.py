@@ -11,6 +11,7 @@ from typing import Literal
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
@@ -78,6 +79,8 @@ class Metrics:
 
     def __init__(self, own: OwnDdp) -> None:
         self._own = own
+        self.kept_apart: list[Metric] = []
+        """Sums that are set under a test of ranks: what they hold is not the same on all."""
 
     @property
     def looked_after(self) -> bool:
@@ -100,7 +103,8 @@ class Metrics:
                 if given is None and located is not None and isinstance(value.site, ast.Call):
                     given = packed_value(value.site, "sampler", located[1])
                 if located is not None and given is not None:
-                    if any(item.site in samplers for item in self._own.program.flow.values(given, located[1])):
+                    last = assigned_above(given, located[1]) if isinstance(given, ast.Name) else None
+                    if any(item.site in samplers for item in self._own.program.flow.values(last or given, located[1])):
                         found.add(value)
         return found
 
@@ -292,7 +296,7 @@ class Metrics:
         for use in self._own.data.evaluated:
             if use.module not in self._own.modules or not use.values:
                 continue
-            others = use.values - (self._shared - self._of_training)
+            others = self._values_here(use) - (self._shared - self._of_training)
             if not all(has_distributed_sampler(self._own, value) for value in others):
                 continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
@@ -303,6 +307,11 @@ class Metrics:
             ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at
             if not ends and self._own.is_of_first_alone(use.module, use.node):
                 yield use
+
+    def _values_here(self, use: LoaderUse) -> frozenset[Value]:
+        """The loaders that a loop may get, of those that one name stands for in its function."""
+        last = assigned_above(use.loader, use.scope) if isinstance(use.loader, ast.Name) else None
+        return (use.values & self._own.program.flow.values(last, use.scope) if last else None) or use.values
 
     @cached_property
     def exchanges(self) -> Exchanges:
@@ -341,8 +350,30 @@ class Metrics:
             and self._own.reach(item.site.module, item.site.node) is Reach.EVERY
             and self._own.only_together(item.site.module, item.site.node)
         ]
+        self.kept_apart = [item for item in every if self._is_kept_apart(item)]
+        every = [item for item in every if item not in self.kept_apart]
         return sorted(
             self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
+        )
+
+    def _is_kept_apart(self, metric: Metric) -> bool:
+        """Whether a sum, or one that is added to it, is set under a test of ranks: ``if rank == 0: total = 0``."""
+        nodes = self._own.program.nodes_of(metric.site.body)
+        added = [node for node in nodes if isinstance(node, ast.AugAssign)]
+        counted = {path for node in added if (path := blocks.path_of(node.target)) is not None}
+        summed = {metric.path} if metric.path is not None else blocks.reads(metric.site.node)
+        pending = list(counted & {path for path in summed if path is not None})
+        seen: set[str] = set()
+        while pending:
+            path = pending.pop()
+            seen.add(path)
+            read = {name for node in added if blocks.path_of(node.target) == path for name in blocks.reads(node.value)}
+            pending += (read & counted) - seen
+        return any(
+            isinstance(node, (ast.Assign, ast.AugAssign))
+            and blocks.touches(seen, blocks.writes(node))
+            and self._own.reach(metric.site.module, node) is not Reach.EVERY
+            for node in (nodes if seen else ())
         )
 
     def _reached_alike(self, metrics: list[Metric]) -> list[Metric]:

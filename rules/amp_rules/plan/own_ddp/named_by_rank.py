@@ -10,9 +10,11 @@ from functools import cached_property
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children, is_none, last_name
+from amp_rules.torch.distributed import JOINS, RANK_OF_JOIN
 from amp_rules.torch.idioms import EXACT_RANK
 
 _MAX_DEPTH = 6
@@ -45,14 +47,18 @@ class NamedByRank:
 
     def _holds(self, module: Module, path: ast.expr, depth: int) -> bool:
         parts = list(self._parts(path))
-        if any(EXACT_RANK.search(last_name(part)) for part in parts):
+        if any(EXACT_RANK.search(_key(part) or last_name(part)) for part in parts):
             return True
         return depth > 0 and any(self._is_given(module, part, depth - 1) for part in parts)
 
     def _is_given(self, module: Module, part: ast.expr, depth: int) -> bool:
         """Whether all that a variable or an attribute is given holds the rank, and something is given to it."""
-        if isinstance(part, ast.Name):
+        if isinstance(part, ast.Subscript):
+            given = self._items.get(_key(part), [])
+        elif isinstance(part, ast.Name):
             body = blocks.body_of(module, part)
+            if (body, part.id) in self._joined_under:
+                return True
             given = [(module, value) for value in _assigned(module, body, part.id)]
         else:
             given = self._stored.get(last_name(part), [])
@@ -72,6 +78,8 @@ class NamedByRank:
             for item in (*path.args, *(part.value for part in path.keywords)):
                 yield from self._parts(item)
         elif not isinstance(path, (ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda)):
+            if _key(path):
+                yield path  # ``config["rank"]``
             for child in children(path):
                 if isinstance(child, ast.expr):
                     yield from self._parts(child)
@@ -83,6 +91,30 @@ class NamedByRank:
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 found[node.attr].append((scope.module, _value_of(scope.module, node)))
+        return found
+
+    @cached_property
+    def _items(self) -> dict[str, list[tuple[Module, ast.expr | None]]]:
+        """The same of items by their keys, ``config["gpu"] = gpu``; a dictionary may begin with -1 or None."""
+        found: defaultdict[str, list[tuple[Module, ast.expr | None]]] = defaultdict(list)
+        for node, _, scope in self._program.nodes():
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _key(node):
+                found[_key(node)].append((scope.module, _value_of(scope.module, node)))
+            elif isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    name = literal(key)
+                    if isinstance(name, str) and not isinstance(value, (ast.Constant, ast.UnaryOp)):
+                        found[name].append((scope.module, value))
+        return found
+
+    @cached_property
+    def _joined_under(self) -> set[tuple[ast.AST, str]]:
+        """The variables under whose number a process joins the others: ``rank=gpu``."""
+        found: set[tuple[ast.AST, str]] = set()
+        for site in self._program.calls_to(JOINS):
+            rank = argument_at(site.node, "rank", RANK_OF_JOIN) if isinstance(site.node, ast.Call) else None
+            if isinstance(rank, ast.Name):
+                found.add((site.body, rank.id))
         return found
 
 
@@ -135,6 +167,12 @@ def _put_together(text: ast.expr, held: bool) -> Iterator[ast.expr]:
     elif isinstance(text, ast.BoolOp) and isinstance(text.op, ast.Or):
         for child in text.values:  # ``args.cache or os.path.join(CACHE, f"rank{rank}")``
             yield from _put_together(child, held)
+
+
+def _key(node: ast.AST) -> str:
+    """The key of an item that is known by its name; empty for anything else."""
+    key = literal(node.slice) if isinstance(node, ast.Subscript) else None
+    return key if isinstance(key, str) else ""
 
 
 def _assigned(module: Module, body: ast.AST, name: str) -> Iterator[ast.expr | None]:

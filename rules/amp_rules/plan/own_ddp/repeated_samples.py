@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 from amp_rules.plan.file_names import more_places
@@ -11,10 +12,11 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import ADDING
 
+_WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
 _DROP_LAST = 5  # dataset, num_replicas, rank, shuffle, seed, drop_last
 
 
@@ -31,6 +33,8 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
         if loop.use.node not in evaluated or own.program.runs_backward(loop.loop):
             continue
         if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(loop.body)):
+            continue
+        if _asks_what_is_over(loop.body, of_processes=True):
             continue
         for call in shares.metrics.samplers_of(loop.use):
             site = samplers.get(call)
@@ -59,8 +63,16 @@ def _is_even(call: ast.Call, body: ast.AST) -> bool:
     drops = argument_at(call, "drop_last", _DROP_LAST)
     if keyword(call, "drop_last") is not None and literal(drops) is not False:
         return True
+    return _asks_what_is_over(body)
+
+
+def _asks_what_is_over(body: ast.AST, *, of_processes: bool = False) -> bool:
+    """``len(data) % world_size``: what is over may be any number's; in an evaluation it has to be that of processes."""
     return any(
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and any(map(_is_length, walk(node.left)))
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and any(map(_is_length, walk(node.left)))
+        and (not of_processes or any(_WORLD.search(last_name(part)) for part in walk(node.right)))
         for node in blocks.walk_body(body)
     )
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
+from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.own_ddp.bound import is_bound_at
+from amp_rules.plan.own_ddp.epoch_loops import epoch_loops
 from amp_rules.plan.own_ddp.idle import is_within_idle
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -16,6 +18,7 @@ from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
@@ -66,7 +69,7 @@ class Sampler(Site):
         item = found[0]
         path = f"{item.path}.sampler" if item.is_loader else item.path
         line = f"{path}.set_epoch({number or f'{path}.epoch + 1'})"
-        if not item.is_unsure:
+        if not item.is_unsure or _is_told_above(loop, path):
             return line
         if item.may_be_none and not item.is_loader:
             return f"if {path} is not None:\n    {line}"
@@ -136,9 +139,13 @@ def never_told(own: OwnDdp) -> Iterator[Site]:
             continue
         if site.body in own.uncalled or is_within_idle(own.program, site.node, site.module):
             continue
-        names = {last_name(node) for node in walk(site.statement)}
-        if not any(map(NAMED_EVALUATION.search, names)) and not any(_holds(own, item, site) for item in followed):
+        if not is_for_evaluation(site) and not any(_holds(own, item, site) for item in followed):
             yield site
+
+
+def is_for_evaluation(site: Site) -> bool:
+    """Whether the statement that makes a sampler names it for an evaluation."""
+    return any(map(NAMED_EVALUATION.search, {last_name(node) for node in walk(site.statement)}))
 
 
 def _shuffles(call: ast.Call) -> bool:
@@ -158,6 +165,8 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
     """Whether something tells the sampler an epoch, for all that is known."""
     for call, _, scope in own.program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch":
+            if _is_above_epochs(own, sampler, scope.module, call):
+                continue
             values = own.program.flow.values(call.func.value, scope)
             if not values or any(value.site is sampler.node or value.kind == "attribute" for value in values):
                 return True
@@ -167,6 +176,22 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
                 if own.program.flow.values(held.value, scope) & sampler.loaders:
                     return True
     return False
+
+
+def _is_told_above(loop: Site, path: str) -> bool:
+    """Whether a line above the loop tells it an epoch without a test: it is there."""
+    where = blocks.place(loop.module, blocks.statement_of(loop.module, loop.node))
+    calls = [item.value for item in where.suite[: where.index] if isinstance(item, ast.Expr)]
+    return any(isinstance(call, ast.Call) and blocks.path_of(call.func) == f"{path}.set_epoch" for call in calls)
+
+
+def _is_above_epochs(own: OwnDdp, sampler: Sampler, module: Module, call: ast.Call) -> bool:
+    """Whether a call runs once, above the loop over epochs: all of them have the order of that one number."""
+    if blocks.loop_around(module, call) is not None or not runs_once(own.program, module, call):
+        return False
+    loops = [loop for use in sampler.uses for loop in epoch_loops(own, use)]
+    body = blocks.body_of(module, call)
+    return bool(loops) and all(loop.body is body and loop.statement.lineno > call.lineno for loop in loops)
 
 
 def sampler_of(call: ast.Call) -> ast.expr | None:

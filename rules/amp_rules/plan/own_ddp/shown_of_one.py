@@ -52,6 +52,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             if not _is_evaluated_by_first(own, loop, node) and not _begins_anew(loop, path, node)
         }
         told = [*shown_meters(own, shares, loop), *shown_loggers(own, shares, loop)]
+        told = [path for path in told if not _is_made_in_each_round(loop, path)]
         added |= {path: loop.loop for path in told if path not in added}
         names = [
             path for path in added if path in told or _is_told(loop, path) or is_told_by_callers(own, loop, [path])
@@ -81,6 +82,12 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
     yield from shown_losses(own, shares, loops)
+
+
+def _is_made_in_each_round(loop: TrainingLoop, path: str) -> bool:
+    """Whether each batch makes a meter anew: it adds nothing up."""
+    body = loop.loop.body if isinstance(loop.loop, (ast.For, ast.While)) else []
+    return any(isinstance(item, ast.Assign) and path in blocks.writes(item) for item in body)
 
 
 def _is_divided_by_all(shares: Shares, loop: TrainingLoop, path: str) -> bool:

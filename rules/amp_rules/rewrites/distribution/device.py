@@ -3,15 +3,16 @@
 ## What it does
 A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through
 `amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
-is used to where it is written: a variable or a constant of the file is changed there; a number, a parameter's default
-and an option of the command line, which its user may set, where they are used. Where the script reads the text
-itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
-does, the text is left as it is, and changed where a device is made of it. Plain `"cuda"` and `.cuda()` stay:
-`amp.init` sets the current device. What a file moves there when it is imported goes through `amp.device("cuda")`, which
-the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not
-start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one process then. A checkpoint
-that `load_state_dict` copies is read with `map_location="cpu"` where nothing says where to, and not by every process to
-the GPU that it was saved from.
+is used to where it is written: a variable or a constant of the file is changed there, and what a variable gets of a
+file of settings (`device = config.device`) where it gets it; a number, a parameter's default and an option of the
+command line, which its user may set, where they are used. Where the script reads the text itself, as
+`device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"` does, the text
+is left as it is, and changed where a device is made of it. What nothing calls stays as it is. Plain `"cuda"` and
+`.cuda()` stay: `amp.init` sets the current device. What a file moves there when it is imported goes through
+`amp.device("cuda")`, which the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES`
+only where torchrun does not start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one
+process then. A checkpoint that `load_state_dict` copies is read with `map_location="cpu"` where nothing says where to,
+and not by every process to the GPU that it was saved from.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -53,6 +54,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import start_place
 from amp_rules.roles.device_origins import DeviceUse
 from amp_rules.roles.devices import Devices
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 from amp_rules.text.actions import Replace, Wrap
@@ -158,9 +160,11 @@ def _places(devices: Devices, start: Place | None) -> list[_Place]:
     for use in devices.uses:
         for place in _of_constructor(devices, use) if use.is_constructor else _of_use(devices, use):
             found.setdefault(place.use.node, place)
+    idle = uncalled(devices.program)
     return [
         item
         for item in found.values()
+        if item.use.body not in idle
         if not _is_made_below(devices, item.use) and not _is_of_wrapper(devices, item.use)
     ]
 

@@ -181,7 +181,7 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
     return (
         f"no DataLoader feeds `{loss}`: every process would train on the same batches",
         "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
-        "`amp.world_size()`",
+        "`amp.world_size()`; a loss that is no mean over samples, but of all of them at once, needs `--no-ddp`",
     )
 
 

@@ -17,9 +17,9 @@ forward pass may wait for the other processes besides.
     torch.save(amp.unwrap(model).state_dict(), "model.pt")
 
 ## When it declines
-In what nothing calls. Models have no wrapper if they are sharded, or if gradients are averaged at the step
-(`delay_allreduce`); then nothing is changed. Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module`
-works as before.
+In what nothing calls, and of a variable that holds the model beside another one that gets the wrapper. Models have no
+wrapper if they are sharded, or if gradients are averaged at the step (`delay_allreduce`); then nothing is changed.
+Where `amp.keep_module_prefix` stands for `DataParallel`, `model.module` works as before.
 
 ## Leaving it out
 No: a model that is saved as a whole would include its wrapper, tracing would fail because of the wrapper, and
@@ -73,6 +73,8 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         if not is_module and (site.body in idle or _is_early(context, site)):
             continue  # what nothing calls stays as it is
+        if not is_module and _is_bare(context, site):
+            continue  # another variable got the wrapper
         values = context.program.roles.modules(site.node, site.scope)
         if not is_module and prepared and values and prepared.isdisjoint(values):
             continue  # a part of a model, which has no wrapper of its own
@@ -95,6 +97,31 @@ def _is_early(context: Context, site: Site) -> bool:
         return True
     given = _given(context.program, site)
     return bool(given) and all(any(_is_above(item, home) for home in homes) for item in given)
+
+
+def _is_bare(context: Context, site: Site) -> bool:
+    """Whether a variable was given the model alone, and nothing after another one got the wrapper around it."""
+    name, module = site.node, site.module
+    if not isinstance(name, ast.Name):
+        return False
+    values = context.program.roles.modules(name, site.scope)
+    homes = [home for home in context.precision.homes if not values.isdisjoint(_held(context, home))]
+    stores = [node for node in module.nodes if isinstance(node, ast.Name) and node.id == name.id and not _is_read(node)]
+    if not homes or not stores or any(blocks.body_of(module, node) is not site.body for node in stores):
+        return False
+    given = [blocks.statement_of(module, node) for node in stores]
+    return all(
+        home.body is site.body
+        and home.variable != name.id
+        and not (home.in_place or home.before)
+        and not any(item is home.statement or comes_after(module, item, home.statement) for item in given)
+        for home in homes
+    )
+
+
+def _held(context: Context, home: Home) -> set[Value]:
+    cell = context.program.flow.cells.get(home.key)
+    return set(cell.values) if cell is not None else set()
 
 
 def _given(program: Program, site: Site) -> list[Site]:

@@ -28,8 +28,9 @@ and what a scheduler is told differ between the processes.
 ## When it declines
 Where the function exchanges numbers between processes in any way already, or something that it calls or that calls it,
 or where torchmetrics does; where not every process gets there; where numbers are kept in an object that is no such
-meter, or that other loops add to; and where nothing says by `torch.cuda.set_device` which GPU is the current one of a
-process, and the backend may be NCCL: plain numbers are moved to it.
+meter, or that other loops add to; where a sum is set under a test of ranks; and where nothing says by
+`torch.cuda.set_device` which GPU is the current one of a process, and the backend may be NCCL: plain numbers are moved
+to it.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
@@ -157,6 +158,9 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             "each process evaluates its share of the data here, and what comes of it is not reduced over the processes"
         )
         own.leave(RULE, loop.module, loop.use.loader, text)
+    for metric in metrics.kept_apart:
+        text = "what it adds up is set under a test of ranks, so that the others keep sums of another kind"
+        own.leave(RULE, metric.site.module, _head(metric.site.statement), f"{_listed([metric])} of one process; {text}")
     is_gpu_known = _is_gpu_known(own)
     of_arrays = {metric.site.module for metric in found if _is_array(own, metric)}
     of_tensors = {(metric.site.module, kind) for metric in found for kind in _of_tensors(own, metric)}

@@ -21,7 +21,7 @@ a process never sees the samples of the others.
         for x, y in loader:
 
 ## When it declines
-Where any sampler is told an epoch already, where the sampler does not shuffle, and where the loop over epochs, its
+Where the sampler is told an epoch in a loop already, where it does not shuffle, and where the loop over epochs, its
 number or the sampler there is not known (AMP288).
 
 ## Leaving it out
@@ -40,7 +40,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.epoch_loops import EpochLoop, epoch_loops, number_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rounds import rounds
-from amp_rules.plan.own_ddp.samplers import Sampler, never_told, samplers, told
+from amp_rules.plan.own_ddp.samplers import Sampler, is_for_evaluation, never_told, samplers, told
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -69,8 +69,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             "set_epoch is not called on this sampler: each round over its loader has the order of the first; call it "
             "at the head of the loop over epochs",
         )
-    for sampler in samplers(own):
-        if not sampler.shuffles or told(own, sampler):
+    shuffling = [sampler for sampler in samplers(own) if sampler.shuffles]
+    for sampler in shuffling:
+        if told(own, sampler):
+            continue
+        # An evaluation may run backward, too: for an attack, or to look at gradients.
+        if is_for_evaluation(sampler) and not all(map(is_for_evaluation, shuffling)):
             continue
         found = [(use, list(epoch_loops(own, use))) for use in sampler.uses]
         if not any(loops for _, loops in found):

@@ -14,7 +14,8 @@ An evaluation by another method of a model, or by a part of one, gets a region w
 in half, as a sampler that adds to a float32 image, or one tensor, which is made float32 again:
 `model.encode(x).float()`. So does what a frozen network or such a method computes right above a region, if the region
 alone reads it. A module of the project without weights that prepares data, a spectrum or an augmentation, stays in
-front of the region. An `if` of which each branch evaluates gets one region.
+front of the region. An `if` of which each branch evaluates gets one region. So do evaluations between which numbers
+are only taken out, turned and flipped.
 
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs

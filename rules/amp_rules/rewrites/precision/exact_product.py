@@ -19,14 +19,15 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   the rows of each kind (`one_hot.t() @ x`);
 - what is made an index, `(bits @ powers).long()` and `(y * width + x).long()`;
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
-  turn and move places (`points @ r.view(-1, 3, 3)`);
+  turn and move places (`points @ r.view(-1, 3, 3)`): those that are put together of an angle's sine and cosine, and
+  those that a function of the project gives back, too; and the products that they move further;
 - products of data that has not passed through a model, such as the rays of a camera;
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
 - convolutions and products with a fixed table of coefficients, which no one trains: where the script converts the input
   itself (`F.conv2d(x.float(), kernel)`), and where the coefficients have both signs, as those of a Laplacian;
 - what libraries compute so: warps of `kornia`, SSIM losses of `kornia`, `piq`, `pytorch_msssim` and others, mel
-  spectra of `torchaudio`.
+  spectra of `torchaudio`, renderers of `pytorch3d` beside the model.
 
 A chain of products with an inverse, `a @ b @ inverse @ c`, runs in FP32 as a whole. So do later products with its
 result in the same function.
@@ -61,12 +62,13 @@ from collections.abc import Iterator, Sequence
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_chain
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import walk
-from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES, SPECTRAL_LAYERS
+from amp_rules.torch.half_precision import EXACT_IN_LIBRARIES, RENDERERS, SPECTRAL_LAYERS
 
 RULE = Rule("AMP116", "exact-product", "Precision-sensitive products run in FP32.", "precision", after=("AMP113",))
 
@@ -128,11 +130,14 @@ def _in_libraries(context: Context) -> Iterator[Change]:
     sites = context.precision.nodes(context.program)
     inside = {site.node for site in sites}
     run: set[ast.AST | None] | None = None
-    for call, _, scope in context.program.calls():
-        names = context.program.callee_names(call, scope) & (EXACT_IN_LIBRARIES | SPECTRAL_LAYERS)
+    trained = {value.ref for value in with_parts(context.program, context.program.trained) if value.kind == "instance"}
+    for call, body, scope in context.program.calls():
+        names = context.program.callee_names(call, scope) & (EXACT_IN_LIBRARIES | SPECTRAL_LAYERS | RENDERERS)
         if not names:
             continue
-        if names <= SPECTRAL_LAYERS:  # a data set has them, too
+        if names <= RENDERERS and _is_made_by(context.program, body, trained):
+            continue  # scenes of a model's own half tensors would meet float32 rays
+        if names <= SPECTRAL_LAYERS | RENDERERS:  # a data set has them, too
             run = _made_and_run(context.program, sites) if run is None else run
             if call not in run:
                 continue
@@ -143,3 +148,10 @@ def _in_libraries(context: Context) -> Iterator[Change]:
         message = f"`{name}` runs in FP32: its library multiplies or convolves what has to keep its digits"
         written = context.vocabulary.in_float32(scope.module, call if is_layer else call.func)
         yield Change.written(RULE, scope.module, call, message, written)
+
+
+def _is_made_by(program: Program, body: ast.AST, classes: set[object]) -> bool:
+    """Whether a method of one of these classes runs a body."""
+    info = program.function_of(body)
+    owner = program.flow.class_of(info) if info is not None and info.cls is not None else None
+    return owner is not None and owner in classes

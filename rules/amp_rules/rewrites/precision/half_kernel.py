@@ -5,8 +5,9 @@ Decompositions, quantiles and Fourier transforms of half tensors, and products o
 `amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
-functions on sets of points, as `pointnet2_utils.gather_operation` and `knn_points` of PyTorch3D. So is an
-`nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
+layers and functions on sets of points, as `PointnetSAModule`, `pointnet2_utils.gather_operation` and `knn_points` of
+PyTorch3D, and renderers, as those of `nvdiffrast` and `gsplat`. So is `selective_scan_fn` of `mamba_ssm`, which refuses
+operands of two types. So is an `nn.AdaptiveLogSoftmaxWithLoss`, which joins its input's type with that of a logarithm.
 
 So do solvers that go on until an error is small, as `odeint` of `torchdiffeq` does with a method that chooses its
 steps, with what they integrate; also those of a copy of the package that the project keeps.
@@ -47,6 +48,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.lattice.operation_names import VIEWS
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.missing_kernels import raising
@@ -54,13 +56,18 @@ from amp_rules.plan.old_kernels import is_dgl_without_half
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import is_none
 from amp_rules.torch.half_precision import (
+    COMPILED_RENDERERS,
     FIXED_STEPS,
     KEEPS_TYPE_OF_INPUT,
     KERNELS_IN_FLOAT32,
     PRODUCTS,
+    SCANNED,
+    SCANS,
     SOLVERS,
     SPARSE_MAKERS,
     SPARSE_PRODUCTS,
@@ -102,6 +109,9 @@ def changes(context: Context) -> Iterator[Change]:
         elif _takes_points(context.program, site):
             message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes no half"
             yield from in_float32(context, RULE, site, message, done)
+        elif _scans(context.program, site):
+            message = f"`{site.module.text(site.node)}` runs in FP32: its compiled code takes operands of one type"
+            yield from in_float32(context, RULE, site, message, done)
     old_dgl = is_dgl_without_half(context.program)
     for site in _of_two_types(context):
         assert isinstance(site.node, ast.Call)
@@ -141,11 +151,14 @@ def _in_own_kernels(program: Program, call: ast.Call, body: ast.AST, scope: Scop
 
 
 def _takes_points(program: Program, site: Site) -> bool:
-    """``knn_points(x, y, K=8)``, unless the script casts what it gives."""
+    """``knn_points(x, y, K=8)``, or what renders points, unless the script casts what it gives."""
     call = site.node
     if not isinstance(call, ast.Call):
         return False
-    if not any(map(is_function_in_float32, program.callee_names(call, site.scope))):
+    names = program.callee_names(call, site.scope)
+    if names & COMPILED_RENDERERS:
+        return True
+    if not any(map(is_function_in_float32, names)):
         return False
     return not all(map(_is_cast, call.args[:2]))
 
@@ -153,6 +166,31 @@ def _takes_points(program: Program, site: Site) -> bool:
 def _is_cast(node: ast.expr) -> bool:
     """``x.float()``."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "float"
+
+
+def _scans(program: Program, site: Site) -> bool:
+    """``selective_scan_fn(u, delta, A, B, C, D)``, unless the script casts all that is to be of one type."""
+    call = site.node
+    if not isinstance(call, ast.Call) or not program.callee_names(call, site.scope) & SCANS:
+        return False
+    given = [item.value for item in call.keywords if item.arg in SCANNED]
+    given += [call.args[place] for place in SCANNED.values() if place < len(call.args)]
+    return not all(is_none(node) or _was_cast(node, site) for node in given)
+
+
+def _was_cast(node: ast.expr, site: Site) -> bool:
+    """Whether a value is one that ``.float()`` gave in the statements above, whatever its shape is since."""
+    if isinstance(node, ast.Name):
+        above = sorted(blocks.statements_above(site.module, site.statement, site.body), key=lambda item: item.lineno)
+        last = blocks.given_last(above, node.id)
+        return last is not None and not isinstance(last, ast.Name) and _was_cast(last, site)
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if _is_cast(node):
+            return True
+        if node.func.attr not in VIEWS:
+            return False
+        node = node.func.value
+    return False
 
 
 def _goes_on_until_exact(program: Program, site: Site) -> bool:

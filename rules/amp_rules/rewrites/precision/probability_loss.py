@@ -6,9 +6,9 @@ inputs are cast to FP32 and autocast is off inside.
 
 A sigmoid at the end of a model is kept in FP32 too where such a loss or a logarithm takes its output, and so is any
 whose output a logarithm within a region takes, as that of a focal loss does: `log(1 - p)`, `log(p.clamp(...))`. It is
-followed through calls, quotients and lists, also where the model gives it back beside others or joins it with them
-(`torch.cat`). So is what such a loss takes within a forward pass. Where a variable holds its class, and other classes
-elsewhere, `act()` becomes `amp.float_function(act()) if act is nn.Sigmoid else act()`.
+followed through calls, quotients, lists and keys of dictionaries, also where the model gives it back beside others or
+joins it with them (`torch.cat`). So is what such a loss takes within a forward pass. Where a variable holds its class,
+and other classes elsewhere, `act()` becomes `amp.float_function(act()) if act is nn.Sigmoid else act()`.
 
 ## Why
 On CUDA, autocast refuses binary cross entropy on probabilities with an error; in half, a probability of
