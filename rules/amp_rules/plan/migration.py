@@ -10,6 +10,7 @@ from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
     declining,
     ends_early,
+    methods_of_optimizers,
     next_methods,
     notes,
     own_refused_losses,
@@ -116,6 +117,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         if report.changes and report.distribution != "migrated"
         else ()
     )
+    of_optimizers = methods_of_optimizers.notes(program) if report.changes else ()
     of_own: list[Note] = []
     if report.precision == "already":
         of_own += own_step_faults.notes(program, modules)
@@ -126,7 +128,17 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     reach = replace(program.reach(), read=read)
     started = launched(own.program, options) if report.precision == "migrated" else ""
     told = notes.in_order(
-        [*report.notes, *of_comments, *of_npus, *of_iterators, *of_ends, *of_refused, *of_replicas, *of_own]
+        [
+            *report.notes,
+            *of_comments,
+            *of_npus,
+            *of_iterators,
+            *of_ends,
+            *of_refused,
+            *of_replicas,
+            *of_optimizers,
+            *of_own,
+        ]
     )
     asks = "migrated" in (report.precision, report.distribution) and asks_for_arguments(own.program)
     return replace(report, notes=told, launched=started, asks=asks, reach=reach)
