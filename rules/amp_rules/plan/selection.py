@@ -98,6 +98,10 @@ class Selection:
             raise Declined(_refusal(first, _reason(first.change.rule, unit), self.options))
         return [change for change in kept if (change.module, change.rule.code) not in left_out]
 
+    def asked_for(self, changes: Iterable[Change]) -> list[Change]:
+        """The changes that are asked for, of some that can all be left out: what others leave behind."""
+        return [change for change in changes if self._unwanted(change, None) is None]
+
     def _unwanted(self, change: Change, draft: Draft | None) -> _Unwanted | None:
         """Why a change is not asked for, if it is not; all comments that say so are marked as used."""
         code = change.rule.code

@@ -151,7 +151,7 @@ def _made(
     with phase("writing texts"):
         drafts = _carry_out(changes)
         texts = {module: new.text for module, new in drafts.items()}
-        idle = list(idle_imports.changes(context, changes, texts))
+        idle = selection.asked_for(idle_imports.changes(context, changes, texts))
         if idle:
             changes = [*changes, *idle]
             drafts = _carry_out(changes)
