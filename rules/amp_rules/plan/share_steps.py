@@ -80,6 +80,7 @@ class ShareSteps:
             self.counts.extend(self._of_whole_loaders())
             self.reasons.extend(self._unknown_schedules())
             self.reasons.extend(self._of_epochs(site) for site in self.epochs.mixed)
+            self.counts = [count for count in self.counts if not self._is_beside_a_place(count)]
 
     # ---- finding -------------------------------------------------------------------------------------------------
 
@@ -90,6 +91,35 @@ class ShareSteps:
             and self.lengths.count(node.left, scope) == "samples"
             and self.lengths.is_batch_size(node.right, scope)
         )
+
+    def _is_beside_a_place(self, count: StepCount) -> bool:
+        """Whether an expression reads a place in all of the data: ``i + size > len(x)`` of ``range(0, len(x), size)``.
+
+        A shared range gives each process some of the same places, up to the end of the whole data.
+        """
+        expression: ast.AST = count.node
+        while isinstance(parent := count.module.parents.get(expression), ast.expr):
+            expression = parent
+        return any(
+            isinstance(node, ast.Name) and self.program.flow.key(node, count.scope) in self._places
+            for node in walk(expression)
+        )
+
+    @cached_property
+    def _places(self) -> set[CellKey]:
+        """The variables that ranges over places in the data set."""
+        found: set[CellKey] = set()
+        for item in self.lengths.slices:
+            around = item.scope.module.ancestors(item.range) if item.range is not None else ()
+            loop = next((node for node in around if isinstance(node, ast.For)), None)
+            # What `enumerate` counts is a number of a share.
+            target = loop.target if loop is not None else None
+            place = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
+            for node in walk(place) if place is not None else ():
+                key = self.program.flow.key(node, item.scope) if isinstance(node, ast.Name) else None
+                if key is not None:
+                    found.add(key)
+        return found
 
     @cached_property
     def _in_ranges(self) -> set[ast.AST]:
