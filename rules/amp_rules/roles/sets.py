@@ -69,6 +69,7 @@ class Sets:
         """Whether the expression is a set, for all that is known."""
         known = self._known.get(node)
         if known is None:
+            self._known[node] = False  # what it is put together with may be itself
             known = self._known[node] = self._leads_to_set(node, site)
         return known
 
@@ -129,10 +130,9 @@ class Sets:
             if self.program.flow.key(target.value, where.scope) == key
         ]
         made = [*self._assigned_to(node.value, site)]
-        of_sets = all(
-            isinstance(value, (ast.Call, ast.Set, ast.SetComp)) and self.is_set(value, at) for value, at in put
-        )
-        if put and of_sets and made and all(_is_empty(value) for value, _ in made):
+        if not (put and made and all(_is_empty(value) for value, _ in made)):
+            return
+        if all(isinstance(value, (ast.Call, ast.Set, ast.SetComp)) and self.is_set(value, at) for value, at in put):
             yield from put
 
     @cached_property
