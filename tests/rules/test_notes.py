@@ -201,6 +201,17 @@ def test_a_file_with_a_sampler_that_an_import_does_not_find_is_named(tmp_path):
     assert told == [1]
 
 
+@pytest.mark.parametrize("line", ["args.batch_size //= dist.get_world_size()", "args.lr *= 2"])
+def test_a_batch_that_is_divided_in_place_is_not_that_of_all(tmp_path, line):
+    script = (FOLDER / "AMP288" / "batch_of_all_by_its_help.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(
+        script.replace("    train(args)", f"    {line}\n    train(args)"), encoding="utf-8"
+    )
+    report = migrate(tmp_path / "train.py", Options(ddp=True, opt_level="O1"))
+    told = [note for note in report.notes if "the total of all by its help" in note.text]
+    assert bool(told) is ("batch" not in line)
+
+
 def test_a_plain_script_has_few_notes_and_none_without_processes():
     counts = {}
     for case in cases():

@@ -88,5 +88,5 @@ def _divides(node: ast.AST) -> bool:
     """Whether a batch is divided, by the number of processes for all that is known."""
     if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, (ast.Div, ast.FloorDiv)):
         return False
-    divided = node.left if isinstance(node, ast.BinOp) else node.target
+    divided = node.left if isinstance(node, ast.BinOp) else blocks.reading(node.target)
     return any("batch" in path.lower() for part in walk(divided) for path in blocks.reads(part))
