@@ -14,7 +14,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.loader_arguments import given_to_loader
-from amp_rules.source.syntax import children, is_text, walk
+from amp_rules.source.syntax import children, is_text, own_variables
 from amp_rules.torch.replication import KINDS, SIZES
 
 _MAX_DEPTH = 60
@@ -158,8 +158,7 @@ class Expressions:
         before = frame.control
         size: Origins = NOWHERE
         # Its variables are its own: those of the same names around it hold what they held.
-        own = {part.id for item in node.generators for part in walk(item.target) if isinstance(part, ast.Name)}
-        around = {name: frame.variables.get(name) for name in own}
+        around = {name: frame.variables.get(name) for name in own_variables(node)}
         for generator in node.generators:
             given = self.evaluate(generator.iter, frame)
             counted = self._memory.length(given)

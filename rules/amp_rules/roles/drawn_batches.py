@@ -63,14 +63,8 @@ class DrawnBatches:
 
     def _held(self, node: ast.expr, loop: Site) -> ast.expr:
         """The bar that a variable is given once in the function: ``bar`` of ``bar = tqdm(range(steps))``."""
-        if not isinstance(node, ast.Name):
-            return node
-        given = [
-            item
-            for item in self.program.nodes_of(loop.body)
-            if isinstance(item, ast.stmt) and node.id in blocks.writes_itself(item)
-        ]
-        return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else node
+        given = blocks.given_once(self.program.nodes_of(loop.body), node.id) if isinstance(node, ast.Name) else None
+        return given or node
 
     def _is_counter(self, call: ast.Call, scope: Scope) -> bool:
         return bool(self.program.names(call.func, scope) & COUNTERS)

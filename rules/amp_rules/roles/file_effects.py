@@ -15,7 +15,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.stores import changes_store
 from amp_rules.source import blocks
-from amp_rules.source.index import ends_process, keyword, literal
+from amp_rules.source.index import argument_at, ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
@@ -269,8 +269,8 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     paths = (receiver,) if of_path else () if attr in UPLOADS else given_paths(call)
     if attr in UNPACKING:
         position, name = UNPACKING[attr]
-        to = keyword(call, name)
-        paths = (to,) if to is not None else tuple(call.args[position : position + 1]) or (_HERE,)
+        to = argument_at(call, name, position)
+        paths = (to if to is not None else _HERE,)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
 

@@ -314,7 +314,7 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
     for node in module.nodes:
         pairs: list[tuple[ast.expr, ast.expr | None]] = []
         if isinstance(node, ast.Assign):
-            pairs = [part for target in node.targets for part in blocks.in_pairs(target, node.value)]
+            pairs = [*blocks.pairs_of(node)]
         elif isinstance(node, ast.AnnAssign):
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.AugAssign):

@@ -224,7 +224,8 @@ class Loaders:
         if path is not None and any(is_loader_value(value) for value in self.program.flow.values(node, site.scope)):
             for value, where in self._assigned.get(path.rpartition(".")[2], ()):
                 if where.module is site.module and isinstance(value, ast.Call):
-                    if path in {blocks.path_of(target) for target, given in _pairs(where.statement) if given is value}:
+                    pairs = blocks.pairs_of(where.statement)
+                    if path in {blocks.path_of(target) for target, given in pairs if given is value}:
                         if "builtins.iter" in self.program.callee_names(value, where.scope):
                             made.append((value, where))
         # A variable of the same name in another function is another one, unless it was given from there.
@@ -242,7 +243,7 @@ class Loaders:
         """Whether the assignment of a value is one of the variable itself."""
         key = self.program.flow.key(node, site.scope)
         statement = where.statement
-        targets = [target for target, given in _pairs(statement) if given is value]
+        targets = [target for target, given in blocks.pairs_of(statement) if given is value]
         if isinstance(statement, ast.With):
             targets = [item.optional_vars for item in statement.items if item.optional_vars is not None]
         return key is not None and any(
@@ -301,7 +302,7 @@ class Loaders:
         found: defaultdict[str, list[tuple[ast.expr, Site]]] = defaultdict(list)
         for node, body, scope in self.program.nodes():
             if isinstance(node, ast.Assign):
-                for target, value in _pairs(node):
+                for target, value in blocks.pairs_of(node):
                     path = blocks.path_of(target)
                     if path is not None:
                         found[path.rpartition(".")[2]].append((value, Site(scope.module, scope, body, node)))
@@ -434,13 +435,6 @@ def _hands_through(values: Iterable[Value]) -> bool:
         )
         for value in values
     )
-
-
-def _pairs(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The targets of an assignment, each with what it is given."""
-    if isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            yield from blocks.in_pairs(target, statement.value)
 
 
 def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:

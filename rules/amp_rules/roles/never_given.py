@@ -7,7 +7,7 @@ import ast
 from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_none, last_name, walk
+from amp_rules.source.syntax import is_none, last_name
 
 
 def is_never_given(program: Program, node: ast.expr, scope: Scope) -> bool:
@@ -22,16 +22,18 @@ def is_never_given(program: Program, node: ast.expr, scope: Scope) -> bool:
         return False
     if not is_none(info.defaults.get(node.id)):
         return False
-    if any(isinstance(part, ast.Name) and part.id == node.id and _is_stored(part) for part in walk(info.node)):
+    if any(isinstance(part, ast.Name) and part.id == node.id and _is_stored(part) for part in info.nodes):
         return False
     callers = program.flow.callers(info)
+    if not callers or not all(_leaves_out(info, item.call, node.id) for item in callers):
+        return False
     named = sum(
         last_name(part) == info.name and not _is_stored(part)
         for module in program.flow.modules
         for part in module.nodes
         if isinstance(part, (ast.Name, ast.Attribute))
     )
-    return bool(callers) and named == len(callers) and all(_leaves_out(info, item.call, node.id) for item in callers)
+    return named == len(callers)
 
 
 def _leaves_out(info: FunctionFacts, call: ast.Call, name: str) -> bool:

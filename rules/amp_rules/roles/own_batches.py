@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
@@ -79,17 +81,26 @@ class OwnBatches:
         key = self._program.flow.key(node, scope)
         if key is None:
             return
-        for statement, _, where in self._program.nodes():
-            if isinstance(statement, ast.Assign):
-                for target in statement.targets:
-                    for one, value in blocks.unpacked(target, statement.value):
-                        if self._program.flow.key(blocks.reading(one), where) == key:
-                            yield value, where
+        yield from self._assigned.get(key, ())
         info = self._program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
         for caller in self._program.flow.callers(info) if info is not None else ():
             argument = info.argument(caller.call, key[1]) if info is not None else None
             if argument is not None:
                 yield argument, calling(caller).scope
+
+    @cached_property
+    def _assigned(self) -> dict[CellKey, list[tuple[ast.expr, Scope]]]:
+        """What each variable is assigned, with the scope of its names."""
+        found: dict[CellKey, list[tuple[ast.expr, Scope]]] = {}
+        for statement, _, where in self._program.nodes():
+            if not isinstance(statement, ast.Assign):
+                continue
+            for target in statement.targets:
+                for one, value in blocks.unpacked(target, statement.value):
+                    key = self._program.flow.key(blocks.reading(one), where)
+                    if key is not None:
+                        found.setdefault(key, []).append((value, where))
+        return found
 
 
 def _lists_samples(node: ast.expr) -> bool:
@@ -98,12 +109,4 @@ def _lists_samples(node: ast.expr) -> bool:
         isinstance(node, ast.List)
         and node.elts != []
         and all(isinstance(item, (ast.Tuple, ast.List)) for item in node.elts)
-    )
-
-
-def trains_on(program: Program, reached: set[str], nodes: list[ast.AST]) -> bool:
-    """Whether a call of the round that runs a model is given one of some variables."""
-    return any(
-        isinstance(node, ast.Call) and program.runs_model(node) and blocks.touches(reached, blocks.reads(node))
-        for node in nodes
     )

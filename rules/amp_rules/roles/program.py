@@ -36,7 +36,7 @@ class Program(Steps):
 
     def without_data(self, models: set[Value]) -> set[Value]:
         """These models, without what a loader or a sampler is given as its data."""
-        return without_data(self.flow, self.nodes(), models)
+        return without_data(self.flow, self.nodes(), self.calls(), models)
 
     @property
     def _made_optimizers(self) -> Iterator[tuple[ast.Call, Scope]]:

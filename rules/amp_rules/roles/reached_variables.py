@@ -15,24 +15,24 @@ def reached_from(statement: ast.stmt, nodes: list[ast.AST]) -> set[str]:
 def reached_from_paths(paths: set[str], nodes: list[ast.AST]) -> set[str]:
     """Some variables, and those that statements write from them."""
     reached = set(paths)
-    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For)
-    steps = [item for item in nodes if isinstance(item, kinds)]
+    # Flow through functions that change what they are given is not followed.
+    steps = [(blocks.reads(source), item) for item in nodes if (source := _source(item)) is not None]
     while True:
-        # Flow through functions that change what they are given is not followed.
-        added = {path for item in steps if _goes_into(reached, item) for path in _written(item)}
+        added = {path for read, item in steps if blocks.touches(reached, read) for path in _written(item)}
         if added <= reached:
             return reached
         reached |= added
 
 
-def _written(statement: ast.stmt) -> set[str]:
+def _written(statement: ast.AST) -> set[str]:
     return blocks.writes_target(statement) if isinstance(statement, ast.For) else blocks.writes(statement)
 
 
-def _goes_into(paths: set[str], statement: ast.stmt) -> bool:
-    """Whether a statement writes what it makes of one of the variables."""
-    source = statement.iter if isinstance(statement, ast.For) else getattr(statement, "value", None)
-    return isinstance(source, ast.expr) and reads_any(paths, source)
+def _source(node: ast.AST) -> ast.expr | None:
+    """What a statement makes something of that it writes."""
+    if isinstance(node, ast.For):
+        return node.iter
+    return node.value if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)) else None
 
 
 def reads_any(paths: set[str], node: ast.AST) -> bool:

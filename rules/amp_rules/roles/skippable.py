@@ -10,7 +10,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.source.syntax import COMPREHENSIONS, own_variables, walk
 from amp_rules.torch.accumulation import LIKE_ANOTHER
 from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS
@@ -221,8 +221,7 @@ def _is_of_comprehension(module: Module, name: ast.Name) -> bool:
             return False
         # What its first loop goes through is read outside.
         if isinstance(parent, COMPREHENSIONS) and all(node is not name for node in walk(parent.generators[0].iter)):
-            targets = [node for part in parent.generators for node in walk(part.target)]
-            if any(isinstance(node, ast.Name) and node.id == name.id for node in targets):
+            if name.id in own_variables(parent):
                 return True
     return False
 

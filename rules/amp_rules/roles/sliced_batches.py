@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.roles.environments import unseeded_environment
 from amp_rules.roles.loaders import LoaderUse, Slices
-from amp_rules.roles.own_batches import OwnBatches, trains_on
+from amp_rules.roles.own_batches import OwnBatches
 from amp_rules.roles.program import Program
 from amp_rules.roles.reached_variables import reached_from, reached_from_paths, reads_any
 from amp_rules.roles.sites import Backward, Site, calling
@@ -32,6 +32,7 @@ class SlicedBatches:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._own = OwnBatches(program)
 
     def feeding(self, loops: Iterable[Site], backward: Backward) -> tuple[Site, LoaderUse] | None:
         """The innermost loop around a backward pass that steps, and what it iterates, if that says what it trains on.
@@ -43,7 +44,7 @@ class SlicedBatches:
                 continue
             if not isinstance(loop.node, ast.For) or not self._is_only_way(loop, backward):
                 return None
-            found = _Round(self.program, loop, loop.node, backward).use()
+            found = _Round(self.program, self._own, loop, loop.node, backward).use()
             return (loop, found) if found is not None and unseeded_environment(self.program) is None else None
         return None
 
@@ -64,8 +65,9 @@ class SlicedBatches:
 class _Round:
     """One round of a loop."""
 
-    def __init__(self, program: Program, loop: Site, node: ast.For, backward: Backward) -> None:
+    def __init__(self, program: Program, own: OwnBatches, loop: Site, node: ast.For, backward: Backward) -> None:
         self._program = program
+        self._own = own
         self._loop = loop
         self._backward = backward
         self._node = node
@@ -116,13 +118,13 @@ class _Round:
         """``for x, y in batches``, where the project makes them in any other way."""
         scope = self._loop.scope
         node = self._iterated
-        if not OwnBatches(self._program).gives(node, scope):
+        if not self._own.gives(node, scope):
             return None
         items = [part for part in walk(self._node.target) if isinstance(part, ast.Name)]
         if any(self._program.roles.modules(blocks.reading(part), scope) for part in items):
             return None
         reached = reached_from_paths(blocks.writes_target(self._node), self._inner)
-        if not self._trains_on_any(reached) or not trains_on(self._program, reached, self._inner):
+        if not self._trains_on_any(reached) or not self._runs_model_on(reached):
             return None
         return self._use(node, Slices(None, scope, ()))
 
@@ -132,12 +134,7 @@ class _Round:
 
     def _made(self, name: ast.Name) -> ast.expr | None:
         """What a variable is assigned, where that is done once in the function."""
-        given = [
-            node
-            for node in self._program.nodes_of(self._loop.body)
-            if isinstance(node, ast.stmt) and name.id in blocks.writes_itself(node)
-        ]
-        return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
+        return blocks.given_once(self._program.nodes_of(self._loop.body), name.id)
 
     def _cut_by(self, info: FunctionFacts) -> Slices | None:
         """The slices that a function yields or collects, one for each place of a range."""
@@ -147,7 +144,8 @@ class _Round:
                 continue
             whole = loop if isinstance(loop, ast.For) else scope.module.parents[loop]
             nodes = [*walk(whole)] if isinstance(loop, ast.comprehension) else [*blocks.walk_own(whole)]
-            counted, place = _counted(loop.iter, self._program, scope), place_of(loop)
+            iterated = _handed_on(loop.iter, self._program, scope)
+            counted, place = _counted(iterated, self._program, scope), place_of(loop)
             if place is None or counted is None:
                 continue
             gives = any(isinstance(node, ast.Yield) for node in nodes) or isinstance(loop, ast.comprehension)
@@ -162,14 +160,14 @@ class _Round:
         """Whether each round goes backward: no flag of a caller decides whether it trains or evaluates."""
         node = self._backward.node
         around = [item for item in blocks.enclosing(self._backward.module, node) if isinstance(item, ast.If)]
+        inside = {*self._inner}
         calls = [item for item in self._inner if isinstance(item, ast.Call) and self._program.runs_backward(item)]
         around += [
             item
             for call in calls
             for item in blocks.enclosing(self._loop.module, call)
-            if isinstance(item, ast.If) and item in self._inner
+            if isinstance(item, ast.If) and item in inside
         ]
-        inside = {*self._inner}
         return all(
             any(map(self._program.runs_backward, item.orelse))
             for item in around
@@ -216,6 +214,13 @@ class _Round:
             if isinstance(item, ast.Call) and self._program.runs_backward(item)
         )
 
+    def _runs_model_on(self, paths: set[str]) -> bool:
+        """Whether a call that runs a model is given one of some variables."""
+        return any(
+            isinstance(node, ast.Call) and self._program.runs_model(node) and reads_any(paths, node)
+            for node in self._inner
+        )
+
     def _loss_in(self, call: ast.Call) -> ast.expr:
         return self._backward.loss if call is self._backward.node else call
 
@@ -229,10 +234,9 @@ def _handed_on(node: ast.expr, program: Program, scope: Scope) -> ast.expr:
 
 def _counted(node: ast.expr, program: Program, scope: Scope) -> ast.Call | None:
     """The range that is iterated: of places, with a step, or of the numbers of batches."""
-    last = _handed_on(node, program, scope)
-    if not isinstance(last, ast.Call) or not last.args or last.keywords:
+    if not isinstance(node, ast.Call) or not node.args or node.keywords:
         return None
-    return last if "builtins.range" in program.callee_names(last, scope) else None
+    return node if "builtins.range" in program.callee_names(node, scope) else None
 
 
 def place_of(loop: ast.For | ast.AsyncFor | ast.comprehension) -> str | None:

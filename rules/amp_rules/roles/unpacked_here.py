@@ -8,7 +8,7 @@ import re
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
-from amp_rules.source.index import keyword
+from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.file_access import COMMANDS, UNPACKING, UNPACKING_COMMANDS, WORKING_FOLDER
 
@@ -24,7 +24,7 @@ def unpacks_here(program: Program, paths: Paths, effect: FileEffect) -> bool:
         return any(map(_unpacks_here, _BETWEEN_COMMANDS.split(_words(call))))
     for own in names & UNPACKING.keys() or {last_name(call.func)} & UNPACKING.keys():
         position, name = UNPACKING[own]
-        to = call.args[position] if position < len(call.args) else keyword(call, name)
+        to = argument_at(call, name, position)
         is_here = isinstance(to, ast.Call) and not WORKING_FOLDER.isdisjoint(program.callee_names(to, effect.scope))
         return to is None or is_here or not _HERE.isdisjoint(paths.of(to, effect.scope))
     return False

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, own_variables, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -93,6 +93,13 @@ def in_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.
         yield target, value
 
 
+def pairs_of(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets of an assignment, each with what it is given."""
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            yield from in_pairs(target, statement.value)
+
+
 def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
     """Yield the compound statements around ``node`` within its own body, the nearest first."""
     for parent in module.ancestors(node):
@@ -123,6 +130,12 @@ def given_last(statements: Iterable[ast.stmt], path: str) -> ast.expr | None:
     last = next((item for item in reversed([*statements]) if path in writes(item)), None)
     is_alone = isinstance(last, ast.Assign) and [path_of(target) for target in last.targets] == [path]
     return last.value if is_alone and isinstance(last, ast.Assign) else None
+
+
+def given_once(nodes: Iterable[ast.AST], name: str) -> ast.expr | None:
+    """What a variable is assigned, where one of some nodes alone writes it."""
+    given = [node for node in nodes if name in writes_itself(node)]
+    return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
 
 
 def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:
@@ -283,10 +296,9 @@ def reads(node: ast.AST) -> set[str]:
 
 def _read_by_comprehension(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> set[str]:
     """What a comprehension reads, but for its own variables, which may have the names of others."""
-    first, own = node.generators[0].iter, set[str]()
+    first, own = node.generators[0].iter, own_variables(node)
     found: set[str] = set()
     for generator in node.generators:
-        own |= {part.id for part in walk(generator.target) if isinstance(part, ast.Name)}
         for item in (generator.iter, generator.target, *generator.ifs):
             found |= reads(item) if item is not first else set()
     for item in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):

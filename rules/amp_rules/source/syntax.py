@@ -79,6 +79,11 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
             found += children(current)
 
 
+def own_variables(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> set[str]:
+    """The variables of a comprehension, which are its own: those of the same names around it are others."""
+    return {part.id for item in node.generators for part in walk(item.target) if isinstance(part, ast.Name)}
+
+
 def values_given(call: ast.Call) -> list[ast.expr]:
     """All that a call is given, by place and by name."""
     return [*call.args, *(item.value for item in call.keywords)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import COMPREHENSIONS, children, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, own_variables, walk
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -97,7 +97,7 @@ def loads(node: ast.AST) -> Iterator[str]:
         elif isinstance(current, ast.AnnAssign):
             stack += [(item, hidden) for item in (current.target, current.value) if item]
         elif isinstance(current, COMPREHENSIONS):
-            bound = {item.id for part in current.generators for item in walk(part.target) if isinstance(item, ast.Name)}
+            bound = own_variables(current)
             stack += [(item, hidden | bound) for item in children(current)]
         else:
             stack += [(item, hidden) for item in children(current)]

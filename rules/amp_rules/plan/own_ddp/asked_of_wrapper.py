@@ -115,7 +115,7 @@ class _Attributes:
 
 def is_in_wrapper(own: OwnDdp, site: Site, held: ast.expr) -> bool:
     """Whether a variable holds a wrapper at a place where there are several processes, for all that is known."""
-    wraps = [wrap for wrap in own.wraps if not _contradicts(own, wrap, site) and not _overrides(own, wrap, site)]
+    wraps = [wrap for wrap in own.wraps if not own.contradict(wrap, site) and not _overrides(own, wrap, site)]
     if not wraps or not wrapped_by(own, held, site, wraps):
         return False
     given = [value for value in assigned(own.program, held, site.scope) if _is_above(site, value)]
@@ -157,12 +157,6 @@ def _runs_above(own: OwnDdp, wrap: Site, runs: Callable[[ast.AST], bool], depth:
 
 
 # ---- whether the script knows ---------------------------------------------------------------------------------------
-
-
-def _contradicts(own: OwnDdp, wrap: Site, site: Site) -> bool:
-    """Whether a test around a place comes out differently where the model is wrapped."""
-    around = {(ast.unparse(test), holds) for test, holds in own.branches(wrap.module, wrap.node)}
-    return any((ast.unparse(test), not holds) in around for test, holds in own.branches(site.module, site.node))
 
 
 def _overrides(own: OwnDdp, wrap: Site, site: Site) -> bool:

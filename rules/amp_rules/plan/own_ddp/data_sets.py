@@ -62,9 +62,7 @@ def is_of_each(own: OwnDdp, value: Value) -> bool:
     if not any(isinstance(part, ast.Call) and _draws(own, part, scope) for part in parts):
         return False
     seeds = [call.node for call in own.program.calls_to(_SEEDS) if isinstance(call.node, ast.Call)]
-    return (
-        bool(seeds) and alike_seed(own) is None and any(names_rank(item) for call in seeds for item in _seed(own, call))
-    )
+    return any(names_rank(item) for call in seeds for item in _seed(own, call)) and alike_seed(own) is None
 
 
 def _draws(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:

@@ -31,7 +31,7 @@ def device_taken_early(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.reach(site.module, site.node) is not Reach.EVERY or own.is_of_first_alone(site.module, site.node):
             continue
-        if all(item.runs(site) for item in later) and not any(_excludes(own, site, item) for item in chosen):
+        if all(item.runs(site) for item in later) and not any(own.contradict(site, item) for item in chosen):
             text = (
                 f"`{site.module.text(site.node)}` is 0 in every process of a machine here: another GPU is chosen only "
                 f"at {own.place(chosen[0].module, chosen[0].node)}; choose it above"
@@ -48,9 +48,3 @@ def _is_kept(site: Site) -> bool:
         if isinstance(item, ast.stmt):
             return isinstance(item, (ast.Assign, ast.AnnAssign))
     return False
-
-
-def _excludes(own: OwnDdp, site: Site, other: Site) -> bool:
-    """Whether no run comes to both places: one test is asked for them, and comes out differently."""
-    tests = {(ast.unparse(test), not holds) for test, holds in own.branches(site.module, site.node)}
-    return any((ast.unparse(test), holds) in tests for test, holds in own.branches(other.module, other.node))

@@ -15,10 +15,10 @@ from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, literal
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.torch.distributed import RANK_OF_JOIN, SPAWNS
+from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.replication import DRAWING_METHODS, LIBRARY_SEEDS, MADE_EMPTY, NOISE, SEEDS
 
 _SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
@@ -195,7 +195,7 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
     for part in walk(node):
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
-        if isinstance(part, ast.Name) and _is_joined_under(own, site, part.id):
+        if isinstance(part, ast.Name) and (site.body, part.id) in own.joined_under:
             return True
         values = assigned(own.program, part, site.scope)
         around = site.module.parents.get(part)
@@ -210,13 +210,6 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
             if given is not None and differs(own, calling(caller), given, depth - 1):
                 return True
     return False
-
-
-def _is_joined_under(own: OwnDdp, site: Site, name: str) -> bool:
-    """Whether the function of a place joins the processes under the number of a variable: ``rank=gpu``."""
-    joins = [item.node for item in own.joins if item.body is site.body and isinstance(item.node, ast.Call)]
-    ranks = [argument_at(join, "rank", RANK_OF_JOIN) for join in joins]
-    return any(isinstance(rank, ast.Name) and rank.id == name for rank in ranks)
 
 
 def _entries(own: OwnDdp, site: Site, node: ast.Subscript, depth: int) -> list[tuple[ast.expr, Site]]:

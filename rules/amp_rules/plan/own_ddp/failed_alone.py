@@ -11,15 +11,12 @@ from amp_rules.plan.swallowed_failures import swallowed_failures
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
-from amp_rules.torch.distributed import EXCHANGES
 
 
 def failed_alone(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first handler in each function that goes on where a step of the wrapped model has failed."""
     if not own.wraps:
         return
-    calls = {site.node for site in own.program.calls_to(EXCHANGES)}
-    exchanges = own.program.closure(lambda node: node in calls)
     told: set[ast.AST] = set()
     for module, handler in swallowed_failures(own.program):
         located = own.program.locate(handler)
@@ -34,7 +31,7 @@ def failed_alone(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if not any(map(own.program.runs_backward, tried.body)):
             # Nobody waits in a backward pass yet: who meets the others behind a forward pass may tell them.
             loop = blocks.loop_around(module, tried)
-            if any(isinstance(node, ast.Call) and exchanges(node) for node in walk(loop or located[0])):
+            if any(isinstance(node, ast.Call) and own.runs_exchange(node) for node in walk(loop or located[0])):
                 continue
         told.add(located[0])
         yield (

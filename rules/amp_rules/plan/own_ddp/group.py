@@ -18,12 +18,15 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.torch.distributed import (
+    EXCHANGES,
     GETS_RANK,
     JOINS,
     LOCAL_RANK_VARIABLES,
     OWN_SHARDING,
+    RANK_OF_JOIN,
     RANK_VARIABLES,
     RPC,
     TRAINS_ON_TPU,
@@ -51,6 +54,16 @@ class OwnGroup:
     def joins(self) -> list[Site]:
         """The calls of ``init_process_group``."""
         return self.program.calls_to(JOINS)
+
+    @cached_property
+    def joined_under(self) -> set[tuple[ast.AST, str]]:
+        """The variables under whose number a process joins the others, with their functions: ``rank=gpu``."""
+        found: set[tuple[ast.AST, str]] = set()
+        for site in self.joins:
+            rank = argument_at(site.node, "rank", RANK_OF_JOIN) if isinstance(site.node, ast.Call) else None
+            if isinstance(rank, ast.Name):
+                found.add((site.body, rank.id))
+        return found
 
     @cached_property
     def is_several_always(self) -> bool:
@@ -126,6 +139,12 @@ class OwnGroup:
         return bool(callers) and all(self._joins_below(item.scope.module, item.call, seen | {body}) for item in callers)
 
     @cached_property
+    def runs_exchange(self) -> Callable[[ast.AST], bool]:
+        """Says of a node whether what it runs exchanges something between the processes."""
+        calls = {site.node for site in self.program.calls_to(EXCHANGES)}
+        return self.program.closure(lambda node: node in calls)
+
+    @cached_property
     def _joins_in(self) -> Callable[[ast.AST], bool]:
         calls = {site.node for site in self.joins}
         return self.program.closure(lambda node: node in calls)
@@ -168,6 +187,11 @@ class OwnGroup:
     def branches(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
         """The tests that decide within the function whether a place is reached, and how they come out."""
         return self.facts(module).index.branches(node)
+
+    def contradict(self, one: Site, other: Site) -> bool:
+        """Whether no run comes to both places: one test is asked for them, and comes out differently."""
+        tests = {(ast.unparse(test), not holds) for test, holds in self.branches(one.module, one.node)}
+        return any((ast.unparse(test), holds) in tests for test, holds in self.branches(other.module, other.node))
 
 
 _IN_ENVIRONMENT = RANK_VARIABLES | LOCAL_RANK_VARIABLES

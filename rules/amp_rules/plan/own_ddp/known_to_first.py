@@ -19,7 +19,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS, last_name, walk
-from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _Found = tuple[Module, ast.AST, str]
@@ -48,8 +47,7 @@ class _Alone(Site):
 
 def known_to_first(own: OwnDdp) -> Iterator[_Found]:
     """Yield what every process does by a value that one of them has computed: the first place of each ``if``."""
-    calls = {site.node for site in own.program.calls_to(EXCHANGES)}
-    exchanges = own.program.closure(lambda node: node in calls)
+    exchanges = own.runs_exchange
     told: set[ast.AST] = set()
     for node, body, scope in own.program.nodes():
         if not isinstance(node, ast.If) or scope.module not in own.modules or not own.parts_first(scope.module, node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import certain_parts
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -90,15 +91,12 @@ def _all_assigned(own: OwnDdp, node: ast.Name, wrap: Site) -> list[ast.expr]:
 
 def _says_no_cuda(own: OwnDdp, test: ast.expr, holds: bool, wrap: Site, depth: int = _MAX_NAMES) -> bool:
     """Whether a test that comes out like this says that there is no GPU: ``not torch.cuda.is_available()``."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _says_no_cuda(own, test.operand, not holds, wrap, depth)
-    if isinstance(test, ast.BoolOp):
-        # All of ``a or b`` fails, and all of ``a and b`` holds.
-        together = isinstance(test.op, ast.And) is holds
-        return together and any(_says_no_cuda(own, item, holds, wrap, depth) for item in test.values)
-    if isinstance(test, ast.Call):
-        return not holds and bool(own.program.callee_names(test, wrap.scope) & ASKS_FOR_CUDA)
-    if isinstance(test, ast.Name) and depth:
-        values = _all_assigned(own, test, wrap)
-        return len(values) == 1 and _says_no_cuda(own, values[0], holds, wrap, depth - 1)
+    for part, comes_out in certain_parts(test, holds):
+        if isinstance(part, ast.Call):
+            if not comes_out and own.program.callee_names(part, wrap.scope) & ASKS_FOR_CUDA:
+                return True
+        elif isinstance(part, ast.Name) and depth:
+            values = _all_assigned(own, part, wrap)
+            if len(values) == 1 and _says_no_cuda(own, values[0], comes_out, wrap, depth - 1):
+                return True
     return False

@@ -65,7 +65,10 @@ def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
     """
     names = blocks.reads(filling.given)
     # What no round sets, as a model or settings, is no number of a batch: an evaluation is given it, too.
-    made_of = {path for path in behind(filling.nodes, names) if path.startswith("self.") or _is_set_in(filling, path)}
+    set_here = {path for node in filling.nodes for path in blocks.writes_itself(node)}
+    made_of = {
+        path for path in behind(filling.nodes, names) if path.startswith("self.") or blocks.touches(set_here, {path})
+    }
     inside = set(filling.nodes)
     backwards = [site for site in own.program.backwards if site.node in inside]
     for call in filling.nodes:
@@ -84,12 +87,6 @@ def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
         if blocks.touches(written, behind(below, names)) and not blocks.touches(written, behind(below, losses)):
             return True
     return False
-
-
-def _is_set_in(filling: Filling, path: str) -> bool:
-    return any(
-        blocks.touches(blocks.writes_itself(node), {path}) for node in filling.nodes if isinstance(node, ast.stmt)
-    )
 
 
 def behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:

@@ -362,7 +362,7 @@ class Metrics:
         added = [node for node in nodes if isinstance(node, ast.AugAssign)]
         counted = {path for node in added if (path := blocks.path_of(node.target)) is not None}
         summed = {metric.path} if metric.path is not None else blocks.reads(metric.site.node)
-        pending = list(counted & {path for path in summed if path is not None})
+        pending = list(counted & summed)
         seen: set[str] = set()
         while pending:
             path = pending.pop()

@@ -10,11 +10,10 @@ from functools import cached_property
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, literal
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children, is_none, last_name
-from amp_rules.torch.distributed import JOINS, RANK_OF_JOIN
 from amp_rules.torch.idioms import EXACT_RANK
 
 _MAX_DEPTH = 6
@@ -28,10 +27,16 @@ _OF_TEXTS = frozenset({"str", "format", "join", "joinpath", "Path", "abspath", "
 
 
 class NamedByRank:
-    """Answers for the paths of one program."""
+    """Answers for the paths of one program.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: the program.
+        joined_under: the variables under whose number a process joins the others, with their functions.
+    """
+
+    def __init__(self, program: Program, joined_under: set[tuple[ast.AST, str]]) -> None:
         self._program = program
+        self._joined_under = joined_under
         self._paths = Paths(program)
 
     def holds(self, module: Module, path: ast.expr) -> bool:
@@ -105,16 +110,6 @@ class NamedByRank:
                     name = literal(key)
                     if isinstance(name, str) and not isinstance(value, (ast.Constant, ast.UnaryOp)):
                         found[name].append((scope.module, value))
-        return found
-
-    @cached_property
-    def _joined_under(self) -> set[tuple[ast.AST, str]]:
-        """The variables under whose number a process joins the others: ``rank=gpu``."""
-        found: set[tuple[ast.AST, str]] = set()
-        for site in self._program.calls_to(JOINS):
-            rank = argument_at(site.node, "rank", RANK_OF_JOIN) if isinstance(site.node, ast.Call) else None
-            if isinstance(rank, ast.Name):
-                found.add((site.body, rank.id))
         return found
 
 

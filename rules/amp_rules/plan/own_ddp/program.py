@@ -112,7 +112,7 @@ class OwnDdp(ReachOfRanks):
 
     @cached_property
     def _named_by_rank(self) -> NamedByRank:
-        return NamedByRank(self.program)
+        return NamedByRank(self.program, self.joined_under)
 
     def _given_paths(
         self, module: Module, call: ast.Call, access: Access | None

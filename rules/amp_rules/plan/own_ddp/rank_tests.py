@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import in_several, is_first_device, names_rank
 from amp_rules.source.index import literal
@@ -12,6 +13,16 @@ from amp_rules.source.syntax import last_name, walk
 def conjuncts(test: ast.expr) -> list[ast.expr]:
     """What a test asks for all at once; a test that asks for one thing alone."""
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def certain_parts(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests that come out for certain with one of several: all of ``a and b``, none of ``a or b``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from certain_parts(test.operand, not holds)
+    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
+        yield from (row for item in test.values for row in certain_parts(item, holds))
+    else:
+        yield test, holds
 
 
 def is_of_first(test: ast.expr, holds: bool) -> bool:

@@ -55,11 +55,11 @@ class _Answer:
         self.met.add(function)
         return True
 
-    def rest_on(self, other: _Answer, further: int) -> None:
+    def rest_on(self, other: _Answer) -> None:
         """Note what the answer for a caller rests on."""
         self.functions |= other.functions
         self.met |= other.met
-        self.depth = max(self.depth, other.depth + further)
+        self.depth = max(self.depth, other.depth + 1)
         self.is_cut |= other.is_cut
 
     def fits(self, seen: frozenset[ast.AST]) -> bool:
@@ -116,7 +116,7 @@ class ReachOfRanks(OwnGroup):
             if answer.comes_to(body, below) or self._parents.run_alone(body):
                 continue  # a function that calls itself, or of none that trains
             asked = self._reach(item.scope.module, item.call, below)
-            answer.rest_on(asked, 1)
+            answer.rest_on(asked)
             reached = asked.found
             if reached is Reach.UNKNOWN:
                 # One of many callers that is not known could be the only one that matters.
@@ -243,10 +243,7 @@ class ReachOfRanks(OwnGroup):
         """Whether one of several processes gets to a place, of each machine at most, and the others run on."""
         if self.reach(module, node) not in _ALONE or self.only_together(module, node):
             return False
-        deciding = self._rank_paths(module).deciding(node)
-        if deciding is None:
-            return self._is_first_of_callers(module, node)
-        return self._lets_first_on(module, *deciding)
+        return self._is_way_of_first(module, node)
 
     def _lets_first_on(self, module: Module, place: ast.AST, test: ast.expr) -> bool:
         """Whether a test around a place lets the first process on, or another one beside it does."""
@@ -257,23 +254,20 @@ class ReachOfRanks(OwnGroup):
             if other is test or self._parts_processes(module, other)
         )
 
-    def _is_first_of_callers(self, module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-        """Whether callers in other files ask for the first process, or nothing is known of what they ask.
+    def _is_way_of_first(self, module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether what decides over a place lets the first process on: a test here, or one in other files.
 
-        Past ``if rank == last: serve() else: work()`` all others work.
+        Past ``if rank == last: serve() else: work()`` all others work. Where nothing is known to decide, it does.
         """
+        deciding = self._rank_paths(module).deciding(node)
+        if deciding is not None:
+            return self._lets_first_on(module, *deciding)
         info = self.program.function_of(blocks.body_of(module, node))
         if info is None or info.node in seen:
             return True
         below = seen | {info.node}
-        found = []
-        for caller in map(calling, self._running_callers(info)):
-            deciding = self._rank_paths(caller.module).deciding(caller.node)
-            if deciding is None:
-                found.append(self._is_first_of_callers(caller.module, caller.node, below))
-            else:
-                found.append(self._lets_first_on(caller.module, *deciding))
-        return all(found)
+        callers = map(calling, self._running_callers(info))
+        return all(self._is_way_of_first(caller.module, caller.node, below) for caller in callers)
 
     # ---- tests ---------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,13 @@ from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, keyword, literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import ADDING
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
-_DROP_LAST = 5  # dataset, num_replicas, rank, shuffle, seed, drop_last
 
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -60,8 +59,8 @@ def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:
 
 def _is_even(call: ast.Call, body: ast.AST) -> bool:
     """Whether a sampler leaves out what is over, or the script asks there itself whether something is."""
-    drops = argument_at(call, "drop_last", _DROP_LAST)
-    if keyword(call, "drop_last") is not None and literal(drops) is not False:
+    drops = keyword(call, "drop_last")
+    if drops is not None and literal(drops) is not False:
         return True
     return _asks_what_is_over(body)
 

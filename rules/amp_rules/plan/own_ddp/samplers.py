@@ -114,12 +114,8 @@ def _is_of_one_process(own: OwnDdp, site: Site) -> bool:
     """
     info = own.program.function_of(site.body)
     callers = [calling(item) for item in own.program.flow.callers(info)] if info is not None else []
-    around = {(ast.unparse(test), not holds) for test, holds in own.branches(site.module, site.node)}
-    if info is None or not callers or not around:
+    if info is None or not callers or not all(own.contradict(site, item) for item in callers):
         return False
-    for item in callers:
-        if around.isdisjoint((ast.unparse(test), holds) for test, holds in own.branches(item.module, item.node)):
-            return False
     called = {node for item in callers if isinstance(item.node, ast.Call) for node in walk(item.node.func)}
     # What starts processes with it calls it, too.
     return not any(

@@ -27,10 +27,11 @@ def shown_entries(own: OwnDdp, shares: Shares, within: dict[ast.AST, TrainingLoo
             continue
         for part in (part for value in values_given(node) for part in walk(value)):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                entries = _entries(loop, part)
                 calls = (item for item in loop.inner if isinstance(item, ast.Call) and part.id in blocks.reads(item))
-                if any(map(exchanges.puts_together, calls)):
+                if not entries or any(map(exchanges.puts_together, calls)):
                     continue
-                for entry in _entries(loop, part):
+                for entry in entries:
                     if is_of_batch(entry, shares.ranks):
                         for name in sorted(_numbers_of(shares, entry)):
                             yield Site(loop.module, loop.scope, loop.body, node), name

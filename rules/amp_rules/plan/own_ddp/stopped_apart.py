@@ -18,7 +18,6 @@ from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.distributed import EXCHANGES
 from amp_rules.torch.functions import FINITE_TESTS
 from amp_rules.torch.replication import CLOCKS
 
@@ -118,12 +117,10 @@ def _is_exchanged(own: OwnDdp, shares: Shares, test: ast.expr, loop: ast.stmt) -
     exchanges copies gives another number, which the test may not ask for: ``shown = reduce_dict(losses)``.
     """
     names = _behind(test, loop)
-    calls = {site.node for site in own.program.calls_to(EXCHANGES)}
-    exchanges = own.program.closure(lambda node: node in calls)
     return any(
         isinstance(item, ast.Call)
         and item.lineno <= test.lineno
-        and exchanges(item)
+        and own.runs_exchange(item)
         and not (_runs_module(own, item) or _is_own_loss(own, item, loop))
         and blocks.touches(names, blocks.reads(item))
         and not (shares.metrics.exchanges.leaves_its_own(item) and _gives_others(own, item, test, names))

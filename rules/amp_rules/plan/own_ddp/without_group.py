@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
+from amp_rules.plan.own_ddp.rank_tests import certain_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import workers
@@ -48,7 +49,7 @@ class WithoutGroup:
         return self._known[node]
 
     def _tests(self, module: Module, node: ast.AST) -> _Tests:
-        parts = (part for test, holds in self._branches(module, node) for part in _parts(test, holds))
+        parts = (part for test, holds in self._branches(module, node) for part in certain_parts(test, holds))
         found = (_told(test, holds) for test, holds in parts)
         return frozenset(item for item in found if item is not None)
 
@@ -67,16 +68,6 @@ class WithoutGroup:
     def _callers(self, info: FunctionFacts) -> list[Site]:
         """What runs a function: its calls, and what starts processes with it."""
         return [*map(calling, self._program.flow.callers(info)), *self._starts.get(info.node, ())]
-
-
-def _parts(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """The tests that come out for certain with one of several: all of ``a and b``, none of ``a or b``."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _parts(test.operand, not holds)
-    elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) is holds:
-        yield from (row for item in test.values for row in _parts(item, holds))
-    else:
-        yield test, holds
 
 
 def _told(test: ast.expr, holds: bool) -> tuple[str, str, object, bool] | None:
