@@ -73,29 +73,28 @@ def _within(
     steps = [node for node in nodes if isinstance(node, (ast.Assign, ast.AugAssign)) and _changes_itself(node)]
     if not steps:
         return
-    written = head.union(*(blocks.writes_itself(node) for node in nodes))
+    inside = set(nodes)
+    written = head.union(*map(blocks.writes_itself, nodes))
     for node in steps:
         path = _target(node)
         others = [item for item in nodes if item is not node and path in blocks.writes_itself(item)]
         if path in head or any(not _limits(site.module, item, path) for item in others):
             continue
-        if blocks.touches(blocks.reads(node.value) - {path}, written) or not _is_asked_alone(
-            site, node, path, set(nodes)
-        ):
+        if blocks.touches(blocks.reads(node.value) - {path}, written) or not _is_asked_alone(site, node, path, inside):
             continue
         if _is_rate(node) or any(_counts(program, site, scope, reader, node) for scope, reader in readers):
             yield Site(site.module, site.scope, site.body, node)
 
 
 def _is_rate(node: ast.Assign | ast.AugAssign) -> bool:
-    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    target = blocks.target_of(node)
     return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
 
 
 def _target(node: ast.AST) -> str:
     """The variable that a statement changes; of an entry, ``group["lr"]``, its text."""
     assert isinstance(node, (ast.Assign, ast.AugAssign))
-    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    target = blocks.target_of(node)
     if isinstance(target, (ast.Name, ast.Attribute)):
         return blocks.path_of(target) or ""
     return ast.unparse(target) if _is_rate(node) else ""
@@ -165,7 +164,7 @@ def _is_asked_alone(site: Site, node: ast.stmt, path: str, inside: set[ast.AST])
     for parent in blocks.enclosing(site.module, node):
         if parent not in inside:
             return True
-        if isinstance(parent, ast.If) and blocks.reads(parent.test) and path in blocks.reads(parent.test):
+        if isinstance(parent, ast.If) and path in blocks.reads(parent.test):
             continue
         of_groups = isinstance(parent, ast.For) and (blocks.path_of(parent.iter) or "").endswith(".param_groups")
         if not of_groups and not isinstance(parent, (ast.With, ast.AsyncWith)):
@@ -178,7 +177,7 @@ def _counts(program: Program, site: Site, scope: Scope, reader: ast.AST, node: a
     if not isinstance(reader, (ast.Name, ast.Attribute)) or not isinstance(reader.ctx, ast.Load):
         return False
     path, module = _target(node), scope.module
-    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    target = blocks.target_of(node)
     if isinstance(target, ast.Attribute) and isinstance(reader, ast.Attribute):
         key = program.flow.key(blocks.reading(target), site.scope)
         is_same = reader.attr == target.attr and (

@@ -122,8 +122,7 @@ def _added_keys(program: Program, call: ast.Call, scope: Scope) -> set[str] | No
         if not added and not Definitions(program).is_none(given, scope):
             return None  # an argument that every call leaves out adds nothing
         for value in added:
-            is_dictionary = value.kind == "sequence" and isinstance(value.site, (ast.Dict, ast.Call))
-            keys = _all_keys(value.site) if is_dictionary else None
+            keys = _all_keys(value.site) if value.kind == "sequence" else None
             if keys is None:
                 return None
             found |= keys

@@ -16,8 +16,8 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at
 from amp_rules.torch.dtypes import FLOAT32_TYPES
+from amp_rules.torch.functions import CONVOLUTIONS
 
-_CONVOLUTIONS = frozenset(f"torch.{prefix}conv{n}d" for prefix in ("", "nn.functional.") for n in (1, 2, 3))
 _PRODUCTS = frozenset({"torch.matmul", "torch.mm", "torch.nn.functional.linear"})
 Why = Literal["asked", "stencil"]
 
@@ -32,7 +32,7 @@ def in_tables(program: Program, places: HalfPlaces) -> Iterator[tuple[Site, Why]
         if _is_converted(program, given, site):
             if signs_of(program, weight, site.scope, site.body):
                 yield site, "asked"
-        elif isinstance(site.node, ast.Call) and program.callee_names(site.node, site.scope) & _CONVOLUTIONS:
+        elif isinstance(site.node, ast.Call) and program.callee_names(site.node, site.scope) & CONVOLUTIONS:
             if signs_of(program, weight, site.scope, site.body) >= {-1, 1}:
                 yield site, "stencil"
 
@@ -42,7 +42,7 @@ def _operands(program: Program, site: Site) -> tuple[ast.expr, ast.expr] | None:
     node = site.node
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return node.left, node.right
-    if not isinstance(node, ast.Call) or not program.callee_names(node, site.scope) & (_CONVOLUTIONS | _PRODUCTS):
+    if not isinstance(node, ast.Call) or not program.callee_names(node, site.scope) & (CONVOLUTIONS | _PRODUCTS):
         return None
     one, other = argument_at(node, "input", 0), argument_at(node, "weight", 1)
     return (one, other) if one is not None and other is not None else None

@@ -25,10 +25,7 @@ def over_shares(processes: Distribution) -> Iterator[Told]:
     """Yield comprehensions over shared loaders of which something is shown."""
     ways: WaysToShow | None = None
     for use in processes.data.uses:
-        around = (
-            item for item in use.module.ancestors(use.loader) if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS))
-        )
-        loop = next(around, None)
+        loop = use.loop_around
         if not isinstance(loop, COMPREHENSIONS) or isinstance(use.module.parents[loop], (ast.For, ast.AsyncFor)):
             continue  # what a loop makes of them is told of as of other loops
         ways = ways or WaysToShow(processes)

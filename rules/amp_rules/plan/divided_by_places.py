@@ -23,12 +23,13 @@ def divided_by_places(processes: Distribution) -> Iterator[Note]:
         slices = loop.use.slices
         if slices is None or slices.range is not loop.use.loader:
             continue
-        after = next(suite[index + 1 :] for suite, index in blocks.suites_around(loop.module, loop.loop))
+        where, sums = blocks.place(loop.module, loop.loop), {*loop.sums}
+        after = where.suite[where.index + 1 :]
         for node in [*loop.inner, *(node for item in after for node in blocks.walk_own(item))]:
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
                 continue
-            whole = _whole(processes, loop, slices, node.right)
-            if whole is not None and not {*loop.sums}.isdisjoint(blocks.reads(node.left)):
+            whole = None if sums.isdisjoint(blocks.reads(node.left)) else _whole(processes, loop, slices, node.right)
+            if whole is not None:
                 yield notes.note(
                     notes.TOTALS,
                     loop.module,
@@ -43,9 +44,8 @@ def _whole(processes: Distribution, loop: TrainingLoop, slices: Slices, node: as
     """What counts in the whole data, of what a sum is divided by: the place, or the number of batches of the range."""
     read = blocks.reads(node)
     place = place_of(loop.loop)
-    if place in read:
-        return place
+    if place is not None and place.id in read:
+        return place.id
     size = blocks.reads(slices.size) if slices.size is not None else set()
-    ends = (blocks.reads(slices.range) if slices.range is not None else set()) - size
-    counts_steps = processes.whole_lengths.count(node, loop.scope) == "steps"
-    return next(iter(sorted(read & ends)), None) if counts_steps else None
+    named = read & (blocks.reads(loop.use.loader) - size)
+    return min(named) if named and processes.whole_lengths.count(node, loop.scope) == "steps" else None

@@ -97,10 +97,9 @@ class Draws:
     def _sources(self, ranks: Ranks) -> Iterator[Origin]:
         """Yield draws that choose which data a batch is taken from: each rank has its share of the batch of all."""
         inside, bodies = self._in_loops
-        for call, body, scope in self._program.calls():
-            if not (call in inside or body in bodies) or not call.args:
-                continue
-            if "builtins.next" in self._program.callee_names(call, scope):
+        for site in self._program.calls_to(frozenset({"builtins.next"})):
+            call = site.node
+            if isinstance(call, ast.Call) and call.args and (call in inside or site.body in bodies):
                 yield from _only_drawn(ranks.own_origins(call.args[0]))
                 for decision in ranks.decisions(call):
                     yield from _only_drawn(decision.origins)

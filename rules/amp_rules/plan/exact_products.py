@@ -30,6 +30,7 @@ from amp_rules.plan.made_of import (
     GUARDING,
     SHAPING,
     cosines_behind,
+    factors_of,
     has_square,
     is_decomposition,
     is_doubled,
@@ -338,7 +339,9 @@ class _Products(Check):
         if kept or any(map(is_made_of_decomposition, exact)):
             self._keep_whole(op, frame)
         elif any(map(is_transform, tensors)) or any(map(_is_of_places, tensors)):
-            self._need("place", [op, *self._moved_before(tensors, frame)], frame)
+            # What a transform moves are places, which another moved before: ``second @ (first @ places)``.
+            moved = self._in_this_run(tensors, frame, _MOVING) if any(map(is_transform, tensors)) else []
+            self._need("place", [op, *moved], frame)
         elif op.op in ("matmul", "mm") and sums_rows_of_kinds(tensors[0]):
             self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
@@ -363,16 +366,11 @@ class _Products(Check):
         self._whole.add(id(op))
         self._need("matrix", [*self._in_this_run(operands(op), frame, deeper=True), op], frame)
 
-    def _moved_before(self, tensors: list[Value], frame: Frame) -> Iterator[Value]:
-        """``second @ (first @ places)``: what a transform moves are places, which another moved before."""
-        for tensor in tensors if any(map(is_transform, tensors)) else ():
-            for item in products_behind(tensor, _MOVING):
-                if id(item) in self._run and self._run[id(item)][1] is frame:
-                    yield item
-
-    def _in_this_run(self, tensors: Iterable[Value], frame: Frame, *, deeper: bool = False) -> list[Value]:
-        """The products of the same run of a function that some tensors are made of."""
-        found = [item for tensor in tensors for item in products_behind(tensor, ARITHMETIC, deeper=deeper)]
+    def _in_this_run(
+        self, tensors: Iterable[Value], frame: Frame, through: frozenset[str] = ARITHMETIC, *, deeper: bool = False
+    ) -> list[Value]:
+        """The products of the same run of a function that some tensors are made of, by some operations."""
+        found = [item for tensor in tensors for item in products_behind(tensor, through, deeper=deeper)]
         return [item for item in found if id(item) in self._run and self._run[id(item)][1] is frame]
 
     def _distance(self, op: Value, frame: Frame) -> None:
@@ -391,12 +389,8 @@ class _Products(Check):
 
     def _stands_beside_squares(self, product: Value, frame: Frame) -> bool:
         """Whether a function multiplies an operand by itself, too: the squares are the diagonal of that."""
-        given = [item.through(SHAPING) for item in operands(product) if item.tensor]
-        squares = [
-            [item.through(SHAPING) for item in operands(other) if item.tensor]
-            for other, where in self._run.values()
-            if where is frame and other is not product
-        ]
+        given = factors_of(product)
+        squares = [factors_of(other) for other, where in self._run.values() if where is frame and other is not product]
         return any(
             len(pair) == 2 and same(pair[0], pair[1]) and any(same(pair[0], item) for item in given) for pair in squares
         )

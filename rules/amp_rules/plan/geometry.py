@@ -14,7 +14,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.lattice.operation_names import function_named
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.model_parts import has_weights, with_parts
+from amp_rules.plan.model_parts import has_weights, trained_classes
 from amp_rules.roles.program import Program
 from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source.scopes import Scope
@@ -51,25 +51,21 @@ def beside_models(program: Program, runs: Iterable[StatementRun]) -> set[ast.AST
 
     The products of cameras, poses and points in them go from one to the next, through layers without weights.
     """
-    trained = {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
+    trained = trained_classes(program)
     found: set[ast.AST] = set()
     for run in runs:
         for statement in run.statements():
             operations = operations_in(program, statement)
             if _SAMPLES in operations and not operations.isdisjoint(_PRODUCTS):
                 found |= program.called_from(walk(statement))
-    return {body for body in found if (owner := _owner(program, body)) not in trained or _is_weightless(program, owner)}
+    return {
+        body for body in found if (owner := program.owner_of(body)) not in trained or _is_weightless(program, owner)
+    }
 
 
 def _is_weightless(program: Program, owner: ClassInfo | None) -> bool:
     """Whether a class has layers of no weights: a trained model may keep one that the loss uses, too."""
     return owner is not None and not has_weights(program, Value("instance", owner))
-
-
-def _owner(program: Program, body: ast.AST) -> ClassInfo | None:
-    """The class of which a function is a method."""
-    info = program.function_of(body)
-    return program.flow.class_of(info) if info is not None else None
 
 
 def reasons_in_torch(program: Program, runs: Iterable[StatementRun]) -> Iterator[Declined]:

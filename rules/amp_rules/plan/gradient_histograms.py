@@ -12,6 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, literal
+from amp_rules.source.renamed_package import has_star
 from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.writers import HISTOGRAMS
 
@@ -60,11 +61,7 @@ def _is_unbound(site: Site) -> bool:
     watched = site.node.args[0] if site.node.args else None
     if not isinstance(watched, ast.Name) or watched.id in site.scope.owner(watched.id).bound:
         return False
-    return not any(
-        (isinstance(node, ast.Global) and watched.id in node.names)
-        or (isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
-        for node in site.module.nodes
-    )
+    return not has_star(site.module)
 
 
 def _is_replaced(program: Program, site: Site) -> bool:

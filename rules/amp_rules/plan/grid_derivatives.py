@@ -15,8 +15,9 @@ from amp_rules.plan.numbers import Numbers
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, literal
+from amp_rules.source.syntax import walk
+from amp_rules.torch.functions import CONVOLUTIONS
 
-_CONVOLUTIONS = frozenset(f"torch.{prefix}conv{n}d" for prefix in ("", "nn.functional.") for n in (1, 2, 3))
 _SMALL = 0.5
 """A step is smaller: what is divided by more has its digits still."""
 
@@ -24,14 +25,15 @@ _SMALL = 0.5
 def differentiated(program: Program, site: Site) -> ast.expr | None:
     """The tensor on a grid of which an expression is a derivative; None for other expressions."""
     node = site.node
-    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)) or not _is_step(program, node.right, site):
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
         return None
-    return _neighbours(program, node.left, site) or _through_stencil(program, node.left, site)
+    base = _neighbours(program, node.left, site) or _through_stencil(program, node.left, site)
+    return base if base is not None and _is_step(program, node.right, site) else None
 
 
 def _is_step(program: Program, node: ast.expr, site: Site) -> bool:
     """Whether a divisor may be a small number, and is no tensor that is computed here."""
-    if any(isinstance(part, ast.Call) for part in ast.walk(node)):
+    if any(isinstance(part, ast.Call) for part in walk(node)):
         return False
     found = Numbers(program).of(node, site.scope)
     return not found or all(0 < abs(item) < _SMALL for item in found if not math.isnan(item))
@@ -40,9 +42,11 @@ def _is_step(program: Program, node: ast.expr, site: Site) -> bool:
 def _neighbours(program: Program, node: ast.expr, site: Site) -> ast.expr | None:
     """``u`` of ``u[2:] - 2 * u[1:-1] + u[:-2]`` and of ``torch.roll(u, 1, 0) - u``."""
     terms = list(_terms(node))
+    if not isinstance(node, ast.BinOp) or len(terms) < 2:
+        return None
     moved = [(item, _moved(program, item, site)) for item in terms]
     bases = {ast.dump(base): base for _, base in moved if base is not None}
-    if len(bases) != 1 or not isinstance(node, ast.BinOp) or len(terms) < 2:
+    if len(bases) != 1:
         return None
     (text, base), *_ = bases.items()
     if not all(where is not None or ast.dump(item) == text for item, where in moved):
@@ -98,7 +102,7 @@ def _axes(node: ast.Subscript) -> list[ast.expr]:
 
 def _through_stencil(program: Program, node: ast.expr, site: Site) -> ast.expr | None:
     """``u`` of ``F.conv2d(u, laplacian)``, where the coefficients are fixed, and of both signs."""
-    if not (isinstance(node, ast.Call) and program.callee_names(node, site.scope) & _CONVOLUTIONS):
+    if not (isinstance(node, ast.Call) and program.callee_names(node, site.scope) & CONVOLUTIONS):
         return None
     given, weight = argument_at(node, "input", 0), argument_at(node, "weight", 1)
     if weight is None or not signs_of(program, weight, site.scope, site.body) >= {-1, 1}:

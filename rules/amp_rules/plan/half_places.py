@@ -141,16 +141,13 @@ class HalfPlaces:
             item = judged[site.module].get(place)
             if item is None or (site.module, place) in seen:
                 continue
-            if self._arrays.may_be_of(site) or (item.raw and not self._are_raw(site, item.raw)):
+            if self._arrays.may_be_of(site) or (item.raw and not self._are_given(site, item.raw)):
                 continue
-            if item.is_certain or (self.holds(site) and not self._is_of_inputs(site, item)):
+            if item.is_certain or (self.holds(site) and not self._are_given(site, item.parameters)):
                 seen.add((site.module, place))
                 yield site, item
 
-    def _is_of_inputs(self, site: Site, item: HalfPlace[What]) -> bool:
-        return self._inputs is not None and self._inputs.are_given(site, item.parameters)
-
-    def _are_raw(self, site: Site, parameters: frozenset[Span]) -> bool:
+    def _are_given(self, site: Site, parameters: frozenset[Span]) -> bool:
         return self._inputs is not None and self._inputs.are_given(site, parameters)
 
     def holds(self, site: Site) -> bool:

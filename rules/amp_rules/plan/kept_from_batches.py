@@ -14,7 +14,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.carried_state import Round, settled_or_sized
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.model_parts import with_parts
+from amp_rules.plan.model_parts import trained_classes
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
@@ -199,12 +199,11 @@ def _own_losses(program: Program, losses: set[ast.AST]) -> Iterator[tuple[Site, 
     """Yield the forward passes of modules that no step trains and that compute a loss."""
     trained: set[object] | None = None
     for function in program.called_from(losses):
-        info = program.function_of(function)
-        owner = program.flow.class_of(info) if info is not None else None
+        owner = program.owner_of(function)
         if not isinstance(function, ast.FunctionDef) or function.name != "forward" or owner is None:
             continue
         if trained is None:
-            trained = {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
+            trained = trained_classes(program)
         if owner.facts.is_module and owner not in trained:
             scope = program.flow.scopes[function]
             yield Site(scope.module, scope, function, function), function.body

@@ -58,34 +58,36 @@ def kept_numbers(processes: Distribution, named: frozenset[tuple[ast.AST, str]])
     ways = WaysToShow(processes) if loops else None
     for loop in loops:
         share = [*of_the_share(processes, loop)]
-        kept = [(path, item) for item in share for path in (*added_to(item), *_averages(item), *_extremes(item))]
-        kept = [(path, item) for path, item in kept if (loop.body, path) not in named]
+        kept: dict[str, list[ast.AST]] = {}
+        for item in share:
+            for path in (*added_to(item), *_averages(item), *_extremes(item)):
+                if (loop.body, path) not in named:
+                    kept.setdefault(path, []).append(item)
         if not kept or ways is None:
             continue
-        paths = [*dict.fromkeys(path for path, _ in kept)]
         place = Counted(loop.module, loop.scope, loop.body, loop.node, ())
         made = made_of_batch(processes, loop)
         meets = exchanges_of(processes, loop)[0]
         averaged = averaged_over_ranks(processes)[0]
         left_out = processes.sums.trained_on(place) | times(processes.program, loop)
-        told: set[str] = set()
-        # Of several that one variable is given the last is named: ``sums[name][0] += loss``, ``sums[name][1] += 1``.
-        for path, node in sorted(reversed(kept), key=lambda item: paths.index(item[0])):
-            if path in told or path in left_out or _begins_each_round(loop, path, node):
+        for path, nodes in kept.items():
+            if path in left_out:
                 continue
-            if meets(node) or _holds(node, averaged):
-                continue
-            counts = not is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
-            if not counts and not any(is_made_of(part, made - {path}) for part in _added(node)):
-                continue
-            shown = ways.of_loop(loop, loop.inner, path)
-            # A count that is shown alone is told, or understood, elsewhere.
-            if shown is not None and not (counts and shown == "alone"):
-                texts = ADDS_UP if shown == "divided" else _SUMMED
-                if path in (*_averages(node), *_extremes(node)):
-                    texts = _MEAN if path in _averages(node) else _EXTREME
-                told.add(path)
-                yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
+            # Of several for one variable the last is named: ``sums[name][0] += loss``, ``sums[name][1] += 1``.
+            for node in reversed(nodes):
+                if _begins_each_round(loop, path, node) or meets(node) or _holds(node, averaged):
+                    continue
+                counts = not is_made_of(node, made - {path}) and _counts_of_batch(loop, node, made)
+                if not counts and not any(is_made_of(part, made - {path}) for part in _added(node)):
+                    continue
+                shown = ways.of_loop(loop, loop.inner, path)
+                # A count that is shown alone is told, or understood, elsewhere.
+                if shown is not None and not (counts and shown == "alone"):
+                    texts = ADDS_UP if shown == "divided" else _SUMMED
+                    if path in (*_averages(node), *_extremes(node)):
+                        texts = _MEAN if path in _averages(node) else _EXTREME
+                    yield Told(Site(loop.module, loop.scope, loop.body, node), path, *texts)
+                    break
 
 
 def _added(node: ast.AST) -> Iterator[ast.AST]:

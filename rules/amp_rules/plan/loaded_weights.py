@@ -233,8 +233,7 @@ def _is_given_as_number(program: Program, entry: ast.Subscript, scope: Scope) ->
     starts = [item for item in _given(program, name, scope) if isinstance(item, (ast.Constant, ast.UnaryOp))]
     compared = (where.module.parents[node] for node, where in _reads(program, name, scope))
     return any(isinstance(_number(item), (int, float)) for item in starts) and any(
-        isinstance(item, ast.Compare) and isinstance(item.ops[0], (ast.Lt, ast.Gt, ast.LtE, ast.GtE))
-        for item in compared
+        isinstance(item, ast.Compare) and isinstance(item.ops[0], _ORDERS) for item in compared
     )
 
 

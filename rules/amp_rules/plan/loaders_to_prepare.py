@@ -170,7 +170,7 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
 
     It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``.
     """
-    lists = {use.loader for use in data.uses if use.slices is not None}
+    lists = data.sliced
     iterated = [
         site
         for site in found
@@ -244,7 +244,7 @@ def _rebind(
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
     wrapped = {site.node for site in sites}
     # A list of batches may still be shuffled, and its length is that of all: only what the loop iterates is prepared.
-    lists = {use.loader for use in data.uses if use.slices is not None}
+    lists = data.sliced
     kept: list[Site] = []
     found: dict[Rebinding, None] = {}
     for site in sites:

@@ -90,7 +90,7 @@ def products_with_itself(value: Value, matrices: list[Value]) -> Iterator[Value]
     if not any(made_by(value, _ADDITIONS, ARITHMETIC | SHAPING)):
         return  # ``a @ a.t() @ a`` is attention without a softmax
     for item in products_behind(value, ARITHMETIC):
-        given = [part.through(SHAPING) for part in operands(item) if part.tensor]
+        given = factors_of(item)
         if len(given) == 2 and same(given[0], given[1]) and any(same(given[0], matrix) for matrix in matrices):
             yield item
 
@@ -114,12 +114,12 @@ def is_scaled(factors_of_rows: Value, matrix: Value) -> bool:
     """``diag(a) @ k`` after ``a = rows / (k @ b)``; ``k`` may be scaled on its other side already."""
     scaled = matrix
     if matrix.op in MATRIX_PRODUCTS:
-        scaled = next((item for item in _factors_of(matrix) if not any(_quotients(item))), matrix)
+        scaled = next((item for item in factors_of(matrix) if not any(_quotients(item))), matrix)
     return any(
         same(scaled, item)
         for quotient in _quotients(factors_of_rows)
         for product in products_behind(quotient.args[1], GUARDING)
-        for item in _factors_of(product)
+        for item in factors_of(product)
     )
 
 
@@ -127,14 +127,14 @@ def _quotients(value: Value) -> Iterator[Value]:
     return (item for item in made_by(value, frozenset({"div"}), _SCALING) if len(item.args) == 2)
 
 
-def _factors_of(product: Value) -> list[Value]:
+def factors_of(product: Value) -> list[Value]:
+    """The tensors that a product multiplies, whatever their shape."""
     return [item.through(SHAPING) for item in operands(product) if item.tensor]
 
 
 def is_of_coordinates(product: Value, squares: list[Value]) -> bool:
     """``x * x - 2 * x @ y + y * y``, where the vectors of a distance have one coordinate."""
-    given = [item.through(SHAPING) for item in operands(product) if item.tensor]
-    return any(same(item, square.through(SHAPING)) for item in given for square in squares)
+    return any(same(item, square.through(SHAPING)) for item in factors_of(product) for square in squares)
 
 
 def is_doubled(sign: float, product: Value) -> bool:
@@ -208,7 +208,7 @@ def _is_of_an_angle(value: Value) -> bool:
 
 def sums_rows_of_kinds(value: Value) -> bool:
     """``one_hot(kinds).t()``, whose product with rows is the sum of those of each kind."""
-    turned = value.op in _TURNED or any(made_by(value, _TURNED, SHAPING - _TURNED))
+    turned = any(made_by(value, _TURNED, SHAPING - _TURNED))
     return turned and any(made_by(value, frozenset({"one_hot"}), SHAPING))
 
 

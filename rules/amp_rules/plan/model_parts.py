@@ -104,6 +104,11 @@ def _is_super(statement: ast.stmt) -> bool:
     return any(isinstance(node, ast.Name) and node.id == "super" for node in walk(statement))
 
 
+def trained_classes(program: Program) -> set[object]:
+    """The classes of the project of which a trained model, or a part of one, is."""
+    return {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
+
+
 def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
     """The values, and all modules that they keep."""
     found = set(values)

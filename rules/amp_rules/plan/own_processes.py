@@ -209,8 +209,8 @@ def _asked(program: Program) -> tuple[Module, ast.AST, str] | None:
         return None  # a framework creates the group
     off = ConstantTests(program)
     is_alone = _within_one(program)
-    asking = [use for use in _uses(program) if not is_idle(program, use[1], use[0])]
-    asking = [use for use in asking if not is_alone(use[2])]
+    asking = [use for use in uses(program, OWN_DISTRIBUTION) if not is_alone(use[2])]
+    asking = [use for use in asking if not is_idle(program, use[1], use[0])]
     left = [use for use in asking if use[2] in ASKS_RANK or not off.keep_out(use[0], use[1])] if asking else []
     left = [use for use in left if not (use[2] in GETS_WORLD_SIZE and _is_shown(use[0], use[1]))]
     return next((use for use in left if use[2] not in ASKS_RANK), None)
@@ -225,14 +225,14 @@ def _is_shown(module: Module, node: ast.AST) -> bool:
 def _started(program: Program) -> Iterator[Declined]:
     """Yield where a program without a group starts processes, or shares a model with others."""
     training = {info.node for _, info in training_workers(program)}
-    starts = any(program.callee_names(call, scope) & PROCESSES for call, _, scope in program.calls())
+    starts = {site.node for site in program.calls_to(PROCESSES)}
     run = defaultdict[ast.AST, list[FunctionFacts]](list)
     for site, info in workers(program):
         run[site.node].append(info)
     for call, _, scope in program.calls():
         text = scope.module.text(call)
         message, recipe = "", _WITH_TORCHRUN
-        if program.callee_names(call, scope) & PROCESSES:
+        if call in starts:
             functions = run[call]
             if not functions:
                 message = f"`{text}` starts a process, and what it runs is not known"

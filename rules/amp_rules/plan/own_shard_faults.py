@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import OWN_STEP, note
+from amp_rules.plan.plain_scalers import plain_scalers
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
-from amp_rules.source.index import argument_at, keyword, literal
+from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.gradients import CLIPS_BY_NORM
-from amp_rules.torch.mixed_precision import PLAIN_SCALERS, SHARDED_SCALER
+from amp_rules.torch.mixed_precision import SHARDED_SCALER
 from amp_rules.torch.wrappers import FULLY_SHARDED
 
 _IN_SHARDS = frozenset({"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
@@ -30,7 +31,7 @@ def notes(program: Program) -> Iterator[Note]:
         return
     wrap = wraps[0]
     wrapped = f"`{last_name(getattr(wrap.node, 'func', wrap.node))}` ({place_of(program, wrap.module, wrap.node)})"
-    scalers = [site for site in program.calls_to(PLAIN_SCALERS) if not _is_off(site)]
+    scalers = plain_scalers(program)
     if (
         scalers
         and not program.calls_to(frozenset({SHARDED_SCALER}))
@@ -60,10 +61,6 @@ def _is_in_shards(wrap: Site) -> bool:
         return False
     strategy = argument_at(wrap.node, "sharding_strategy", 2)
     return strategy is None or last_name(strategy) in _IN_SHARDS
-
-
-def _is_off(site: Site) -> bool:
-    return isinstance(site.node, ast.Call) and literal(keyword(site.node, "enabled")) is False
 
 
 def _is_of_wrapped(program: Program, site: Site, wraps: list[Site]) -> bool:

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import OWN_STEP, note
+from amp_rules.plan.plain_scalers import plain_scalers
 from amp_rules.plan.report import Note
 from amp_rules.plan.saved_scale import saved_scale
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
-from amp_rules.source.index import keyword, literal
-from amp_rules.torch.mixed_precision import PLAIN_SCALERS, is_scaler_name
+from amp_rules.torch.mixed_precision import is_scaler_name
 
 
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for the first such checkpoint; none where the state of a scaler is asked for anywhere."""
-    scalers = [site for site in program.calls_to(PLAIN_SCALERS) if not _is_off(site)]
+    scalers = plain_scalers(program)
     if not scalers or not any(site.is_scaled for site in program.backwards) or _is_kept(program):
         return
     found = saved_scale(program)
@@ -31,10 +30,6 @@ def notes(program: Program) -> Iterator[Note]:
         "from here begins again with the first loss scale; save its `state_dict()`, too, and load it there"
     )
     yield note(OWN_STEP, saved.site.module, saved.site.node, text)
-
-
-def _is_off(site: Site) -> bool:
-    return isinstance(site.node, ast.Call) and literal(keyword(site.node, "enabled")) is False
 
 
 def _is_kept(program: Program) -> bool:

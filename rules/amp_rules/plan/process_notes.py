@@ -41,7 +41,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import COMPREHENSIONS, walk
+from amp_rules.source.syntax import walk
 
 _EVALUATIONS = 2
 """Loops that evaluate, told one by one; the last line names others."""
@@ -103,9 +103,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found or alone) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
-        text = f"{names[0]} {first.one}"
-        if len(names) > 1:
-            text = f"{', '.join(names[:-1])} and {names[-1]} {first.several}"
+        text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"
         yield notes.note(notes.TOTALS, first.site.module, first.site.node, text + rest)
         rest = ""
 
@@ -205,7 +203,7 @@ def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:
 
 def _how_far(program: Program, use: LoaderUse) -> str:
     """``in full``, unless the loop has a ``break`` of its own, which some call turns on."""
-    loop = _loop_of(use)
+    loop = use.loop_around
     off = ConstantTests(program)
     ends = loop is not None and any(
         isinstance(node, ast.Break)
@@ -216,15 +214,9 @@ def _how_far(program: Program, use: LoaderUse) -> str:
     return "up to the `break`" if ends else "in full"
 
 
-def _loop_of(use: LoaderUse) -> ast.AST | None:
-    return next(
-        (item for item in use.module.ancestors(use.node) if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS))), None
-    )
-
-
 def _is_measured(program: Program, use: LoaderUse) -> bool:
     """Whether the loop over a loader runs a model: one that fills a cache, or takes one batch to look at, does not."""
-    loop = _loop_of(use)
+    loop = use.loop_around
     if loop is None or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(loop)):
         return True  # what it gives its batches to is not known here
     return program.runs_model(loop) or _is_gathered(program, use, loop)

@@ -49,17 +49,13 @@ def _counters(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[Ce
     """What a loop adds the size of its batch to."""
     made = made_of_batch(processes, loop)
     found = (
-        processes.program.flow.key(_target(item), loop.scope)
+        processes.program.flow.key(blocks.target_of(item), loop.scope)
         for item in of_the_share(processes, loop)
         if isinstance(item, (ast.Assign, ast.AugAssign))
         for path in added_to(item)
         if blocks.touches(made - {path}, blocks.reads(item.value)) and not is_made_of(item.value, made - {path})
     )
     return {key for key in found if key is not None}
-
-
-def _target(item: ast.Assign | ast.AugAssign) -> ast.expr:
-    return item.target if isinstance(item, ast.AugAssign) else item.targets[0]
 
 
 def _ways_out(processes: Distribution, loop: TrainingLoop | BatchLoop) -> Iterator[Site]:

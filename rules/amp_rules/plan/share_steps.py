@@ -23,6 +23,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import Loaders
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.roles.sliced_batches import place_of
 from amp_rules.roles.unread import is_never_read
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -112,13 +113,10 @@ class ShareSteps:
         for item in self.lengths.slices:
             around = item.scope.module.ancestors(item.range) if item.range is not None else ()
             loop = next((node for node in around if isinstance(node, ast.For)), None)
-            # What `enumerate` counts is a number of a share.
-            target = loop.target if loop is not None else None
-            place = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else target
-            for node in walk(place) if place is not None else ():
-                key = self.program.flow.key(node, item.scope) if isinstance(node, ast.Name) else None
-                if key is not None:
-                    found.add(key)
+            place = place_of(loop) if loop is not None else None
+            key = self.program.flow.key(place, item.scope) if place is not None else None
+            if key is not None:
+                found.add(key)
         return found
 
     @cached_property

@@ -188,8 +188,7 @@ class WholeLengths(SharedData):
         for node, body, scope in self.program.nodes():
             if not any(added_to(node)) or not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
-            target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
-            key = self.program.flow.key(blocks.reading(target), scope)
+            key = self.program.flow.key(blocks.reading(blocks.target_of(node)), scope)
             begins = key is not None and any(where.node is body for _, where in self.assigned.get(key, ()))
             in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(scope.module, node))
             lengths = any(self.is_length(part, scope) for part in walk(node.value) if isinstance(part, ast.expr))

@@ -6,7 +6,7 @@ A remainder, as in ``step % 500 == 0``, only chooses steps, and stands with what
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.plan.batch_loops import BatchLoop
@@ -39,15 +39,17 @@ def worked_out(
     counted = [node for node in loop.inner if isinstance(node, ast.Attribute) and blocks.path_of(node) in counters]
     keys = {program.flow.key(blocks.reading(node), loop.scope) for node in counted}
     attributes = attributes | {key for key in keys if key is not None}
-    yield from _within(program, loop, loop.inner, counters, attributes)
+    yield from _within(program, loop, loop.inner, _sums(loop.inner), counters, attributes)
     called = program.called_from(loop.inner) if attributes else set()
     # A meter adds in one method, and divides by how often it did in another.
-    kept = {path for body in called for path in _sums(program.nodes_of(body)) if path.startswith("self.")}
+    sums = {body: _sums(program.nodes_of(body)) for body in called}
+    kept = {path for paths in sums.values() for path in paths if path.startswith("self.")}
     for body in called:
         scope = program.flow.scopes[body]
         site = Site(scope.module, scope, body, body)
         nodes = program.nodes_of(body)
-        yield from _within(program, site, nodes, _names_of(program, nodes, scope, attributes), attributes, kept)
+        names = _names_of(program, nodes, scope, attributes)
+        yield from _within(program, site, nodes, sums[body] | kept, names, attributes)
 
 
 def _names_of(program: Program, nodes: Iterable[ast.AST], scope: Scope, attributes: set[CellKey]) -> set[str]:
@@ -65,15 +67,13 @@ def _names_of(program: Program, nodes: Iterable[ast.AST], scope: Scope, attribut
 def _within(
     program: Program,
     site: Site,
-    nodes: Iterable[ast.AST],
+    nodes: list[ast.AST],
+    sums: set[str],
     counters: set[str],
     attributes: set[CellKey],
-    kept: Collection[str] = (),
     *,
     calls: bool = True,
 ) -> Iterator[tuple[Site, ast.expr]]:
-    nodes = list(nodes)
-    sums = _sums(nodes).union(kept)
     shown: dict[str, bool] = {}
     for node in nodes:
         if _is_read(program, node, site.scope, counters, attributes):
@@ -146,7 +146,8 @@ def _computing_call(program: Program, site: Site, node: ast.AST) -> ast.Call | N
         name = next((name for name, value in info.bound(parent) if value is given), None)
         scope = program.flow.scopes[info.node]
         place = Site(scope.module, scope, info.node, info.node)
-        if name is not None and any(_within(program, place, program.nodes_of(info.node), {name}, set(), calls=False)):
+        nodes = program.nodes_of(info.node)
+        if name is not None and any(_within(program, place, nodes, _sums(nodes), {name}, set(), calls=False)):
             return parent
     return None
 

@@ -24,12 +24,11 @@ def is_within(reads: Ways, writes: Ways) -> bool:
 
     Or in what a comprehension iterates that makes the read: ``[Rows(path) for path in make()]``.
     """
-    return any(
-        any(node is write.node for item in _before(read) for node in walk(item))
-        for body in reads.keys() & writes.keys()
-        for read in reads[body]
-        for write in writes[body]
-    )
+    for body in reads.keys() & writes.keys():
+        written = {write.node for write in writes[body]}
+        if any(node in written for read in reads[body] for item in _before(read) for node in walk(item)):
+            return True
+    return False
 
 
 def _before(read: Site) -> list[ast.AST]:

@@ -50,6 +50,11 @@ class TrainingData:
     self_made: list[Backward] = field(default_factory=list)
     random: dict[ast.AST, Site] = field(default_factory=dict)
 
+    @property
+    def sliced(self) -> set[ast.expr]:
+        """What training loops iterate that is no loader."""
+        return {use.loader for use in self.uses if use.slices is not None}
+
 
 @dataclass(frozen=True)
 class Feeding:

@@ -206,10 +206,14 @@ class Bodies:
                 found.setdefault(name, []).append(place)
         return found
 
+    def owner_of(self, body: ast.AST) -> ClassInfo | None:
+        """The class of which a function is a method."""
+        info = self.function_of(body)
+        return self.flow.class_of(info) if info is not None else None
+
     def is_model_code(self, body: ast.AST) -> bool:
         """Whether the body belongs to a class of models."""
-        info = self.function_of(body)
-        owner = self.flow.class_of(info) if info is not None else None
+        owner = self.owner_of(body)
         return owner is not None and is_module(Value("instance", owner))
 
     def called_from(

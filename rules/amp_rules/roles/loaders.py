@@ -16,6 +16,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import COMPREHENSIONS
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
@@ -69,6 +70,12 @@ class LoaderUse(Site):
     loader: ast.expr
     values: frozenset[Value]
     slices: Slices | None = None
+
+    @property
+    def loop_around(self) -> ast.AST | None:
+        """The loop or comprehension nearest around it."""
+        around = self.module.ancestors(self.loader)
+        return next((item for item in around if isinstance(item, (*blocks.LOOPS, *COMPREHENSIONS))), None)
 
     @property
     def is_of_one_phase(self) -> bool:

@@ -96,7 +96,7 @@ class _Round:
         counted = _counted(self._iterated, self._program, loop.scope)
         if counted is None or place is None:
             return None
-        places = _places({place}, self._inner, self._program, loop.scope)
+        places = _places({place.id}, self._inner, self._program, loop.scope)
         taken = {node: data for node, data in self._taken(places) if self._is_trained_on(node)}
         if not taken or self._leaves_by_place(places):
             return None
@@ -150,7 +150,7 @@ class _Round:
                 continue
             gives = any(isinstance(node, ast.Yield) for node in nodes) or isinstance(loop, ast.comprehension)
             gives = gives or any(isinstance(node, ast.Attribute) and node.attr == "append" for node in nodes)
-            taken = [*_slices(_places({place}, nodes, self._program, scope), nodes, self._program, scope)]
+            taken = [*_slices(_places({place.id}, nodes, self._program, scope), nodes, self._program, scope)]
             if taken and gives and not any(isinstance(node, ast.Break) for node in nodes):
                 sites = tuple(Site(scope.module, scope, info.node, item.value) for item in taken)
                 return Slices(counted, scope, sites)
@@ -239,10 +239,10 @@ def _counted(node: ast.expr, program: Program, scope: Scope) -> ast.Call | None:
     return node if "builtins.range" in program.callee_names(node, scope) else None
 
 
-def place_of(loop: ast.For | ast.AsyncFor | ast.comprehension) -> str | None:
+def place_of(loop: ast.For | ast.AsyncFor | ast.comprehension) -> ast.Name | None:
     """The variable that holds the place of a loop over slices: the last of its head, after ``enumerate``'s number."""
     last = loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
-    return last.id if isinstance(last, ast.Name) else None
+    return last if isinstance(last, ast.Name) else None
 
 
 def measured_by(node: ast.expr) -> ast.expr | None:

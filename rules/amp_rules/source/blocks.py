@@ -93,6 +93,11 @@ def in_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.
         yield target, value
 
 
+def target_of(statement: ast.Assign | ast.AugAssign) -> ast.expr:
+    """What a statement assigns, the first where it assigns several."""
+    return statement.target if isinstance(statement, ast.AugAssign) else statement.targets[0]
+
+
 def pairs_of(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield the targets of an assignment, each with what it is given."""
     if isinstance(statement, ast.Assign):
@@ -150,6 +155,12 @@ def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iter
         if isinstance(parent, (ast.With, ast.For)):
             yield ast.copy_location(ast.With(getattr(parent, "items", []), [ast.Pass()]), parent)
         current = parent
+
+
+def given_just_above(module: Module, statement: ast.stmt, body: ast.AST, path: str) -> ast.expr | None:
+    """What a variable is given last above a statement, where that is so on every way there."""
+    above = sorted(statements_above(module, statement, body), key=lambda item: item.lineno)
+    return given_last(above, path)
 
 
 def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | None:

@@ -62,7 +62,7 @@ def _holds(
     if module is None:
         return False
     names = {alias.name for alias in node.names} - set(_bound(module.tree))
-    return "*" in names or all(located(folder, [*parts, name]) is not None for name in names) or _has_star(module)
+    return "*" in names or all(located(folder, [*parts, name]) is not None for name in names) or has_star(module)
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
@@ -76,5 +76,6 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             yield node.id
 
 
-def _has_star(module: Module) -> bool:
+def has_star(module: Module) -> bool:
+    """Whether a file imports all names of another, whatever these are."""
     return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in module.nodes)

@@ -64,3 +64,6 @@ READS_FILE = frozenset(
 
 SCRIPTING = frozenset({"torch.jit.script", "torch.jit.script_method"})
 """Decorators of functions that TorchScript compiles: they hold nothing but what it can read."""
+
+CONVOLUTIONS = frozenset(f"torch.{prefix}conv{n}d" for prefix in ("", "nn.functional.") for n in (1, 2, 3))
+"""Functions that move a table of weights over a tensor."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.context import HALF_DTYPES, context
-from amp_runtime._core.models import copy_with, prepared_parameters, remember
+from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
 from amp_runtime._core.registry import IdentityMap, TensorMap
 from amp_runtime._distributed import averaging, buffers, shadow, sharding
 from amp_runtime._distributed.group import warn_of_training_alone
@@ -635,8 +635,8 @@ class Scaler(torch.amp.GradScaler):
                 self._loose.look_again()  # it was given parameters since its last step
             loose = self._loose.make_true(self._records) if self._losses and self.is_enabled() else None
             # Parameters of no prepared model are copies, which get the gradients of the model's own.
-            known = prepared_parameters() if loose is not None else {}
-            copied = None if any(id(parameter) in known for parameter in parameters) else loose
+            held = set(map(id, parameters)) if loose is not None else set()
+            copied = None if any(id(p) in held for model in prepared_models() for p in model.parameters()) else loose
             self._unscale_and_check(optimizer, record, parameters, copied)
         record.unit = None
         record.ready = True

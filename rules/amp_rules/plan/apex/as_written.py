@@ -13,6 +13,7 @@ from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.past_forward import reads_past_forward
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.dtypes import HALF_TYPES
@@ -57,23 +58,19 @@ class AsWritten:
     def _given_as_models(self) -> dict[tuple[Path, str], set[Value]]:
         """What each such argument may hold, by its file and its words."""
         found: dict[tuple[Path, str], set[Value]] = {}
-        program = self.program
-        for site in program.calls_to(frozenset({"apex.amp.initialize"})) if program is not None else ():
-            for given in _models_given(site.node):
+        if self.program is None:
+            return found
+        for site in self.program.calls_to(frozenset({"apex.amp.initialize"})):
+            given = argument_at(site.node, "models", 0) if isinstance(site.node, ast.Call) else None
+            if given is not None:
                 values = found.setdefault((site.module.path, ast.unparse(given)), set())
-                values |= program.flow.values(given, site.scope) if program is not None else set()
+                values |= self.program.flow.values(given, site.scope)
         return found
 
     @cached_property
     def is_one_pass(self) -> bool:
         """Whether each backward pass is of one forward pass, and no loss reads a parameter past it."""
         return self.program is not None and not self.reads_past_forward and runs_once_a_pass(self.program)
-
-
-def _models_given(call: ast.AST) -> list[ast.expr]:
-    if not isinstance(call, ast.Call):
-        return []
-    return [*call.args[:1], *(item.value for item in call.keywords if item.arg == "models")]
 
 
 def _is_list(value: Value) -> bool:

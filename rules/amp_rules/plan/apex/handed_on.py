@@ -17,6 +17,7 @@ AMP = "apex.amp"
 
 _OF_STATE = frozenset({"state_dict", "load_state_dict"})
 _FUNCTIONS = frozenset({"initialize", "scale_loss", *(path.rpartition(".")[2] for path in api.RENAMED)})
+_OF_NO_STATE = _FUNCTIONS - _OF_STATE
 # No other object of a training script has these.
 _OF_AMP_ALONE = frozenset({"scale_loss", "master_params", "disable_casts"})
 _TESTS = (ast.If, ast.IfExp, ast.While, ast.Assert)
@@ -80,10 +81,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
         else:
             is_lost |= parent not in writes[attribute.attr]
     elsewhere = any(
-        (
-            attribute.attr in _OF_AMP_ALONE
-            or (attribute.attr in _FUNCTIONS - _OF_STATE and _is_called_amp(attribute.value))
-        )
+        (attribute.attr in _OF_AMP_ALONE or (attribute.attr in _OF_NO_STATE and _is_called_amp(attribute.value)))
         and attribute.value not in reads
         and attribute.value not in known.get(module, ())
         for module, attribute in _attributes(program)

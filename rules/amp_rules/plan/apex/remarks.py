@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Position, Span
@@ -35,8 +35,6 @@ _ALONE = re.compile(
 # Functions of which nothing is left by their names.
 _REPLACED = re.compile(r"\bto_python_float\b|\bamp\.(?:initialize|scale_loss|master_params)\b|\bconvert_syncbn_model\b")
 _NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
-
-_IMPORT = re.compile(r"(?:from|import) apex\b")
 
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
@@ -151,7 +149,7 @@ def _calls_above_imports(before: Module, module: Module) -> Iterator[Span]:
         said = [module.lines[row].strip() for row in block]
         below = module.lines[block.stop].strip() if block.stop < len(module.lines) else ""
         if told.get(said[-1], below) != below and all(_OF_APEX.match(row) and _is_code(row) for row in said):
-            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
+            yield from _rows_of(module, block)
 
 
 def _above_conditions(before: Module, module: Module) -> Iterator[Span]:
@@ -159,7 +157,7 @@ def _above_conditions(before: Module, module: Module) -> Iterator[Span]:
     spoke = {tuple(said): "apex" in code.casefold() for said, code in _conditions(before)}
     for rows, (said, code) in zip(_commented(module), _conditions(module), strict=True):
         if spoke.get(tuple(said)) and "apex" not in code.casefold():
-            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in rows)
+            yield from _rows_of(module, rows)
 
 
 def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> Iterator[Span]:
@@ -172,7 +170,7 @@ def _above_replaced(before: Module, module: Module, origins: Sequence[int]) -> I
             continue
         called, below = before.lines[was], "".join(module.lines[block.stop : block.stop + 1])
         if before.lines[was - 1] == said[-1] and all(name in called and name not in below for name in named):
-            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
+            yield from _rows_of(module, block)
 
 
 def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> Iterator[Span]:
@@ -190,7 +188,7 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
             old = below if below in before.lines else next(filter(_WRAPS.search, before.lines[was + 1 : was + 7]), "")
         is_new = _WRAPS.search(old) and old.strip() != below.strip() and before.lines[was - 1] == said[-1]
         if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
-            yield from (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in block)
+            yield from _rows_of(module, block)
 
 
 def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:
@@ -291,3 +289,8 @@ def _spans(token: tokenize.TokenInfo, words: re.Pattern[str]) -> Iterator[Span]:
     line, column = token.start
     for match in words.finditer(token.string):
         yield Span(Position(line, column + match.start() + 1), Position(line, column + match.end() + 1))
+
+
+def _rows_of(module: Module, rows: Iterable[int]) -> Iterator[Span]:
+    """The whole lines of some rows, from 0."""
+    return (Span(Position(row + 1, 1), Position(row + 1, len(module.lines[row]) + 1)) for row in rows)

@@ -16,14 +16,19 @@ from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 _WRAPPERS = DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL | {WRAPPER}
 
 
+def _branch(file: ApexFile, statement: ast.stmt) -> ast.If | None:
+    """The ``if`` in whose body a statement stands, no ``elif``, where its test calls and binds nothing."""
+    parent = blocks.place(file.module, statement).parent
+    if not isinstance(parent, ast.If) or statement not in parent.body or blocks.is_elif(file.module, parent):
+        return None
+    is_pure = not any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test))
+    return parent if is_pure else None
+
+
 def condition_alone(file: ApexFile, statement: ast.stmt) -> ast.If | None:
     """The ``if`` that holds nothing but the statement and imports of Apex."""
-    parent = blocks.place(file.module, statement).parent
-    if not isinstance(parent, ast.If) or parent.orelse or statement not in parent.body:
-        return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
-        return None
-    if blocks.is_elif(file.module, parent):
+    parent = _branch(file, statement)
+    if parent is None or parent.orelse:
         return None
     imports = [item for item in file.references.statements if item in parent.body]
     bound = {alias.asname or alias.name.partition(".")[0] for item in imports for alias in item.names}
@@ -39,13 +44,8 @@ def condition_beside_others(file: ApexFile, statement: ast.stmt, arguments: dict
     They neither touch the models and optimizers nor change what the level depends on, so the models can be prepared
     before the condition, which decides on the level alone.
     """
-    parent = blocks.place(file.module, statement).parent
-    if not isinstance(parent, ast.If) or statement not in parent.body or isinstance(statement, ast.Return):
-        return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
-        return None
-    holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent):
+    parent = _branch(file, statement)
+    if parent is None or isinstance(statement, ast.Return) or isinstance(file.module.parents[parent], blocks.LOOPS):
         return None
     gone = [statement, *repeats(file, statement), *file.references.statements]
     kept = [item for item in parent.body if item not in gone]
@@ -103,13 +103,10 @@ def condition_begun(
     Nothing of the branch runs before the models are prepared, so they can be prepared before the condition: what both
     branches make of them then, they make of prepared models, which at O0 are what they were.
     """
-    parent = blocks.place(file.module, statement).parent
-    if not isinstance(parent, ast.If) or statement not in parent.body or not isinstance(statement, ast.Assign):
+    parent = _branch(file, statement)
+    if parent is None or not parent.orelse or not isinstance(statement, ast.Assign):
         return None
-    if any(isinstance(item, (ast.Call, ast.NamedExpr, ast.Await)) for item in walk(parent.test)):
-        return None
-    holder = file.module.parents[parent]
-    if isinstance(holder, blocks.LOOPS) or blocks.is_elif(file.module, parent) or not parent.orelse:
+    if isinstance(file.module.parents[parent], blocks.LOOPS):
         return None
     again = repeats(file, statement)
     before = parent.body[: parent.body.index(statement)]

@@ -34,7 +34,9 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
     flow = own.program.flow
     if isinstance(node, ast.Name):
         owner = scope.owner(node.id)
-        just_above = _just_above(node, scope)
+        module = scope.module
+        above = blocks.statement_of(module, node)
+        just_above = blocks.given_just_above(module, above, blocks.body_of(module, node), node.id)
         if just_above is not None:
             yield just_above, scope
             return
@@ -57,10 +59,3 @@ def _given(own: OwnDdp, node: ast.expr, scope: Scope) -> Iterator[_Named | None]
                     yield statement.value, where
                 else:
                     yield None
-
-
-def _just_above(node: ast.Name, scope: Scope) -> ast.expr | None:
-    """What a variable is given last above a place, where that is so on every way there."""
-    module = scope.module
-    above = blocks.statements_above(module, blocks.statement_of(module, node), blocks.body_of(module, node))
-    return blocks.given_last(sorted(above, key=lambda item: item.lineno), node.id)

@@ -91,18 +91,18 @@ def _start(file: ApexFile, call: ast.Call) -> Start:
     statement = blocks.statement_of(file.module, call)
     arguments = _arguments(file, call)
     lines, handed = _prepared(file, statement, call, arguments)
-    condition = beside = None
+    condition = beside = begun = None
     if not _asked_under_condition(arguments):
         condition = condition_alone(file, statement)
         if condition is None:
             others = condition_beside_others(file, statement, arguments)
-            beside = others or condition_begun(file, statement, arguments, handed)
-            lines, handed = (lines, handed) if others is None and beside is not None else ([*lines, *handed], [])
+            begun = condition_begun(file, statement, arguments, handed) if others is None else None
+            beside = others or begun
     asked = level = _level(file, arguments)
     for around in (condition, beside):
         if around is not None and not _says_not_o0(file, around.test, level):
             level = _under(file, around.test, level)
-    if beside is None:
+    if begun is None:
         lines, handed = [*lines, *handed], []
     return Start(call, statement, arguments, asked, level, condition, beside, lines, handed)
 

@@ -77,7 +77,7 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each loader of training data."""
     told = told_apart(context.program, context.processes.data)
     loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
-    sliced = {use.loader for use in told.data.uses if use.slices is not None}
+    sliced = told.data.sliced
     for site in loaders:
         assert isinstance(site.node, ast.expr)
         message = f"`{site.module.text(site.node)}` gives each process its share"

@@ -38,6 +38,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.saved_chains import chains
+from amp_rules.plan.model_homes.variables import NOTHING
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.program import Program
@@ -73,9 +74,9 @@ def changes(context: Context) -> Iterator[Change]:
             continue
         if not is_module and (site.body in idle or _is_early(context, site)):
             continue  # what nothing calls stays as it is
-        if not is_module and _is_bare(context, site):
-            continue  # another variable got the wrapper
         values = context.program.roles.modules(site.node, site.scope)
+        if not is_module and _is_bare(context, site, values):
+            continue  # another variable got the wrapper
         if not is_module and prepared and values and prepared.isdisjoint(values):
             continue  # a part of a model, which has no wrapper of its own
         verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
@@ -99,15 +100,17 @@ def _is_early(context: Context, site: Site) -> bool:
     return bool(given) and all(any(_is_above(item, home) for home in homes) for item in given)
 
 
-def _is_bare(context: Context, site: Site) -> bool:
+def _is_bare(context: Context, site: Site, values: set[Value]) -> bool:
     """Whether a variable was given the model alone, and nothing after another one got the wrapper around it."""
     name, module = site.node, site.module
     if not isinstance(name, ast.Name):
         return False
-    values = context.program.roles.modules(name, site.scope)
-    homes = [home for home in context.precision.homes if not values.isdisjoint(_held(context, home))]
+    cells = context.program.flow.cells
+    homes = [home for home in context.precision.homes if not values.isdisjoint(cells.get(home.key, NOTHING).values)]
+    if not homes:
+        return False
     stores = [node for node in module.nodes if isinstance(node, ast.Name) and node.id == name.id and not _is_read(node)]
-    if not homes or not stores or any(blocks.body_of(module, node) is not site.body for node in stores):
+    if not stores or any(blocks.body_of(module, node) is not site.body for node in stores):
         return False
     given = [blocks.statement_of(module, node) for node in stores]
     return all(
@@ -117,11 +120,6 @@ def _is_bare(context: Context, site: Site) -> bool:
         and not any(item is home.statement or comes_after(module, item, home.statement) for item in given)
         for home in homes
     )
-
-
-def _held(context: Context, home: Home) -> set[Value]:
-    cell = context.program.flow.cells.get(home.key)
-    return set(cell.values) if cell is not None else set()
 
 
 def _given(program: Program, site: Site) -> list[Site]:

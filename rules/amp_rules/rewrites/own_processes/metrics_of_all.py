@@ -45,6 +45,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
 from amp_rules.plan.own_ddp.plain_numbers import is_plain_number, is_plain_variable
@@ -247,9 +248,7 @@ def _change(metric: Metric) -> Change:
 def _listed(metrics: list[Metric]) -> str:
     """What is of one process, in words."""
     names = [f"`{item.path or item.site.module.text(item.site.node)}`" for item in metrics]
-    if len(names) == 1:
-        return f"{names[0]} is a number"
-    return f"{', '.join(names[:-1])} and {names[-1]} are numbers"
+    return f"{listed(names)} {'is a number' if len(names) == 1 else 'are numbers'}"
 
 
 def _after(own: OwnDdp, metrics: list[Metric]) -> Change:

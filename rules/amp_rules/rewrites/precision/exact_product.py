@@ -62,7 +62,7 @@ from collections.abc import Iterator, Sequence
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.exact_products import Need, exact_products
 from amp_rules.plan.float32_calls import in_float32
-from amp_rules.plan.model_parts import with_parts
+from amp_rules.plan.model_parts import trained_classes
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.kinds import is_chain
 from amp_rules.roles.program import Program
@@ -99,6 +99,8 @@ _WHY: dict[Need, str] = {
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
 }
 
+_EXACT = EXACT_IN_LIBRARIES | SPECTRAL_LAYERS | RENDERERS
+
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each product."""
@@ -130,13 +132,15 @@ def _in_libraries(context: Context) -> Iterator[Change]:
     sites = context.precision.nodes(context.program)
     inside = {site.node for site in sites}
     run: set[ast.AST | None] | None = None
-    trained = {value.ref for value in with_parts(context.program, context.program.trained) if value.kind == "instance"}
-    for call, body, scope in context.program.calls():
-        names = context.program.callee_names(call, scope) & (EXACT_IN_LIBRARIES | SPECTRAL_LAYERS | RENDERERS)
-        if not names:
-            continue
-        if names <= RENDERERS and _is_made_by(context.program, body, trained):
-            continue  # scenes of a model's own half tensors would meet float32 rays
+    trained: set[object] | None = None
+    for site in context.program.calls_to(_EXACT):
+        call, scope = site.node, site.scope
+        assert isinstance(call, ast.Call)
+        names = context.program.callee_names(call, scope) & _EXACT
+        if names <= RENDERERS:
+            trained = trained_classes(context.program) if trained is None else trained
+            if context.program.owner_of(site.body) in trained:
+                continue  # scenes of a model's own half tensors would meet float32 rays
         if names <= SPECTRAL_LAYERS | RENDERERS:  # a data set has them, too
             run = _made_and_run(context.program, sites) if run is None else run
             if call not in run:
@@ -148,10 +152,3 @@ def _in_libraries(context: Context) -> Iterator[Change]:
         message = f"`{name}` runs in FP32: its library multiplies or convolves what has to keep its digits"
         written = context.vocabulary.in_float32(scope.module, call if is_layer else call.func)
         yield Change.written(RULE, scope.module, call, message, written)
-
-
-def _is_made_by(program: Program, body: ast.AST, classes: set[object]) -> bool:
-    """Whether a method of one of these classes runs a body."""
-    info = program.function_of(body)
-    owner = program.flow.class_of(info) if info is not None and info.cls is not None else None
-    return owner is not None and owner in classes

@@ -181,8 +181,7 @@ def _scans(program: Program, site: Site) -> bool:
 def _was_cast(node: ast.expr, site: Site) -> bool:
     """Whether a value is one that ``.float()`` gave in the statements above, whatever its shape is since."""
     if isinstance(node, ast.Name):
-        above = sorted(blocks.statements_above(site.module, site.statement, site.body), key=lambda item: item.lineno)
-        last = blocks.given_last(above, node.id)
+        last = blocks.given_just_above(site.module, site.statement, site.body, node.id)
         return last is not None and not isinstance(last, ast.Name) and _was_cast(last, site)
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if _is_cast(node):
