@@ -121,11 +121,19 @@ def _float_function(translation: Translation, use: Use) -> None:
 
 
 def _may_get_lists(translation: Translation, use: Use) -> bool:
-    """Whether what computes in FP32 is a function of the project, which may be given anything."""
+    """Whether what computes in FP32 is a function of the project, which may be given anything, or is given a list."""
     if use.call is None:
+        return True
+    around = use.scope.module.parents.get(use.call)
+    if isinstance(around, ast.Call) and around.func is use.call and any(map(_lists_tensors, around.args)):
         return True
     found = translation.program.flow.values(use.argument, use.scope)
     return not found or any(value.kind in ("function", "instance", "class", "partial") for value in found)
+
+
+def _lists_tensors(given: ast.expr) -> bool:
+    """Whether an argument is a list of more than numbers: ``torch.einsum("ij,jk->ik", [a, b])``."""
+    return isinstance(given, (ast.List, ast.Tuple)) and any(not isinstance(item, ast.Constant) for item in given.elts)
 
 
 def _is_of_module(translation: Translation, use: Use) -> bool:

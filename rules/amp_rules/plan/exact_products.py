@@ -30,6 +30,7 @@ from amp_rules.plan.made_of import (
     GUARDING,
     SHAPING,
     cosines_behind,
+    exact_parts,
     factors_of,
     has_square,
     is_decomposition,
@@ -37,6 +38,7 @@ from amp_rules.plan.made_of import (
     is_made_of_decomposition,
     is_normalised,
     is_of_coordinates,
+    is_of_weights,
     is_scaled,
     is_sum_by_element,
     is_sum_of_squares,
@@ -83,6 +85,7 @@ Need = Literal[
     "encoded",
     "sum",
     "index",
+    "exact",
 ]
 """Why a product needs its digits: it is of a matrix with itself, it multiplies such a ``gram`` by another, it becomes a
 squared distance, the argument of a sine
@@ -97,8 +100,8 @@ was divided by its own product, as Sinkhorn's iteration does. ``asked`` and ``st
 coefficients: the script asks for float32, or differences of neighbours are taken. ``rest`` is a local mean that is
 subtracted from the tensor itself, as in a pyramid; ``encoded`` is a number that a model is given, of which a layer
 makes the argument of a sine. A ``sum`` is none of layers: of all elements, or of the rows of each kind. An ``index`` is
-made a whole number."""
-_WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data"})
+made a whole number. An ``exact`` operand is neither a weight nor made by a layer, and float32 as it is."""
+_WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data", "exact"})
 """Those that say less than the others do of the same product."""
 
 _CHOOSING = ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "result", "element", "diagonal", "diag"})
@@ -170,6 +173,10 @@ def _found(
         if need in _WEAK and site.body in of_places and is_of_tensors(program, site):
             yield site, "place", item.lowered
             continue
+        if need == "data" and not judged[site.module].is_of_scores(place := site.module.span(site.node), "exact"):
+            if any(places.are_given(site, raw) for raw in judged[site.module].of_inputs.get(place, ())):
+                yield site, "exact", item.lowered
+                continue
         if need == "rest" and not _is_function(program, site):
             continue  # a layer learns what it is subtracted from
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
@@ -246,6 +253,8 @@ class _Products(Check):
         """The half products, needed or not."""
         self.giving: set[Span] = set()
         """The functions that give a transform back."""
+        self.of_inputs: dict[Span, list[frozenset[Span]]] = {}
+        """The products with what a function is given, each with the parameters that an operand is made of."""
         self.scores: set[Span] = set()
         self._module = module
         self._run: dict[int, tuple[Value, Frame]] = {}
@@ -317,7 +326,7 @@ class _Products(Check):
 
     def is_of_scores(self, place: Span, need: Need) -> bool:
         """Whether a product of a matrix with itself, or one of that, is what a softmax is taken of."""
-        return need in ("itself", "gram") and bool({place, self._grams.get(place)} & self.scores)
+        return need in ("itself", "gram", "exact") and bool({place, self._grams.get(place)} & self.scores)
 
     def _product(self, op: Value, frame: Frame) -> None:
         if not op.low or any(item.dtypes == F64 for item in operands(op)):
@@ -360,6 +369,16 @@ class _Products(Check):
             self._note("gram", op, frame)
         elif self._place(op, frame) not in self.found:
             self._note("data", op, frame)  # what else is needed of it comes later, and says more
+            self._of_exact(op, tensors, frame)
+
+    def _of_exact(self, op: Value, tensors: list[Value], frame: Frame) -> None:
+        """``torch.exp(rates) @ state``: what no layer made half, and no weight, keeps its digits in a product, too."""
+        if any(map(is_of_weights, tensors)):
+            return
+        if any(any(exact_parts(item)) for item in tensors):
+            self._note("exact", op, frame)
+        elif (place := self._place(op, frame)) is not None:
+            self.of_inputs[place] = [raw for item in tensors if (raw := raw_parameters(item, frame.module))]
 
     def _keep_whole(self, op: Value, frame: Frame) -> None:
         """``a @ b @ inverse``: what is rounded before or after is multiplied by what is large in the inverse."""
@@ -469,7 +488,7 @@ class _Products(Check):
         if place is None:
             return
         known = self.found.get(place)
-        if known is None or known.what == "data" or need not in _WEAK:
+        if known is None or known.what in ("data", "exact") or need not in _WEAK:
             is_certain = op.op in MATRIX_PRODUCTS | _CONVOLUTIONS or made_by_product(op)
             self.found[place] = HalfPlace(need, is_certain, parameters_of(op, frame.module))
             if op.op not in MATRIX_PRODUCTS | _CONVOLUTIONS:

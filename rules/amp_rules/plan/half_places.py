@@ -141,13 +141,14 @@ class HalfPlaces:
             item = judged[site.module].get(place)
             if item is None or (site.module, place) in seen:
                 continue
-            if self._arrays.may_be_of(site) or (item.raw and not self._are_given(site, item.raw)):
+            if self._arrays.may_be_of(site) or (item.raw and not self.are_given(site, item.raw)):
                 continue
-            if item.is_certain or (self.holds(site) and not self._are_given(site, item.parameters)):
+            if item.is_certain or (self.holds(site) and not self.are_given(site, item.parameters)):
                 seen.add((site.module, place))
                 yield site, item
 
-    def _are_given(self, site: Site, parameters: frozenset[Span]) -> bool:
+    def are_given(self, site: Site, parameters: frozenset[Span]) -> bool:
+        """Whether parameters of the function around a place hold nothing but what no region computed."""
         return self._inputs is not None and self._inputs.are_given(site, parameters)
 
     def holds(self, site: Site) -> bool:

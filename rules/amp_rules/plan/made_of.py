@@ -34,7 +34,12 @@ _SHAPED = frozenset({"view", "reshape", "unflatten"})
 _DIMENSIONS = (2, 3, 4)
 _JOINING = SHAPING | frozenset({"cat", "stack", "tuple", "list"})
 _TURNED = frozenset({"t", "T", "mT", "transpose", "permute"})
-_NORMALISED = frozenset({"normalize", "softmax", "sigmoid", "tanh", "layer_norm"})
+_NORMALISED = frozenset(
+    {"normalize", "softmax", "sigmoid", "tanh", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
+)
+_BOUNDING = frozenset({"dropout", "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "result", "element"})
+"""Functions between layers."""
+_WEIGHTS = frozenset({"parameter", "embedding", "embedding_bag", "softmax"})
 
 
 def products_behind(value: Value, through: frozenset[str], *, deeper: bool = False) -> Iterator[Value]:
@@ -210,6 +215,26 @@ def sums_rows_of_kinds(value: Value) -> bool:
     """``one_hot(kinds).t()``, whose product with rows is the sum of those of each kind."""
     turned = any(made_by(value, _TURNED, SHAPING - _TURNED))
     return turned and any(made_by(value, frozenset({"one_hot"}), SHAPING))
+
+
+def is_of_weights(value: Value) -> bool:
+    """Whether a weight, or a weight of attention, is in a value, also in sums: a product with it is a layer by hand."""
+    return any(made_by(value, _WEIGHTS, ARITHMETIC | _BOUNDING))
+
+
+def exact_parts(value: Value) -> Iterator[Value]:
+    """Yield what makes a tensor float32 under autocast, and is none of what stands between layers, such as a norm."""
+    pending, seen = [value], {id(value)}
+    while pending:
+        item = pending.pop()
+        if item.low or not item.tensor or is_normalised(item):
+            continue
+        if item.op in ARITHMETIC | _BOUNDING and item.args:
+            fresh = [part for part in item.args if id(part) not in seen]
+            seen.update(map(id, fresh))
+            pending += fresh
+        elif (item.float32 or item.op == "buffer") and item.op not in _WEIGHTS:
+            yield item
 
 
 def is_normalised(value: Value) -> bool:

@@ -21,7 +21,9 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
   turn and move places (`points @ r.view(-1, 3, 3)`): those that are put together of an angle's sine and cosine, and
   those that a function of the project gives back, too; and the products that they move further;
-- products of data that has not passed through a model, such as the rays of a camera;
+- products of data that has not passed through a model, such as the rays of a camera; and products with a tensor that is
+  FP32 where it is multiplied, comes from no layer and is no weight: an input of the model (`neighbours @ x`), a buffer,
+  what a function computes in FP32 under autocast (`torch.exp(-d) @ x`);
 - steps of an iteration that makes a matrix orthogonal (`a @ (eye + (eye - a.t() @ a) / 2)`);
 - a matrix times factors that were divided by a product with it, as the plan of Sinkhorn's iteration;
 - convolutions and products with a fixed table of coefficients, which no one trains: where the script converts the input
@@ -45,7 +47,7 @@ definite any more.
     gram = amp.float_function(torch.matmul)(features, features.t())
 
 ## When it declines
-Never. Products of normalised rows and of rows before a softmax stay half, as do other layers.
+Never. Products with weights, of what layers and norms give, and of rows before and after a softmax stay half.
 
 ## Leaving it out
 No: sums overflow in fp16, and distances and places are wrong in half, without an error.
@@ -94,6 +96,7 @@ _WHY: dict[Need, str] = {
     "stencil": "a difference of neighbours is a small difference of large numbers",
     "rest": "what is left of a tensor without its local mean is a small difference of large numbers",
     "index": "half has no odd numbers beyond 2048",
+    "exact": "what it multiplies is no weight and has passed no layer, so only autocast would round it",
     "sum": "a sum of many elements overflows in fp16",
     "encoded": "half has too few digits for a number of which a sine is taken",
     "orthogonal": "an iteration towards an orthogonal matrix needs the digits of each step",
