@@ -58,8 +58,9 @@ class Suites:
                 self._removals[places.of_statement(action.statement)].append(action)
             elif isinstance(action, Unwrap):
                 self._unwraps[places.of_statement(action.statement)] = action
-        self._touched = {*self._inserts, *self._wraps, *self._removals, *self._unwraps}
-        self._touched |= {places.of_statement(wrap.last) for wraps in self._wraps.values() for wrap in wraps}
+        self._ends = {places.of_statement(wrap.last) for wraps in self._wraps.values() for wrap in wraps}
+        """Where blocks that are put around statements end."""
+        self._touched = {*self._inserts, *self._wraps, *self._removals, *self._unwraps, *self._ends}
 
     def block(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
         """A suite of its own lines, with a ``pass`` where nothing is left of it."""
@@ -128,15 +129,25 @@ class Suites:
                 and len(old.body) > 1
             ):
                 places = [self._places.start(item) for item in old.body]
-                if any(item in self._touched for item in places):
+                touched = [item for item in places if item in self._touched]
+                if touched:
                     concerned = True
-                    rows.extend(zip(places, one_line_each(new), strict=True))
+                    if touched in (places[:1], places[-1:]) and self._stands_beside(touched[0], places):
+                        rows.append((touched[0], new))
+                    else:
+                        rows.extend(zip(places, one_line_each(new), strict=True))
                     continue
             concerned = concerned or place in self._touched
             rows.append((place, new))  # type: ignore[arg-type]
         if not concerned:
             return None
         return self._rebuild(rows)
+
+    def _stands_beside(self, place: Place, line: list[Place]) -> bool:
+        """Whether all that happens at a statement of ``a; b`` is that lines come above or below the whole line."""
+        if any(place in actions for actions in (self._wraps, self._removals, self._unwraps)) or place in self._ends:
+            return False
+        return all(place == line[-1 if item.after else 0] for item in self._inserts[place])
 
     def _rebuild(self, rows: list[tuple[Place | None, cst.BaseStatement]]) -> list[cst.BaseStatement]:
         index_of = {place: index for index, (place, _) in enumerate(rows) if place is not None}
