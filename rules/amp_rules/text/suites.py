@@ -143,9 +143,13 @@ class Suites:
             return None
         return self._rebuild(rows)
 
-    def _stands_beside(self, place: Place, line: list[Place]) -> bool:
+    def _stands_beside(self, place: Place | None, line: list[Place | None]) -> bool:
         """Whether all that happens at a statement of ``a; b`` is that lines come above or below the whole line."""
-        if any(place in actions for actions in (self._wraps, self._removals, self._unwraps)) or place in self._ends:
+        if (
+            place is None
+            or any(place in actions for actions in (self._wraps, self._removals, self._unwraps))
+            or place in self._ends
+        ):
             return False
         return all(place == line[-1 if item.after else 0] for item in self._inserts[place])
 
