@@ -69,7 +69,10 @@ class Metric:
 _MAX_NAMES = 3
 """Names between a file and a rank: ``path``, ``filename``, ``prefix``."""
 _WRITES_FILES = frozenset(
-    {"File", "dump", "open", "save", "savez", "savez_compressed", "to_csv", "to_json", "to_parquet"}
+    {
+        "File", "dump", "open", "save", "savemat", "savetxt", "savez", "savez_compressed", "to_csv", "to_json",
+        "to_parquet",
+    }  # fmt: skip
 )
 """By what name a file is written that one process may have for itself."""
 

@@ -121,6 +121,8 @@ def asks_kind(test: ast.AST) -> bool:
 def _is_kept_as(own: OwnDdp, node: ast.Attribute, site: Site, wrap: Site) -> bool:
     """Whether an attribute of an object is the one that a wrapper is put into from outside: ``trainer.model = ...``."""
     statement = wrap.statement
+    if wrap.body is site.body and _line(statement) > _line(site.node):
+        return False  # ``self.model = self.model.to(device)`` above ``self.model = DDP(self.model)``
     values = own.program.flow.values(node.value, site.scope)
     return (
         isinstance(statement, ast.Assign)
