@@ -314,17 +314,19 @@ def _row(node: ast.AST) -> tuple[set[str], set[str]] | None:
         return blocks.writes(node), blocks.reads(node.value) if node.value is not None else set()
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return blocks.writes_target(node), blocks.reads(node.iter)
-    path = blocks.path_of(node.func.value) if _fills(node) else None  # type: ignore[attr-defined]
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING):
+        return None
+    path = blocks.path_of(node.func.value)
+    if path is not None and isinstance(node.func.value, ast.Subscript):
+        # One of several lists: ``history["loss"].append(loss)`` puts nothing into the others.
+        given = {name for item in (*node.args, *node.keywords) for name in blocks.reads(item)}
+        return {path, ast.unparse(node.func.value)}, given
     return ({path}, blocks.reads(node)) if path is not None else None
 
 
 def _written_by(node: ast.AST) -> set[str]:
     row = _row(node)
     return row[0] if row is not None else set()
-
-
-def _fills(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING
 
 
 _FILLING = frozenset({"add", "append", "extend", "update"})
