@@ -92,9 +92,7 @@ class RankSums:
         self.after: list[SumAfter] = []
         self.here: list[SumHere] = []
         self.places: list[tuple[Counted, set[str]]] = []
-        pending = [
-            replace(place, means=self._means_of(place)) for loop in loops for place in _counted(program, loop)
-        ]
+        pending = [replace(place, means=self._means_of(place)) for loop in loops for place in _counted(program, loop)]
         while pending:
             place = pending.pop(0)
             if place.sums or place.lists:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 from amp_rules.flow.values import UNKNOWN_MEMBER, Value
 from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES, MODULES_OF_LOADERS
-from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, is_module_base
+from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, OF_NO_NETWORK, is_module_base
 from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
-
-
-_OF_NO_NETWORK = frozenset({"torch", *sys.stdlib_module_names, "gym", "gymnasium", "numpy", "tensorflow", "jax", "flax"})
-"""Packages whose classes are no networks, or are known one by one."""
 
 
 def _is_module_base(name: str) -> bool:
@@ -26,7 +20,7 @@ def _is_module_base(name: str) -> bool:
 
 def _has_forward_pass(value: Value, bases: frozenset[str]) -> bool:
     """Whether a class of the project adds a forward pass to one of a library that is not known."""
-    if not any(name.partition(".")[0] not in _OF_NO_NETWORK for name in bases):
+    if not any(name.partition(".")[0] not in OF_NO_NETWORK for name in bases):
         return False
     forward = value.ref.find_method("forward")
     return forward is not None and forward.receiver is not None

@@ -133,7 +133,7 @@ def _is_drawn(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS)
         located = own.program.locate(part) if isinstance(part, ast.Call) and part is not site.node else None
         if located is not None and isinstance(part, ast.Call):
             names = own.program.callee_names(part, located[1])
-            if any(name.startswith(_DRAWING) and name not in SEEDS or name in CLOCKS for name in names):
+            if any((name.startswith(_DRAWING) and name not in SEEDS) or name in CLOCKS for name in names):
                 return not own.program.calls_to(SPAWNS)  # which tells the number to those that it starts
     if not depth:
         return False
@@ -143,7 +143,9 @@ def _is_drawn(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS)
             continue
         values = [(value, site) for value in assigned(own.program, part, site.scope)]
         if info is not None and isinstance(part, ast.Name) and part.id in info.parameters:
-            given = [(info.argument_or_default(item.call, part.id), calling(item)) for item in own.program.flow.callers(info)]
+            given = [
+                (info.argument_or_default(item.call, part.id), calling(item)) for item in own.program.flow.callers(info)
+            ]
             values += [(value, where) for value, where in given if value is not None]
         if any(_is_drawn(own, where, value, depth - 1) for value, where in values):
             return True

@@ -72,8 +72,8 @@ _WRITES_FILES = frozenset(
     {
         "File", "dump", "open", "save", "savemat", "savetxt", "savez", "savez_compressed", "to_csv", "to_json",
         "to_parquet",
-    }  # fmt: skip
-)
+    }
+)  # fmt: skip
 """By what name a file is written that one process may have for itself."""
 
 
