@@ -92,13 +92,25 @@ class RankSums:
         self.after: list[SumAfter] = []
         self.here: list[SumHere] = []
         self.places: list[tuple[Counted, set[str]]] = []
-        pending = [place for loop in loops for place in _counted(program, loop)]
+        pending = [replace(place, means=self._means_of(place)) for loop in loops for place in _counted(program, loop)]
         while pending:
             place = pending.pop(0)
             if place.sums or place.lists:
                 reduced = self._decide(place)
                 self.places.append((place, reduced))
                 pending.extend(handed_back(program, place, set(place.sums) - reduced))
+
+    def _means_of(self, place: Counted) -> frozenset[str]:
+        """Sums of which each term is divided by a number of one rank: ``total += loss.item() / len(loader)``."""
+        added: dict[str, list[ast.expr]] = {}
+        for node in walk(place.node):
+            if isinstance(node, ast.AugAssign) and (path := variable(node.target)) in place.sums and path is not None:
+                added.setdefault(path, []).append(node.value)
+        return frozenset(
+            path
+            for path, terms in added.items()
+            if all(_divides(term) and self.is_of_rank(term, place) for term in map(_number_of, terms))
+        )
 
     def _decide(self, place: Counted) -> set[str]:
         """Decide about the sums of one place; return those that are reduced there."""
@@ -156,7 +168,7 @@ class RankSums:
         found = _Uses()
         for item in _seeing(place, path):
             for node in _reads(item, path):
-                use, where = self._use(place, node)
+                use, where = self._use_of(place, path, node)
                 if use == "all" and (path not in place.steps or _divides(where)):
                     found.whole.append(where)
                 elif use == "partner":
@@ -176,6 +188,13 @@ class RankSums:
             found.partners |= self._variables(item.value) & set(place.sums)
         else:
             found.movable = False
+
+    def _use_of(self, place: Counted, path: str, node: ast.AST) -> tuple[_Use, ast.expr]:
+        """What a read of a sum wants; of a mean over the rank's batches a mean, and no sum of all ranks."""
+        use, where = self._use(place, node)
+        if use == "all" and path in place.means:
+            return ("other" if _divides(where) else "own"), where
+        return use, where
 
     def _use(self, place: Counted, node: ast.AST) -> tuple[_Use, ast.expr]:
         """What a read of a sum wants, and the expression that says so."""
@@ -247,7 +266,7 @@ class RankSums:
         """What all reads of a sum after its loop want of it: see :data:`_Use`."""
         found: set[str] = set()
         for item in _seeing(place, path):
-            found |= {self._use(place, node)[0] for node in _reads(item, path)}
+            found |= {self._use_of(place, path, node)[0] for node in _reads(item, path)}
             if isinstance(item, ast.AugAssign) and _ends(item, path):
                 found.add(self._of_divisor(item.value, place))
         return found
@@ -264,7 +283,7 @@ class RankSums:
         items = [] if reduced else _seeing(place, path)
         for item in [*items, *getattr(place.node, "body", [])]:
             for node in _reads(item, path):
-                use, where = self._use(place, node)
+                use, where = self._use_of(place, path, node)
                 if use == "all" and not isinstance(where, ast.BinOp) and shares.isdisjoint(walk(where)):
                     return True
         return False
@@ -353,6 +372,13 @@ def _is_length_of(place: Counted, name: str, over: set[str]) -> bool:
                     return False
                 return blocks.path_of(given.args[0]) in over
     return False
+
+
+def _number_of(node: ast.expr) -> ast.expr:
+    """What a term is made of by methods that give the same number: ``(loss / n).item()``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_NUMBER:
+        node = node.func.value
+    return node
 
 
 def _name_of(call: ast.Call) -> str:

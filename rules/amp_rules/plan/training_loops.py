@@ -136,6 +136,7 @@ class Counted(Site):
         counters: variables that count the rounds.
         steps: those of the sums that count steps, which all ranks make together.
         depth: through how many functions the sums were handed back.
+        means: those of the sums of which each term is divided by a number of one rank already.
     """
 
     sums: tuple[str, ...]
@@ -144,6 +145,7 @@ class Counted(Site):
     counters: frozenset[str] | set[str] = frozenset()
     steps: frozenset[str] = frozenset()
     depth: int = 0
+    means: frozenset[str] = frozenset()
 
     def following(self) -> Iterator[ast.stmt]:
         """Yield the statements that run after it in the same function, before a loop around it goes on."""
@@ -230,9 +232,9 @@ def handed_back(program: Program, place: Counted, kept: set[str]) -> Iterator[Co
             loader = site.module.text(argument)
         paths = {variable(parts[index]): path for index, path in given.items() if index < len(parts)}
         sums = tuple(path for path in paths if path is not None)
-        steps = frozenset(path for path in sums if paths[path] in place.steps)
+        steps, means = (frozenset(path for path in sums if paths[path] in kept) for kept in (place.steps, place.means))
         yield Counted(
-            site.module, site.scope, site.body, statement, sums, (), loader, frozenset(), steps, place.depth + 1
+            site.module, site.scope, site.body, statement, sums, (), loader, frozenset(), steps, place.depth + 1, means
         )
 
 

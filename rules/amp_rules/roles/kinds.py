@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_rules.flow.values import UNKNOWN_MEMBER, Value
 from amp_rules.torch.data import LOADER_CLASSES, LOADER_PREFIXES, MODULES_OF_LOADERS
-from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, is_module_base
+from amp_rules.torch.models import CHAINS, MODEL_FACTORIES, NOT_MODULES, OF_NO_NETWORK, is_module_base
 from amp_rules.torch.optimizers import is_optimizer_name, is_scheduler_name
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
@@ -18,10 +18,19 @@ def _is_module_base(name: str) -> bool:
     return is_module_base(name) or (name.startswith("torch.nn.") and not name.startswith(NOT_MODULES))
 
 
+def _has_forward_pass(value: Value, bases: frozenset[str]) -> bool:
+    """Whether a class of the project adds a forward pass to one of a library that is not known."""
+    if not any(name.partition(".")[0] not in OF_NO_NETWORK for name in bases):
+        return False
+    forward = value.ref.find_method("forward")
+    return forward is not None and forward.receiver is not None
+
+
 def is_module(value: Value) -> bool:
     """Whether the value is an ``nn.Module``."""
     if value.kind == "instance":
-        return any(map(_is_module_base, value.ref.external_bases()))
+        bases = value.ref.external_bases()
+        return any(map(_is_module_base, bases)) or _has_forward_pass(value, bases)
     if value.kind != "object":
         return False
     name = str(value.ref)

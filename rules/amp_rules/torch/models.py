@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 TORCH_MODULE_BASES = frozenset(
     {
@@ -168,6 +169,10 @@ _NETWORKS_OF_LIBRARIES = (
 """Where libraries keep networks and their parts, and no other classes but those with such last parts."""
 
 _UTILITIES_OF_NETWORKS = ("segmentation_models_pytorch.utils.", "torch_geometric.nn.data_parallel.")
+
+
+OF_NO_NETWORK = frozenset({"torch", *sys.stdlib_module_names, "gym", "gymnasium", "numpy", "tensorflow", "jax", "flax"})
+"""Packages whose classes are no networks, or are known one by one."""
 
 
 def is_module_base(name: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+COMPILES = frozenset({"torch.compile"})
+"""Calls that give a model around a model, which has the attributes of the one inside."""
+
 DATA_PARALLEL = frozenset(
     {
         "torch.nn.DataParallel",
@@ -82,7 +85,7 @@ RETURNS_FIRST_ARGUMENT = frozenset(
         "amp_runtime.optim.LARC",
         "torch.jit.script",
         "torch.jit.trace",
-        "torch.compile",
+        *COMPILES,
         "torch.nn.utils.weight_norm",
         "torch.nn.utils.spectral_norm",
         *PROGRESS_BARS,

@@ -113,7 +113,7 @@ def _is_scripted(module: ModuleFacts, node: ast.expr) -> bool:
 def _opened(module: ModuleFacts, call: ast.Call, position: int) -> Access | None:
     mode = argument(module, call, "mode", position)
     text = literal(mode.node) if mode is not None else None
-    if isinstance(text, str) and text[:1] in ("w", "a", "x"):
+    if isinstance(text, str) and (text[:1] in ("w", "a", "x") or "+" in text):
         return Access(call, "write", call.args[0] if call.args else keyword(call, "file"))
     return None
 

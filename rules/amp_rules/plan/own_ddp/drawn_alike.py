@@ -19,11 +19,13 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.distributed import SPAWNS
-from amp_rules.torch.replication import DRAWING_METHODS, LIBRARY_SEEDS, MADE_EMPTY, NOISE, SEEDS
+from amp_rules.torch.replication import CLOCKS, DRAWING_METHODS, LIBRARY_SEEDS, MADE_EMPTY, NOISE, SEEDS
 
 _SEEDS = frozenset(name for name in SEEDS if name.startswith("torch.")) | LIBRARY_SEEDS
 OF_WORKERS = frozenset(name for name in _SEEDS if ".cuda." not in name)
 """What seeds the workers of a loader: the generator of the CPU alone."""
+_DRAWING = ("random.", "numpy.random.")
+"""Modules whose functions draw by a generator that the system seeds, until the script does."""
 _MAX_NAMES = 5
 """Names and functions between a setting and the dictionary that has it."""
 
@@ -98,7 +100,8 @@ def alike_seed(own: OwnDdp, names: frozenset[str] = _SEEDS) -> Site | None:
 
     None where something parts them.
     """
-    seeds = [site for site in own.program.calls_to(names) if site.body not in own.uncalled]
+    found = [site for site in own.program.calls_to(names) if site.body not in own.uncalled]
+    seeds = [site for site in found if not any(_seeds_again(own, site, other) for other in found)]
     if not seeds or not trains_together(own):
         return None
     spawned = Spawned(own) if seeds and own.program.calls_to(SPAWNS) else None
@@ -109,9 +112,44 @@ def alike_seed(own: OwnDdp, names: frozenset[str] = _SEEDS) -> Site | None:
         if (spawned and isinstance(site.body, ast.Module)) or own.reach(site.module, site.node) is Reach.EVERY
         if spawned is None or spawned.run(site) or spawned.is_beside(site)
     ]
-    if not reached or any(differs(own, site, site.node) for site in seeds):
+    if not reached or any(differs(own, site, site.node) or _is_drawn(own, site, site.node) for site in seeds):
         return None
     return reached[0]
+
+
+def _seeds_again(own: OwnDdp, site: Site, other: Site) -> bool:
+    """Whether a call below another one seeds the same generator again for certain: nothing is left of the first."""
+    if site.body is not other.body or site.line >= other.line or other.module is not site.module:
+        return False
+    around = {site.body, *blocks.enclosing(site.module, site.node)}
+    is_certain = blocks.place(other.module, other.statement).parent in around
+    same = own.program.callee_names(site.node, site.scope) & own.program.callee_names(other.node, other.scope)  # type: ignore[arg-type]
+    return is_certain and bool(same)
+
+
+def _is_drawn(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -> bool:
+    """Whether each process may draw a seed for itself, or take it from its clock: ``seed = random.randint(1, 999)``."""
+    for part in walk(node):
+        located = own.program.locate(part) if isinstance(part, ast.Call) and part is not site.node else None
+        if located is not None and isinstance(part, ast.Call):
+            names = own.program.callee_names(part, located[1])
+            if any((name.startswith(_DRAWING) and name not in SEEDS) or name in CLOCKS for name in names):
+                return not own.program.calls_to(SPAWNS)  # which tells the number to those that it starts
+    if not depth:
+        return False
+    info = own.program.function_of(site.body)
+    for part in walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
+            continue
+        values = [(value, site) for value in assigned(own.program, part, site.scope)]
+        if info is not None and isinstance(part, ast.Name) and part.id in info.parameters:
+            given = [
+                (info.argument_or_default(item.call, part.id), calling(item)) for item in own.program.flow.callers(info)
+            ]
+            values += [(value, where) for value, where in given if value is not None]
+        if any(_is_drawn(own, where, value, depth - 1) for value, where in values):
+            return True
+    return False
 
 
 def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None = None, workers: bool = False) -> str:

@@ -63,6 +63,8 @@ class Earlier:
             # A method whose owner is not known may be this one.
             if not values or any(value.kind != "function" or value.ref is info for value in values):
                 yield site
+        if info.name == "__init__":  # ``Trainer(settings)`` does not name it
+            yield from map(calling, self._program.flow.callers(info))
 
 
 def _is_called_by_others(info: FunctionFacts) -> bool:

@@ -12,7 +12,7 @@ from amp_rules.roles.path_objects import assigned
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import names_of
+from amp_rules.source.resolver import Names, names_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
     ADDING,
@@ -314,17 +314,19 @@ def _row(node: ast.AST) -> tuple[set[str], set[str]] | None:
         return blocks.writes(node), blocks.reads(node.value) if node.value is not None else set()
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return blocks.writes_target(node), blocks.reads(node.iter)
-    path = blocks.path_of(node.func.value) if _fills(node) else None  # type: ignore[attr-defined]
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING):
+        return None
+    path = blocks.path_of(node.func.value)
+    if path is not None and isinstance(node.func.value, ast.Subscript):
+        # One of several lists: ``history["loss"].append(loss)`` puts nothing into the others.
+        given = {name for item in (*node.args, *node.keywords) for name in blocks.reads(item)}
+        return {path, ast.unparse(node.func.value)}, given
     return ({path}, blocks.reads(node)) if path is not None else None
 
 
 def _written_by(node: ast.AST) -> set[str]:
     row = _row(node)
     return row[0] if row is not None else set()
-
-
-def _fills(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING
 
 
 _FILLING = frozenset({"add", "append", "extend", "update"})
@@ -356,7 +358,7 @@ def _names_given(module: Module, body: ast.AST, call: ast.Call, info: FunctionFa
             path
             for node in blocks.walk_body(body)
             if isinstance(node, ast.stmt) and blocks.touches(found, _read_by(node))
-            for path in (*blocks.writes(node), *_receivers(node))
+            for path in (*blocks.writes(node), *_receivers(node, found, names_of(module)))
         }
         if more <= found:
             return found
@@ -370,12 +372,14 @@ def _read_by(node: ast.stmt) -> set[str]:
     return set() if hasattr(node, "body") else blocks.reads(node)
 
 
-def _receivers(node: ast.stmt) -> Iterator[str]:
-    """Yield what a call may put its arguments into: ``history`` of ``history.append(loss)``."""
+def _receivers(node: ast.stmt, given: set[str], names: Names) -> Iterator[str]:
+    """Yield what a call may put some of its arguments into: ``history`` of ``history.append(loss)``, no module."""
     for part in walk(node) if isinstance(node, ast.Expr) else ():
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
-            path = blocks.path_of(part.func.value)
-            if path is not None:
+            path, imported = blocks.path_of(part.func.value), names.dotted(part.func.value)
+            is_module = imported is not None and "." not in imported  # ``torch.save(model, f"{loss}.pt")``
+            read = {name for item in (*part.args, *part.keywords) for name in blocks.reads(item)}
+            if path is not None and not is_module and blocks.touches(given, read):
                 yield path
 
 

@@ -133,10 +133,32 @@ class OwnGroup:
         if any(self._joins_in(item) for suite, index in suites for item in suite[index + 1 :]):
             return True
         info = self.program.function_of(body)
-        if info is None or body in seen or len(seen) > MAX_CALLERS:
+        if body in seen or len(seen) > MAX_CALLERS:
             return False
+        if info is None:
+            # The first import runs the file: what stands below another one comes too late.
+            return any(self._joins_below(*place, seen | {body}) for place in self._imports.get(module, ()))
         callers = self._callers(info)
         return bool(callers) and all(self._joins_below(item.scope.module, item.call, seen | {body}) for item in callers)
+
+    @cached_property
+    def _imports(self) -> dict[Module, list[tuple[Module, ast.stmt]]]:
+        """The statements that import each file of the program."""
+        found: dict[Module, list[tuple[Module, ast.stmt]]] = {}
+        for module in self.program.flow.modules:
+            for node in module.nodes:
+                if isinstance(node, ast.Import):
+                    names, level = [item.name for item in node.names], 0
+                elif isinstance(node, ast.ImportFrom):
+                    base, level = node.module or "", node.level
+                    names = [base, *(f"{base}.{item.name}".lstrip(".") for item in node.names)]
+                else:
+                    continue
+                for name in names:
+                    imported = self.program.project.find(module, name, level)
+                    if imported is not None and imported is not module:
+                        found.setdefault(imported, []).append((module, node))
+        return found
 
     @cached_property
     def runs_exchange(self) -> Callable[[ast.AST], bool]:

@@ -30,7 +30,7 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         if own.reach(backward.module, backward.node) is not Reach.EVERY:
             continue
         known.add(backward.body)
-        shown = list(_shown(own, shares, backward))
+        shown = list(_shown(own, shares, backward, is_alone=not loops))
         if shown:
             node, name = shown[0]
             others = more_places(own.program, [(backward.module, item) for item, _ in shown])
@@ -51,15 +51,18 @@ def _backwards(own: OwnDdp) -> Iterator[Backward]:
                 yield Backward(site.module, site.scope, site.body, caller.call, caller.call, given)
 
 
-def _shown(own: OwnDdp, shares: Shares, backward: Backward) -> Iterator[tuple[ast.Call, str]]:
+def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -> Iterator[tuple[ast.Call, str]]:
     """Yield the calls around a backward pass that show a number made of its loss, with the variable that holds it."""
     around = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
-    if not around:
+    if around:
+        nodes = list(blocks.walk_own(around[-1]))
+    elif is_alone and _is_a_round(own, backward):
+        nodes = list(blocks.walk_body(backward.body))
+    else:
         return
-    loop = around[-1]
-    losses = _made_of(loop, {path for path in blocks.reads(backward.loss) if path.isidentifier()})
+    losses = _made_of(nodes, {path for path in blocks.reads(backward.loss) if path.isidentifier()})
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
-    for node in blocks.walk_own(loop):
+    for node in nodes:
         if not isinstance(node, ast.Call) or told.isdisjoint(blocks.reads(node)):
             continue
         given = _given_to_be_shown(own, shares, node)
@@ -84,11 +87,18 @@ def _given_to_be_shown(own: OwnDdp, shares: Shares, call: ast.Call) -> list[ast.
     return found
 
 
-def _made_of(loop: ast.stmt, names: set[str]) -> set[str]:
-    """Variables that a loop makes of others, in one statement or by way of others."""
+def _is_a_round(own: OwnDdp, backward: Backward) -> bool:
+    """Whether a function takes one step, and loops call it: ``for step in range(steps): train(step)``."""
+    info = own.program.function_of(backward.body)
+    callers = own.program.flow.callers(info) if info is not None else []
+    return any(blocks.loop_around(item.scope.module, item.call) is not None for item in callers)
+
+
+def _made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """Variables that a round makes of others, in one statement or by way of others."""
     found = set(names)
     for _ in range(_MAX_NAMES):
-        for node in blocks.walk_own(loop):
+        for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and blocks.reads(node.value) & found:
                 found |= {path for path in blocks.writes(node) if path.isidentifier()}
     return found

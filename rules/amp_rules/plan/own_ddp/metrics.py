@@ -69,8 +69,11 @@ class Metric:
 _MAX_NAMES = 3
 """Names between a file and a rank: ``path``, ``filename``, ``prefix``."""
 _WRITES_FILES = frozenset(
-    {"File", "dump", "open", "save", "savez", "savez_compressed", "to_csv", "to_json", "to_parquet"}
-)
+    {
+        "File", "dump", "open", "save", "savemat", "savetxt", "savez", "savez_compressed", "to_csv", "to_json",
+        "to_parquet",
+    }
+)  # fmt: skip
 """By what name a file is written that one process may have for itself."""
 
 
@@ -262,7 +265,8 @@ class Metrics:
                 continue
             info = self._own.program.function_of(loop.body)
             callers = self._own.program.flow.callers(info) if info is not None else []
-            if bodies.isdisjoint({loop.body, *(calling(item).body for item in callers)}):
+            given_back = any(_comes_of(item, calling(caller)) for caller in callers for item in found)
+            if loop.body not in bodies and not given_back:
                 yield loop
 
     def _takes_time_alone(self, loop: ast.AST) -> bool:
@@ -446,6 +450,14 @@ def _over_variable(use: LoaderUse) -> ast.For | None:
         if blocks.touches(held, blocks.writes(item)):
             return None
     return None
+
+
+def _comes_of(metric: Metric, call: Site) -> bool:
+    """Whether a number is made of what a call of its function gives back."""
+    if metric.site.body is not call.body:
+        return False
+    read = {metric.path} if metric.path is not None else blocks.reads(metric.site.node)
+    return metric.site.statement is call.statement or blocks.touches(blocks.writes(call.statement), read)
 
 
 def _gives_all(sampler: ast.AST) -> bool:

@@ -185,10 +185,18 @@ def _meters_of_container(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str,
 def _lists(shares: Shares, node: ast.AST) -> Iterator[str]:
     """Yield what a call appends a number of a batch to: ``losses.append(loss.item())``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-        path = variable(node.func.value)
+        path = _held_by(node.func.value)
         if path is not None and len(node.args) == 1:
             if is_of_batch(node.args[0], shares.ranks):
                 yield path
+
+
+def _held_by(node: ast.expr) -> str | None:
+    """The text of what holds a list, by a key that a variable says too: ``history[phase]["loss"]``."""
+    inner = node
+    while isinstance(inner, (ast.Attribute, ast.Subscript)):
+        inner = inner.value
+    return ast.unparse(node) if isinstance(inner, ast.Name) else None
 
 
 def _averages(loop: TrainingLoop, path: str) -> tuple[list[ast.AST], list[ast.expr], set[str]]:
@@ -253,7 +261,7 @@ def _is_given(call: ast.Call, path: str) -> bool:
         if isinstance(item, ast.Call) and last_name(item.func) in _ARRAYS
         for part in item.args[:1]
     ]
-    return any(variable(item) == path for item in given)
+    return any(_held_by(item) == path for item in given)
 
 
 _ARRAYS = frozenset({"array", "asarray", "cat", "concatenate", "stack", "tensor"})
@@ -275,10 +283,11 @@ def _is_told(loop: TrainingLoop, path: str, nodes: list[ast.AST] | None = None) 
     """Whether the function shows a sum from its loop on, or in some of it, or what it is divided to."""
     if nodes is None:
         nodes = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) >= loop.line]
-    names = {path}
+    # ``running[0] += loss.item()``, and ``running / rounds`` is shown
+    names = {path, path.partition("[")[0]}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Div):
-            if any(variable(part) == path for part in walk(node.value.left)):
+            if any(variable(part) in names for part in walk(node.value.left)):
                 names |= blocks.writes(node)
     return any(
         isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))

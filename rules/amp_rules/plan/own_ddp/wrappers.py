@@ -13,6 +13,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import RETURNS_RECEIVER
+from amp_rules.torch.wrappers import COMPILES
 
 _MAX_DEPTH = 8
 """Names and parameters between a wrapper and where it is called: a trainer, its method, a function that evaluates."""
@@ -62,6 +63,8 @@ def _origins(own: OwnDdp, node: ast.Name | ast.Attribute | ast.Call, site: Site)
             yield from ((given, Site(called.module.module, scope, called.node, given)) for given in called.returns)
         if isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
             yield node.func.value, site
+        if node.args and own.program.callee_names(node, site.scope) & COMPILES:
+            yield node.args[0], site  # whose ``module`` is that of the wrapper inside
         return
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         yield from _given_to_records(own, node, site)
@@ -118,6 +121,8 @@ def asks_kind(test: ast.AST) -> bool:
 def _is_kept_as(own: OwnDdp, node: ast.Attribute, site: Site, wrap: Site) -> bool:
     """Whether an attribute of an object is the one that a wrapper is put into from outside: ``trainer.model = ...``."""
     statement = wrap.statement
+    if wrap.body is site.body and _line(statement) > _line(site.node):
+        return False  # ``self.model = self.model.to(device)`` above ``self.model = DDP(self.model)``
     values = own.program.flow.values(node.value, site.scope)
     return (
         isinstance(statement, ast.Assign)

@@ -2,7 +2,8 @@
 
 ## What it does
 Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
-`SyncBatchNorm`. Where the model may be on the CPU, which torch's has no kernel for, a test for that stands before it.
+`SyncBatchNorm`, of the processes that the wrapper is given by `process_group`. Where the model may be on the CPU, which
+torch's has no kernel for, a test for that stands before it.
 `--no-sync-bn` leaves it out. That the script trains to other results then is noted (AMP280).
 
 ## Why
@@ -56,7 +57,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
@@ -170,8 +171,15 @@ def _change(
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
     actions: list[Action] = []
+    given = keyword(call, "process_group")
+    group = own.source(site.module, given) if given is not None and not is_none(given) else None
+    if given is not None and group is not None and blocks.path_of(given) is None:
+        text = "the group of the wrapper has no name, and batch norm would need the same one"
+        own.leave(RULE, site.module, call, f"batch norm is not synchronised: {text}")
+        return None
+    more = [group] if group is not None else []
     if path is None and (_is_on_cuda(own, call) or _is_moved_to_cuda(model)):
-        return Change(RULE, site.module, model, message, [Replace(model, call_with(convert))])
+        return Change(RULE, site.module, model, message, [Replace(model, call_with(convert, *more))])
     if path is None:
         # ``model = DDP(Net())``: a test of where it lives needs a name for it.
         target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is call else None
@@ -186,7 +194,7 @@ def _change(
     elif not _stands_alone(site):
         own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
         return None
-    line = f"{path} = {convert}({path})"
+    line = f"{path} = {convert}({', '.join([path, *more])})"
     if not _is_on_cuda(own, call) and not _is_moved_above(own, site, model, path):
         line = f"if next({path}.parameters()).is_cuda:\n    {line}"
     return Change(RULE, site.module, call, message, [*actions, Insert(statement, line)])
