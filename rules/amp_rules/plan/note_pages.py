@@ -258,8 +258,9 @@ _PAGES = {
         each step of N processes averages over N batches, and an epoch has 1/N as many steps. The learning rate is not
         changed. Also a batch size that is multiplied by the number of GPUs, where `DataParallel` is removed: one
         process took a batch for N GPUs. Now each of N processes has one GPU and would still take a batch for N, N*N in
-        all. Also batch norm that AMP230 synchronises in a script with its own distributed training, or that took the
-        share of each GPU under `DataParallel`, once for the script.
+        all. Also a loss that is divided by the number of GPUs there, to average what `DataParallel` gathered. Also
+        batch norm that AMP230 synchronises in a script with its own distributed training, or that took the share of
+        each GPU under `DataParallel`, once for the script.
 
         ## Why
         The right learning rate for a batch that is N times as large depends on the model and the optimizer. Linear
