@@ -136,7 +136,8 @@ _PAGES = {
         place that the script can come to; not within `try`, or where the script asks for a version. And
         `next(self.parameters())` in the forward pass of a model that `nn.DataParallel` still spreads over several GPUs:
         its replicas list no parameters since PyTorch 1.5. And `optimizer.get_lr()` where an option makes the optimizer
-        one of Apex's, which has no such method: the script ended there with Apex, too.
+        one of Apex's, which has no such method: the script ended there with Apex, too. And
+        `assert torch.__version__.startswith("1.")`, which holds for no version that the new code runs with.
 
         ## Why
         The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and
