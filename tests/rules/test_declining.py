@@ -142,6 +142,20 @@ def test_a_loader_that_may_feed_a_step_is_told_as_such(tmp_path, given, told):
     assert told in found
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("AMP291/loader_given_from_elsewhere.py", "`train_batches`, which `fit` (train.py:5) is given by a script"),
+        ("AMP196/trainer_made_elsewhere.py", "`self.optimizer` is not known, which `Trainer` (train.py:6) is given by"),
+    ],
+)
+def test_what_another_script_gives_is_told_as_such(tmp_path, script, told):
+    entry = tmp_path / "train.py"
+    entry.write_text((FOLDER.parent / script).read_text())
+    report = migrate(entry, Options(ddp=True))
+    assert any(told in item.message for item in report.refusals)
+
+
 BRANCHES = """\
 import sys
 

@@ -1,13 +1,14 @@
-"""What a script multiplies by the number of its GPUs, because one process drove them all with ``DataParallel``."""
+"""What a script multiplies or divides by the number of its GPUs, as one process drove them with ``DataParallel``."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.precision import Precision
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
@@ -19,29 +20,56 @@ _MAX_VARIABLES = 4
 """Variables through which a factor is followed to the number of GPUs."""
 
 
-def times_devices(program: Program, lengths: WholeLengths) -> Iterator[Site]:
-    """Yield products with the number of GPUs in a script that wraps a model with ``DataParallel``."""
-    spreading = program.calls_to(DATA_PARALLEL | SPREAD_IN_ONE_CALL)
-    wrapping = [site for site in spreading if isinstance(site.node, ast.Call)]
-    devices = [
-        Site(site.module, site.scope, site.body, given)
-        for site in wrapping
-        if isinstance(site.node, ast.Call)
-        for given in _devices_of(program, site.node, site.scope)
-    ]
-    texts = {text for site in devices for text in _split_texts(program, lengths, site.node, site.scope)}
-    compared = {key for site in wrapping for key in _compared(site)}
-    for node, body, scope in program.nodes() if wrapping else ():
-        factors: list[ast.expr] = []
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            factors = [node.left, node.right]
-        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
-            factors = [node.value]
-        if any(
-            _is_count(program, lengths, item, scope, devices, texts) or _variable(item, scope) in compared
-            for item in factors
-        ):
+class DeviceCounts:
+    """The number of GPUs, wherever a script that wraps a model with ``DataParallel`` has it."""
+
+    def __init__(self, program: Program, lengths: WholeLengths) -> None:
+        self._program = program
+        self._lengths = lengths
+        spreading = program.calls_to(DATA_PARALLEL | SPREAD_IN_ONE_CALL)
+        wrapping = [site for site in spreading if isinstance(site.node, ast.Call)]
+        self.are_used = bool(wrapping)
+        self._devices = [
+            Site(site.module, site.scope, site.body, given)
+            for site in wrapping
+            if isinstance(site.node, ast.Call)
+            for given in _devices_of(program, site.node, site.scope)
+        ]
+        self._texts = {text for site in self._devices for text in _split_texts(program, lengths, site.node, site.scope)}
+        self._compared = {key for site in wrapping for key in _compared(site)}
+
+    def products(self) -> Iterator[Site]:
+        """Yield products with the number of GPUs."""
+        for node, body, scope in self._program.nodes() if self.are_used else ():
+            factors: list[ast.expr] = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                factors = [node.left, node.right]
+            elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult):
+                factors = [node.value]
+            if any(self._is_number(item, scope) for item in factors):
+                yield Site(scope.module, scope, body, node)
+
+    def divided_losses(self, precision: Precision) -> Iterator[Site]:
+        """Yield where a loss is divided by the number of GPUs, in a training step or in a function that it calls."""
+        if not self.are_used:
+            return
+        covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
+        covered |= {node for site in precision.backwards for node in _written_for(self._program, site)}
+        called = self._program.called_from(covered)
+        for node, body, scope in self._program.nodes():
+            divisor = None
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                divisor = node.right
+            elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+                divisor = node.value
+            if divisor is None or not (node in covered or body in called) or not self._is_number(divisor, scope):
+                continue
             yield Site(scope.module, scope, body, node)
+
+    def _is_number(self, node: ast.expr, scope: Scope) -> bool:
+        if _variable(node, scope) in self._compared:
+            return True
+        return _is_count(self._program, self._lengths, node, scope, self._devices, self._texts)
 
 
 def is_of_rate(site: Site) -> bool:
@@ -62,6 +90,17 @@ def only_rounds(site: Site) -> bool:
         isinstance(one, ast.BinOp) and isinstance(one.op, ast.FloorDiv) and ast.dump(one.right) == ast.dump(other)
         for one, other in ((node.left, node.right), (node.right, node.left))
     )
+
+
+def _written_for(program: Program, site: Backward) -> Iterator[ast.AST]:
+    """Yield what the loss of a backward pass is computed from in its function, below the forward pass too."""
+    yield from walk(site.loss)
+    names = {node.id for node in walk(site.loss) if isinstance(node, ast.Name)}
+    for node in program.nodes_of(site.body):
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(item, ast.Name) and item.id in names for item in targets):
+                yield from walk(node)
 
 
 def _devices_of(program: Program, call: ast.Call, scope: Scope) -> Iterator[ast.expr]:

@@ -15,6 +15,7 @@ from amp_rules.plan.outputs_in_loss import Outputs, at
 from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.skipped_layers import why_skipped
+from amp_rules.plan.untrained_reads import gets_no_gradient, is_made_for_itself
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -257,7 +258,8 @@ class _LeftOut:
             for (holder, name), cell in self.program.flow.cells.items():
                 if holder is not owner.facts.node or not any(map(has_parameters, cell.values)):
                     continue
-                if not any(self._uses_attribute(*read, owner) for read in self._reads.get(str(name), ())):
+                made = is_made_for_itself(owner, str(name))
+                if not any(self._uses_attribute(*read, owner, made) for read in self._reads.get(str(name), ())):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
         return ""
 
@@ -301,14 +303,19 @@ class _LeftOut:
             for caller in callers
         )
 
-    def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
-        """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's."""
+    def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo, made: bool) -> bool:
+        """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's.
+
+        Nor what leaves a part that the class makes without gradients: an averaged copy that is sampled from.
+        """
         body = blocks.body_of(module, node)
         scope = self.program.flow.scopes.get(body)
         if scope is None:
             return True
         held = self.program.flow.values(node.value, scope)
         if held and not any(_is_related(value, owner) for value in held):
+            return False
+        if made and gets_no_gradient(self.program, module, node, body):
             return False
         info = self.program.function_of(body)
         builds = info is not None and info.cls is not None and self._only_builds(info)

@@ -15,7 +15,7 @@ from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loaders import Loaders, LoaderUse
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
@@ -168,7 +168,8 @@ def _given_to_bar(program: Program, use: LoaderUse, made: ast.expr | None) -> Lo
 def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[Value]) -> Iterator[Site]:
     """Where the length of a loader is asked for that is prepared only where it is iterated, such as for a schedule.
 
-    It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``.
+    It is one of ``late``, or held by the same variable, or written alike in the same body: ``loaders["train"]``; also
+    where that is given to the function whose loop goes over it.
     """
     lists = data.sliced
     iterated = [
@@ -179,6 +180,8 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
     texts = {(site.body, ast.dump(site.node)) for site in iterated if isinstance(site.node, ast.Subscript)}
     keys = {program.flow.key(site.node, site.scope) for site in iterated if isinstance(site.node, ast.expr)}
     keys -= {None}
+    for entry in _given_to_loops(program, iterated):
+        texts.update((body, ast.dump(entry.node)) for body in _bodies_alike(program, entry))
     evaluated = {program.flow.key(use.loader, use.scope) for use in data.evaluated}
     if not late and not texts and not keys:
         return
@@ -195,6 +198,30 @@ def _lengths(program: Program, data: TrainingData, found: list[Site], late: set[
         is_same = key in keys and (key not in evaluated or _counts_training(program, data, site))
         if given or is_same or (body, ast.dump(asked)) in texts:
             yield site
+
+
+def _given_to_loops(program: Program, iterated: list[Site]) -> Iterator[Site]:
+    """Yield the entry of a container that all calls of a function give its loop: ``self.train(loaders["train"])``."""
+    for site in iterated:
+        info = program.function_of(site.body) if isinstance(site.node, ast.Name) else None
+        if info is None or not isinstance(site.node, ast.Name) or site.node.id not in info.parameters:
+            continue
+        given: list[Site] = []
+        for caller in program.flow.callers(info):
+            outer, argument = calling(caller), info.argument(caller.call, site.node.id)
+            given.append(Site(outer.module, outer.scope, outer.body, argument or caller.call))
+        if given and all(isinstance(item.node, ast.Subscript) for item in given):
+            if len({ast.dump(item.node) for item in given}) == 1:
+                yield from given
+
+
+def _bodies_alike(program: Program, site: Site) -> Iterator[ast.AST]:
+    """The body of an expression, and the other methods of its class where that is of the object's own."""
+    yield site.body
+    info = program.function_of(site.body)
+    root = (blocks.path_of(site.node) or "").partition(".")[0]
+    if info is not None and info.cls is not None and root == info.receiver:
+        yield from (method.node for method in info.cls.methods.values() if method is not info)
 
 
 def _counts_training(program: Program, data: TrainingData, site: Site) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amp_rules.plain_torch.written import joins_as_written
 from amp_rules.plan import (
+    asserted_versions,
     declining,
     ends_early,
     methods_of_optimizers,
@@ -118,6 +119,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else ()
     )
     of_optimizers = methods_of_optimizers.notes(program) if report.changes else ()
+    of_versions = asserted_versions.notes(program) if report.changes else ()
     of_own: list[Note] = []
     if report.precision == "already":
         of_own += own_step_faults.notes(program, modules)
@@ -137,6 +139,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
             *of_refused,
             *of_replicas,
             *of_optimizers,
+            *of_versions,
             *of_own,
         ]
     )

@@ -136,7 +136,8 @@ _PAGES = {
         place that the script can come to; not within `try`, or where the script asks for a version. And
         `next(self.parameters())` in the forward pass of a model that `nn.DataParallel` still spreads over several GPUs:
         its replicas list no parameters since PyTorch 1.5. And `optimizer.get_lr()` where an option makes the optimizer
-        one of Apex's, which has no such method: the script ended there with Apex, too.
+        one of Apex's, which has no such method: the script ended there with Apex, too. And
+        `assert torch.__version__.startswith("1.")`, which holds for no version that the new code runs with.
 
         ## Why
         The new code needs PyTorch 2.4 or later. Where the script ran with an older one until now, it stops there, and
@@ -258,8 +259,9 @@ _PAGES = {
         each step of N processes averages over N batches, and an epoch has 1/N as many steps. The learning rate is not
         changed. Also a batch size that is multiplied by the number of GPUs, where `DataParallel` is removed: one
         process took a batch for N GPUs. Now each of N processes has one GPU and would still take a batch for N, N*N in
-        all. Also batch norm that AMP230 synchronises in a script with its own distributed training, or that took the
-        share of each GPU under `DataParallel`, once for the script.
+        all. Also a loss that is divided by the number of GPUs there, to average what `DataParallel` gathered. Also
+        batch norm that AMP230 synchronises in a script with its own distributed training, or that took the share of
+        each GPU under `DataParallel`, once for the script.
 
         ## Why
         The right learning rate for a batch that is N times as large depends on the model and the optimizer. Linear

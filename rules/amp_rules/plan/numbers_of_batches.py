@@ -18,7 +18,12 @@ _OF_TENSORS = frozenset({"detach", "data", "sum", "item", "cpu"})
 
 
 def is_number(node: ast.AST) -> bool:
-    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch."""
+    """Whether a tensor is made a number here: ``loss.item()``, ``float(loss)``, ``loss.data[0]`` of old torch.
+
+    So is the tensor of one number that is the mean or the sum of another: ``guessed.eq(y).float().mean()``.
+    """
+    if isinstance(node, ast.expr) and _is_of_all_elements(bare(node)):
+        return True
     calls = [part.func for part in walk(node) if isinstance(part, ast.Call)]
     return any(blocks.path_of(func) == "float" or getattr(func, "attr", "") == "item" for func in calls) or any(
         isinstance(part, ast.Subscript)
@@ -85,6 +90,11 @@ def _index_of(statement: ast.stmt, name: str) -> int | None:
                 if isinstance(item, ast.Name) and item.id == name:
                     return index
     return None
+
+
+def _is_of_all_elements(node: ast.expr) -> bool:
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_call and node.func.attr in ("mean", "sum") and not (node.args or node.keywords)  # type: ignore[attr-defined]
 
 
 def bare(node: ast.expr) -> ast.expr:

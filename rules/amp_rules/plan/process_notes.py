@@ -14,7 +14,7 @@ from amp_rules.plan import notes
 from amp_rules.plan.adding_methods import adding_methods
 from amp_rules.plan.comprehensions_over_shares import over_shares
 from amp_rules.plan.constant_tests import ConstantTests
-from amp_rules.plan.device_counts import is_of_rate, only_rounds, times_devices
+from amp_rules.plan.device_counts import DeviceCounts, is_of_rate, only_rounds
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.divided_by_places import divided_by_places
 from amp_rules.plan.divided_by_shares import divided_by_shares
@@ -54,6 +54,10 @@ _TIMES_DEVICES = (
     "assumes one process that drives N GPUs with DataParallel; now each of N processes drives one GPU and still "
     "multiplies by N: remove the factor"
 )
+_OVER_DEVICES = (
+    "averages what DataParallel gathers from N GPUs; now each of N processes computes one loss, and its gradients are "
+    "averaged, but it is still divided by N: remove the division"
+)
 _RATE_TIMES_DEVICES = (
     "is for a batch that N GPUs share, which N processes have together: it stays right, where the batch of each "
     "process is not multiplied by N as well"
@@ -69,10 +73,13 @@ _ROUNDED_TO_DEVICES = (
 def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: bool) -> Iterator[Note]:
     """Yield what is to be known of the batches, and of what is evaluated unless it is to be shared out."""
     yield from _batch(program, processes)
-    for site in times_devices(program, processes.whole_lengths):
+    counts = DeviceCounts(program, processes.whole_lengths)
+    for site in counts.products():
         text = _TIMES_DEVICES if not is_of_rate(site) else _RATE_TIMES_DEVICES
         text = _ROUNDED_TO_DEVICES if only_rounds(site) else text
         yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {text}")
+    for site in counts.divided_losses(processes.precision):
+        yield notes.note(notes.BATCH_SIZE, site.module, site.node, f"`{site.module.text(site.node)}` {_OVER_DEVICES}")
     if not shares_evaluation:
         yield from _evaluated(program, processes)
         yield from divided_by_shares(processes)

@@ -349,8 +349,9 @@ _PAGES = {
         A value that differs between processes in a place where all processes need the same value: a condition around a
         step or a wait for a file, the number of iterations of a loop with steps, a learning rate, weights. The message
         names the value and the line that it comes from: a batch, a random number, a clock, an environment, or a call
-        such as `os.mkdir` that fails on some processes only. Adversarial training is refused too if it moves weights
-        along gradients that are averaged only afterwards, at the step.
+        such as `os.mkdir` that fails on some processes only. An order or a split of the data that is drawn without a
+        seed above `amp.init`, as a file that is imported does: `np.random.shuffle(paths)`. Adversarial training is
+        refused too if it moves weights along gradients that are averaged only afterwards, at the step.
 
         ## Why
         Each process has different batches, so one process would continue and another would not. The first then waits in

@@ -30,6 +30,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.optimizers import EXACT_SCHEDULES, is_scheduler_name
+from amp_rules.torch.writers import SAVERS
 
 _MAX_VARIABLES = 4
 """Variables through which a number is followed to a training loop."""
@@ -346,7 +347,7 @@ class ShareSteps:
         if self._takes_data(site):
             return False
         statement = site.statement
-        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+        if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1) or _divides(site):
             return True
         key = self.program.flow.key(blocks.reading(statement.targets[0]), site.scope)
         for node, body, scope in self.program.nodes() if key is not None else ():
@@ -370,6 +371,8 @@ class ShareSteps:
                 names = self.program.callee_names(parent, site.scope)
                 if "builtins.range" in names:
                     return not self._takes_batches(parent, site)
+                if names & SAVERS:
+                    return False
                 if any(name.startswith(("torch.", "numpy.")) and not is_scheduler_name(name) for name in names):
                     if not self.lengths.keeps(parent, site.scope):
                         return True
@@ -488,6 +491,16 @@ def _locals(function: ast.AST) -> set[str]:
     return {path for item in blocks.own_parts(function) for path in blocks.writes(item)} | {
         argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)
     }
+
+
+def _divides(site: Site) -> bool:
+    """Whether something is divided by a number of steps, so that the variable which is given it holds no such number.
+
+    ``first = saved["step"] // (len(data) // size) + 1``
+    """
+    parent = site.module.parents[site.node]
+    is_quotient = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Div, ast.FloorDiv, ast.Mod))
+    return is_quotient and parent.right is site.node  # type: ignore[attr-defined]
 
 
 def _is_in_slice(module: Module, node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ from amp_rules.plan import (
     carried_state,
     declining,
     draft_check,
+    drawn_on_import,
     exchanges_alone,
     idle_imports,
     local_directions,
@@ -199,6 +200,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(weights_of_forward.reasons(program))
     reasons.extend(weights_of_libraries.reasons(program))
     reasons.extend(local_directions.reasons(distribution))
+    reasons.extend(drawn_on_import.reasons(program, distribution.precision))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))
     reasons.extend(written_buffers.reasons(program, precision, sync_bn=options.sync_bn))

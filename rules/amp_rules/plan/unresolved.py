@@ -15,13 +15,14 @@ from amp_rules.roles.sites import Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
 
 _BY_NAME = frozenset({"importlib.import_module", "builtins.__import__", "builtins.getattr", "builtins.eval"})
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
 _BUILTINS = frozenset(dir(builtins))
+_OUTSIDE = "a script that is not part of this program"
 _BINDS_BY_TEXT = frozenset({"__builtins__", "__dict__", "builtins", "exec", "globals", "vars"})
 
 
@@ -47,9 +48,29 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
         if outside is not None:
             file = outside.module.module
             place = f"`{_called(outside)}` ({file.path.name}:{file.line_on_disk(outside.node.lineno)})"
-            return f", which {place} is given by a script that is not part of this program: migrate that script"
+            return f", which {place} is given by {_OUTSIDE}: migrate that script"
         pending.extend(_given(program, current, site))
     return ""
+
+
+def loop_trail(program: Program, site: Site) -> str:
+    """The same for what the loop goes over that a backward pass stands in, where a script that is not known gives it.
+
+    What is counted in ``range(...)`` is no data.
+    """
+    loops = [parent for parent in blocks.enclosing(site.module, site.node) if isinstance(parent, ast.For)]
+    for loop in loops:
+        counted = {node for call in walk(loop.iter) if _counts(call) for node in walk(call)}
+        for node in walk(loop.iter):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in counted:
+                trail = trail_end(program, node, site.scope, site.body)
+                if _OUTSIDE in trail:
+                    return f"`{node.id}`{trail.rpartition(':')[0]}"
+    return ""
+
+
+def _counts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
 
 
 def model_trail(program: Program) -> str:
@@ -136,10 +157,11 @@ def _from_outside(program: Program, node: ast.expr, site: Site) -> FunctionFacts
     info = program.function_of(site.scope.owner(node.id).node)
     if info is None or node.id not in info.positional or node.id in info.defaults or program.flow.callers(info):
         return None
-    # What is named may be called by a library.
+    # What is named may be called by a library; ``super(Trainer, self)`` in a class makes none.
     name = _called(info)
+    inside = set(walk(info.cls.node)) if info.cls is not None else set()
     is_named = any(
-        isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
+        isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load) and other not in inside
         for other, _, _ in program.nodes()
     )
     return None if is_named else info

@@ -314,8 +314,12 @@ class Bodies:
         return found
 
     def _makes_itself(self, call: ast.Call, scope: Scope) -> bool:
-        """``model = model(**settings)``, where the name held what makes models before it held one."""
-        statement = scope.module.parents.get(call) if isinstance(call.func, ast.Name) else None
+        """``model = model(**settings).to(device)``, where the name held what makes models before it held one."""
+        parents = scope.module.parents
+        made: ast.AST = call
+        while isinstance(method := parents.get(made), ast.Attribute) and isinstance(parents.get(method), ast.Call):
+            made = parents[method]
+        statement = parents.get(made) if isinstance(call.func, ast.Name) else None
         if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
             return False
         target = statement.targets[0]

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from amp_rules.flow.values import CallSite
+from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
@@ -130,8 +131,10 @@ class _Draws:
         return bool(given) and all(map(self._is_of_round, given)) and any(map(self._is_drawn, given))
 
     def _runs_model(self, call: ast.Call) -> bool:
-        if self._program.called_models(call, self._scope):
-            return True
+        called = self._program.called_models(call, self._scope)
+        if called:
+            # A loss of torch's that a variable holds compares what models gave, as a function does.
+            return not all(map(is_without_parameters, called))
         return bool(self._program.flow.callees(call)) and self._program.runs_forward(call)
 
     # ---- what the round draws ----------------------------------------------------------------------------------------

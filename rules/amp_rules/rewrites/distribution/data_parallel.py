@@ -51,6 +51,7 @@ from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.device_lists import idle_statements
+from amp_rules.plan.frozen_batch_norms import are_frozen
 from amp_rules.plan.inner_steps import mixes_tasks
 from amp_rules.plan.notes import BATCH_SIZE, note
 from amp_rules.plan.pinned_devices import PinnedDevices
@@ -129,7 +130,7 @@ def notes(context: Context) -> Iterator[Note]:
     """Yield the first model whose batch norm took the share of one GPU, and now takes the batches of all processes."""
     program = context.program
     sites = program.calls_to(DATA_PARALLEL) if context.options.sync_bn else []
-    if not sites or program.calls_to(CONVERTS_BATCH_NORM) or mixes_tasks(program):
+    if not sites or program.calls_to(CONVERTS_BATCH_NORM) or mixes_tasks(program) or are_frozen(program):
         return
     norms, pinned = BatchNorms(program), PinnedDevices(program)
     gone = {change.node for change in context.made if change.rule is RULE}

@@ -49,6 +49,7 @@ from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
 from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
+from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
@@ -177,6 +178,12 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
             f"line {loader.told_line} of {loader.module.path.name} feeds it",
             "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
             "with all that several processes need",
+        )
+    given = loop_trail(program, site)
+    if given:
+        return (
+            f"it is not known whether a DataLoader feeds `{loss}`: its batches come from {given}",
+            "migrate the script that makes the loader; or wrap it there in `amp.prepare_loader(...)`, by hand",
         )
     return (
         f"no DataLoader feeds `{loss}`: every process would train on the same batches",
