@@ -14,7 +14,7 @@ from amp_rules.torch.half_precision import DECOMPOSITIONS, FUNCTIONS_OF_LINALG
 SHAPING = frozenset(
     """
     view reshape flatten unflatten permute transpose t mT T H adjoint swapaxes swapdims movedim moveaxis contiguous
-    detach alias clone data squeeze unsqueeze float double to type type_as expand expand_as
+    detach alias clone data squeeze unsqueeze float double to cuda cpu type type_as expand expand_as
     """.split()
 )
 """Operations after which a matrix has the same elements, whatever their order."""
@@ -39,6 +39,8 @@ _NORMALISED = frozenset(
 )
 _BOUNDING = frozenset({"dropout", "relu", "leaky_relu", "elu", "gelu", "silu", "sigmoid", "tanh", "result", "element"})
 """Functions between layers."""
+_KEPT = frozenset({"buffer", "grad"})
+"""Float32 for all that autocast does: buffers, and gradients of what the model is given."""
 _WEIGHTS = frozenset({"parameter", "embedding", "embedding_bag", "softmax"})
 
 
@@ -233,7 +235,7 @@ def exact_parts(value: Value) -> Iterator[Value]:
             fresh = [part for part in item.args if id(part) not in seen]
             seen.update(map(id, fresh))
             pending += fresh
-        elif (item.float32 or item.op == "buffer") and item.op not in _WEIGHTS:
+        elif (item.float32 or item.op in _KEPT) and item.op not in _WEIGHTS:
             yield item
 
 
