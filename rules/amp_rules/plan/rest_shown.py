@@ -42,6 +42,11 @@ OF_DRAWS = (
     "are made of the random numbers of one process: what is shown are no numbers of all processes",
 )
 
+_OF_SHARES = (
+    "rests on the batches of one process: what is shown covers only rank 0's share of the data",
+    "rest on the batches of one process: what is shown covers only rank 0's share of the data",
+)
+
 _SAVING = frozenset({"write", "save", "savez", "savez_compressed", "savemat", "to_csv", "scatter", "hist", "bar"})
 """Functions and methods that write numbers to a file, or draw them."""
 
@@ -87,6 +92,17 @@ def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[st
         counters = loop.counters if isinstance(loop, TrainingLoop) else set()
         if loop is not None and (site.body, root_of(name)) not in summed and root_of(name) not in counters:
             yield Told(site, name, *what)
+
+
+def shown_elsewhere(processes: Distribution, places: Sequence[Shown]) -> Iterator[Told]:
+    """Yield the first place that shows what loops have kept of their batches, in no way that is known by name.
+
+    Where sums are made those of all processes, what is shown may be made of these.
+    """
+    if processes.sums.after or processes.sums.here:
+        return
+    for site, name in sorted(places, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))[:1]:
+        yield Told(site, name, *_OF_SHARES)
 
 
 def _drawing(processes: Distribution) -> Iterator[BatchLoop]:
