@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
@@ -97,9 +98,9 @@ def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[st
 def shown_elsewhere(processes: Distribution, places: Sequence[Shown]) -> Iterator[Told]:
     """Yield the first place that shows what loops have kept of their batches, in no way that is known by name.
 
-    Where sums are made those of all processes, what is shown may be made of these.
+    Where sums are made those of all processes, or metrics put theirs together, what is shown may be made of these.
     """
-    if processes.sums.after or processes.sums.here:
+    if processes.sums.after or processes.sums.here or names_joint_metrics(processes.program):
         return
     for site, name in sorted(places, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))[:1]:
         yield Told(site, name, *_OF_SHARES)
