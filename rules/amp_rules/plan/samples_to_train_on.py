@@ -48,7 +48,9 @@ def of_samples(processes: Distribution) -> Iterator[Note]:
 def _counters(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[CellKey]:
     """What a loop adds the size of its batch to."""
     made = made_of_batch(processes, loop)
-    found = (processes.program.flow.key(blocks.target_of(item), loop.scope) for item, _ in _counting(processes, loop, made))
+    found = (
+        processes.program.flow.key(blocks.target_of(item), loop.scope) for item, _ in _counting(processes, loop, made)
+    )
     return {key for key in found if key is not None}
 
 
@@ -63,7 +65,9 @@ def _counting(
 ) -> Iterator[tuple[ast.Assign | ast.AugAssign, str]]:
     """Yield the statements that add the size of a batch to a variable."""
     for item in of_the_share(processes, loop):
-        for path in added_to(item) if isinstance(item, (ast.Assign, ast.AugAssign)) else ():
+        if not isinstance(item, (ast.Assign, ast.AugAssign)):
+            continue
+        for path in added_to(item):
             others = made - {path}
             if blocks.touches(others, blocks.reads(item.value)) and not is_made_of(item.value, others):
                 yield item, path

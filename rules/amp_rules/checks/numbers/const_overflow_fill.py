@@ -93,7 +93,8 @@ class ConstOverflowFill(Check):
     fix_title = "Fill with the smallest number of the tensor's own type"
     fix_safety = "safe"
     triggers = (
-        "masked_fill", "fill_(", "fill_diagonal", "full_like", "new_full", ".full(", "clamp", "clip(", "scatter", "pad(", "where(",
+        "masked_fill", "fill_(", "fill_diagonal", "full_like", "new_full", ".full(", "clamp", "clip(", "scatter",
+        "pad(", "where(",
         "nan_to_num", "hardtanh(", "1e5", "1e6", "1e7", "1e8",
         "1e9", "1E", "1e1", "1e2", "1e3", "NEAR_INF", "hreshold(",
         re.compile(r"\][ \t]*=[ \t]*-?(?:\w+\.)*(?:[A-Z][A-Z_]{2,}\b|float\(|\d{5}|[\d.]+e)"),

@@ -20,7 +20,8 @@ out: a list or a generator of batches, or the range over their places, `amp.prep
 
 ## When it declines
 When nothing that can be shared out feeds the loop, or a loader of DALI does: each of its pipelines has a GPU and a
-shuffle of its own (AMP291).
+shuffle of its own; when what chooses the samples, a sampler or a part of the data, follows the batches that one process
+has seen (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -234,7 +235,9 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
 def _orders(processes: Distribution) -> Iterator[Declined]:
     """Yield what chooses the samples of a shared loader, and rests on the batches that one process has seen."""
     program, ranks = processes.program, processes.agreed.ranks
-    calls = {value.site: None for use in processes.data.uses for value in use.values if isinstance(value.site, ast.Call)}
+    calls = {
+        value.site: None for use in processes.data.uses for value in use.values if isinstance(value.site, ast.Call)
+    }
     for call in calls:
         located = program.locate(call)
         given = [item for name in _CHOOSING if (item := given_to_loader(call, name)) is not None]
