@@ -151,6 +151,7 @@ def test_what_becomes_of_a_number_on_the_cpu(name: str) -> None:
         "full_like": lambda: torch.full_like(x, -1e9),
         "new_full": lambda: x.new_full((2,), -1e9),
         "pad": lambda: torch.nn.functional.pad(x, (0, 1), value=-1e9),
+        "fill_diagonal": lambda: torch.zeros(2, 2).half().fill_diagonal_(-1e9),
         "masked_fill": lambda: x.masked_fill(mask, -1e9),
         "index_fill": lambda: x.index_fill(0, at, -1e9),
         "scatter": lambda: x.scatter(0, at, -1e9),

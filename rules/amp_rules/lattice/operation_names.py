@@ -63,6 +63,7 @@ ELEMENTWISE = words(
     gumbel_softmax dropout alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d drop_path threshold logit
     logaddexp logaddexp2 hypot copysign lgamma digamma cross sinc xlogy xlog1py bernoulli prelu rrelu glu
     masked_scatter scatter scatter_add scatter_reduce index_add index_copy index_fill index_put copy put fill zero
+    fill_diagonal
     cumsum cumprod logcumsumexp batch_norm layer_norm group_norm instance_norm rms_norm local_response_norm normalize
     interpolate upsample grid_sample avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d embedding embedding_bag lp_pool2d conv1d conv2d conv3d conv_tbc conv_transpose1d

@@ -60,8 +60,13 @@ class BatchLoop(Site):
     @cached_property
     def of_epoch(self) -> set[str]:
         """Those that begin anew with each epoch."""
-        around = blocks.suites_around(self.module, self.loop)
-        before = {path for suite, index in around for item in suite[:index] for path in blocks.writes(item)}
+        return self.head | (self.begun_before & self.counters)
+
+    @cached_property
+    def begun_before(self) -> set[str]:
+        """Variables that get a value above the loop, each time that it begins."""
         in_loop = any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(self.module, self.loop))
-        is_called = not isinstance(self.body, ast.Module)
-        return self.head | (before & self.counters if in_loop or is_called else set())
+        if not in_loop and isinstance(self.body, ast.Module):
+            return set()
+        around = blocks.suites_around(self.module, self.loop)
+        return {path for suite, index in around for item in suite[:index] for path in blocks.writes(item)}

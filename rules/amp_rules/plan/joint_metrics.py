@@ -35,11 +35,15 @@ def keeps_jointly(program: Program, keeper: ast.expr, scope: Scope) -> bool:
     return any(value.kind == "instance" and is_joint(value.ref) for value in program.flow.values(keeper, scope))
 
 
+def names_joint_metrics(program: Program) -> bool:
+    """Whether a script names the library at all."""
+    return any(_METRICS.rstrip(".") in module.source.text for module in program.flow.modules)
+
+
 def stacked_states(program: Program) -> Iterator[Site]:
     """Yield the first state of each such class, which the script makes objects of, that nothing reduces."""
-    named = any(_METRICS.rstrip(".") in module.source.text for module in program.flow.modules)
     told: set[ast.AST] = set()
-    for node, _, scope in program.nodes() if named else ():
+    for node, _, scope in program.nodes() if names_joint_metrics(program) else ():
         if not isinstance(node, ast.Call):
             continue
         for value in program.flow.values(node, scope):

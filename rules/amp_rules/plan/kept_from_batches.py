@@ -24,11 +24,13 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
-from amp_rules.source.syntax import called_name, walk
+from amp_rules.source.syntax import COMPREHENSIONS, called_name, own_variables, walk
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, SHAPED_BY_ANOTHER
 
 _Round = tuple[Site, list[ast.stmt]]
 """What runs once for each batch, with its statements."""
+
+_LISTS = (ast.List, ast.Tuple, ast.ListComp)
 
 _WITHOUT_GRADIENT = frozenset({"detach", "data", "item", "numpy", "tolist"})
 """Methods and attributes that give the numbers of a tensor alone."""
@@ -43,6 +45,7 @@ def notes(program: Program, precision: Precision, processes: Distribution) -> It
         _kept(program, processes, losses, rounds),
         _kept_by_modules(program, processes, losses),
         _kept_by_objects(program, processes, losses, rounds),
+        _made_between(program, processes, losses, rounds),
     )
     for site, path in kept:
         if path not in told:
@@ -143,6 +146,43 @@ def _kept_by_objects(
                 read = _read_by(program, losses, of_losses) if read is None else read
                 if program.flow.key(place, scope) in read:
                     yield Site(scope.module, scope, function, node), path
+
+
+def _made_between(
+    program: Program, processes: Distribution, losses: set[ast.AST], rounds: list[_Round]
+) -> Iterator[tuple[Site, str]]:
+    """Yield what a script makes between two epochs of what the batches gave, and losses are weighed by."""
+    ranks = processes.agreed.ranks
+    for site, body in rounds:
+        if not isinstance(site.node, (ast.For, ast.AsyncFor)):
+            continue
+        inner = [node for item in body for node in blocks.walk_own(item)]
+        statements = [item for item in inner if isinstance(item, ast.stmt) and not isinstance(item, ast.Expr)]
+        written = blocks.writes_target(site.node).union(*map(blocks.writes, statements))
+        written = written.union(*(own_variables(item) for item in inner if isinstance(item, COMPREHENSIONS)))
+        written |= {path for item in inner if (path := _filled(item)) is not None}
+        for node in inner:
+            if node not in losses or not isinstance(node, (ast.Name, ast.Attribute)):
+                continue
+            path = blocks.path_of(node) if isinstance(node.ctx, ast.Load) else None
+            if path is None or blocks.touches(written, {path}):
+                continue
+            is_list = all(isinstance(ref.site, _LISTS) for ref in ranks.objects(node))
+            origins = ranks.origins(node) if is_list else ranks.own_origins(node)
+            if any(origin.kind is Kind.BATCH for origin in origins):
+                yield Site(site.module, site.scope, site.body, node), path
+
+
+def _filled(node: ast.AST) -> str | None:
+    """The tensor that a call fills anew: ``inputs`` of ``inputs.resize_as_(x).copy_(x)``."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")):
+        return None
+    filled: ast.expr = node
+    while isinstance(filled, (ast.Call, ast.Attribute, ast.Subscript)):
+        if isinstance(filled, ast.Attribute) and blocks.path_of(filled) is not None:
+            break
+        filled = filled.func if isinstance(filled, ast.Call) else filled.value
+    return blocks.path_of(filled)
 
 
 def _read_by(program: Program, losses: set[ast.AST], called: set[ast.AST]) -> set[CellKey]:

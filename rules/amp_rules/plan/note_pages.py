@@ -341,11 +341,12 @@ _PAGES = {
 
         ## What is noted
         A count, a total or an average that is printed, logged, drawn or written to a file, here or by a function that
-        gets it; and a list of outputs of which a score is shown. Before the migration it covered all data; now it
-        covers the batches of one process. Where a loop shows nothing of that kind, but the loss of its last batch, that
-        is noted: of N batches it is the one of the process that shows it. One note, at the first place, names all
-        numbers of a kind. So is a run of a tracking service that each process begins, because the script takes its
-        configuration or data from it, and a state of a metric of torchmetrics that is not reduced over the processes.
+        gets it; what is kept of the samples by their names; and a list of outputs of which a score is shown. Before the
+        migration it covered all data; now it covers the batches of one process. Where a loop shows nothing of that
+        kind, but the loss of its last batch, that is noted: of N batches it is the one of the process that shows it.
+        One note, at the first place, names all numbers of a kind. So is a run of a tracking service that each process
+        begins, because the script takes its configuration or data from it, and a state of a metric of torchmetrics that
+        is not reduced over the processes.
 
         ## Why
         Training does not change. But to read the number, or to compare it with an earlier run, you have to know what it
@@ -380,14 +381,14 @@ _PAGES = {
 
         ## What is noted
         A number of steps in the script: an evaluation every 500 steps, a schedule of 10000 steps, a function that sets
-        the learning rate by the step, a weight or a temperature that follows it, or that each step scales:
+        the learning rate by the step, a weight or a temperature that follows it, or that each step scales by
         `rate *= 0.99`. With N processes an epoch has 1/N as many steps, and the batch of all processes together is N
-        times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted,
-        because as many steps are made as before; that there are N times as many epochs is, where their number is worked
-        out of it. A number of samples that ends it is noted, too, as each process counts its own:
-        `while seen < limit:`. Also a quotient of the dataset's length in a training loop, if it is not known whether it
-        counts steps. And a test of the loader's length that ends the script, `assert len(loader) % 10 == 0`: the loader
-        is as long as one process's share.
+        times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted: as
+        many steps are made as before; that there are N times as many epochs is, where their number is worked out of it.
+        A number of samples that ends it is noted, too, as each process counts its own: `while seen < limit:`; and one
+        that a number is worked out of, `rate * (1 - seen / total)`. Also a quotient of the dataset's length in a
+        training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
+        script, `assert len(loader) % 10 == 0`: the loader is as long as one process's share.
 
         ## Why
         An epoch has fewer steps, so it has fewer evaluations, and a schedule that is stepped with the optimizer gets

@@ -39,7 +39,7 @@ def notes(context: Context) -> Iterator[Note]:
     if next(double_precision.places(program), None) is not None:
         return
     kept = frozenset(
-        node for change in context.made if change.rule.code in _IN_FLOAT32 for node in ast.walk(change.node)
+        node for change in context.made if change.rule.code in _IN_FLOAT32 for node in _kept_by(change.node)
     )
     for site in precision.nodes(program):
         if site.node not in kept and _may_be_lowered(program, site, kept):
@@ -50,6 +50,12 @@ def notes(context: Context) -> Iterator[Note]:
         "autocast: at O1 this computes in full precision, and is no faster"
     )
     yield note(IN_FULL_PRECISION, first.module, first.node, text)
+
+
+def _kept_by(node: ast.AST) -> Iterator[ast.AST]:
+    """What does not run in half once a node is rewritten: of a call what is called, and not what it is given."""
+    yield node
+    yield from ast.walk(node.func if isinstance(node, ast.Call) else node)
 
 
 def _may_be_lowered(program: Program, site: Site, kept: frozenset[ast.AST]) -> bool:

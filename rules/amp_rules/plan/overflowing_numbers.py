@@ -29,7 +29,18 @@ from amp_rules.source.text import SourceError
 _OF_THE_OTHER = {"where": (1, 2)}
 """Operations whose result has the type of the tensor beside the number: where both may stand."""
 _OF_THE_FIRST = frozenset(
-    {"fill", "full_like", "new_full", "pad", "scatter", "index_fill", "threshold", "setitem", "new_tensor"}
+    {
+        "fill",
+        "fill_diagonal",
+        "full_like",
+        "new_full",
+        "pad",
+        "scatter",
+        "index_fill",
+        "threshold",
+        "setitem",
+        "new_tensor",
+    }
 )
 _OF_ONE_NUMBER = frozenset({"tensor", "as_tensor"})
 _KEEPING_TYPE = frozenset({"ones_like"})

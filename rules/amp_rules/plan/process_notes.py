@@ -29,7 +29,15 @@ from amp_rules.plan.rank_averages import averages
 from amp_rules.plan.rank_meters import meters
 from amp_rules.plan.rank_numbers import Told, of_the_share
 from amp_rules.plan.report import Note
-from amp_rules.plan.rest_shown import DRAWN, OF_DRAWS, REST, has_rest, shown_alone, shown_of_shares
+from amp_rules.plan.rest_shown import (
+    DRAWN,
+    OF_DRAWS,
+    REST,
+    has_rest,
+    shown_alone,
+    shown_elsewhere,
+    shown_of_shares,
+)
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
@@ -102,12 +110,13 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
     alone = [] if found else [*shown_alone(processes, places)]
     of_draws = [] if found or alone else [*shown_alone(processes, drawn_here, OF_DRAWS)]
-    for told in found or alone or of_draws:
+    found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
+    for told in found:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found or alone) else ""
+    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"

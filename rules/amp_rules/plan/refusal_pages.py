@@ -160,7 +160,8 @@ _PAGES = {
         `epsilon * p.grad / norm` under a condition on that norm (FGM, PGD), with nothing else under the condition: a
         number that is added to the norm, or a copy of the weight that is made there, is refused. A sign is not
         accepted if it is of an input's gradient and no step follows, as in an attack on a model during evaluation: if
-        the gradient overflowed, nothing would lower the scale.
+        the gradient overflowed, nothing would lower the scale. Nor are gradients that a loop reads and clears in each
+        round without a step, as for the squares of a Fisher information: what overflowed would stay in them.
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. Code that reads a gradient before it is

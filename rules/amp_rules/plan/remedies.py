@@ -104,6 +104,9 @@ class Remedies:
         if sink.need is Need.WEIGHTS:
             return self._upstream(sink.node, sink.scope, 0)
         if sink.need is Need.RATE and not is_object:
+            if not _is_pair(sink.what):
+                # A rate is one number, wherever it was found.
+                self._single.add(sink.node)
             return self._number(sink.node, sink.scope, 0)
         # ``takewhile(function, batches)``, and a schedule whose function reads what is local.
         return self._results(self._given_functions(sink), 0)
@@ -501,3 +504,10 @@ def written(vocabulary: Vocabulary, item: Reduction) -> Written:
     if item.is_taken:
         return vocabulary.of_main_process(item.module, item.node)
     return vocabulary.reduced(item.module, item.node)
+
+
+def _is_pair(statement: ast.AST) -> bool:
+    """Whether a parameter group is given two numbers at once: ``group["betas"] = betas``."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    keys = [target.slice for target in targets if isinstance(target, ast.Subscript)]
+    return any(isinstance(key, ast.Constant) and key.value == "betas" for key in keys)

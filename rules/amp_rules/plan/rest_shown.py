@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
@@ -40,6 +41,11 @@ OF_BATCHES = (
 OF_DRAWS = (
     "is made of the random numbers of one process: what is shown is no number of all processes",
     "are made of the random numbers of one process: what is shown are no numbers of all processes",
+)
+
+_OF_SHARES = (
+    "rests on the batches of one process: what is shown covers only rank 0's share of the data",
+    "rest on the batches of one process: what is shown covers only rank 0's share of the data",
 )
 
 _SAVING = frozenset({"write", "save", "savez", "savez_compressed", "savemat", "to_csv", "scatter", "hist", "bar"})
@@ -87,6 +93,17 @@ def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[st
         counters = loop.counters if isinstance(loop, TrainingLoop) else set()
         if loop is not None and (site.body, root_of(name)) not in summed and root_of(name) not in counters:
             yield Told(site, name, *what)
+
+
+def shown_elsewhere(processes: Distribution, places: Sequence[Shown]) -> Iterator[Told]:
+    """Yield the first place that shows what loops have kept of their batches, in no way that is known by name.
+
+    Where sums are made those of all processes, or metrics put theirs together, what is shown may be made of these.
+    """
+    if processes.sums.after or processes.sums.here or names_joint_metrics(processes.program):
+        return
+    for site, name in sorted(places, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))[:1]:
+        yield Told(site, name, *_OF_SHARES)
 
 
 def _drawing(processes: Distribution) -> Iterator[BatchLoop]:

@@ -33,7 +33,9 @@ class SampleTable(Site):
 def sample_tables(program: Program, data: TrainingData) -> Iterator[SampleTable]:
     """Yield where training loops write into tables at places that come with the batch: ``bank[index] = features``.
 
-    A table that nothing reads, and one that each round makes anew, differ between processes to no effect.
+    A table that nothing reads, and one that each round makes anew, differ between processes to no effect. What is
+    written sample by sample, ``for i, value in zip(index.tolist(), values): bank[i] = value``, may only be shown in the
+    end; it counts where it says what is trained on, or what the loss is made of.
     """
     found: set[ast.AST] = set()
     for loop in data.loops:
@@ -68,6 +70,63 @@ def sample_tables(program: Program, data: TrainingData) -> Iterator[SampleTable]
             if _is_read(program, loop, path, node):
                 statement = blocks.statement_of(loop.module, node)
                 yield SampleTable(loop.module, loop.scope, loop.body, statement, path)
+        yield from _sample_by_sample(program, loop, inside, batch, made)
+
+
+def _sample_by_sample(
+    program: Program, loop: Site, inside: list[ast.AST], batch: set[str], made: set[str]
+) -> Iterator[SampleTable]:
+    """The tables that are written at the place of one sample after another, and that training follows."""
+    samples = {name for node in inside for name in _of_samples(program, loop, node, batch)}
+    samples = _with_computed(inside, samples, _reads_any)
+    told: set[str] = set()
+    for node in inside:
+        written = _written(node) or _added_to(node)
+        if written is None or not blocks.reads(written[1]) & samples:
+            continue
+        path = blocks.path_of(written[0])
+        if path is None or path in made | told or path.partition(".")[0] in batch | samples:
+            continue
+        if _says_what_is_trained_on(program, loop, path):
+            told.add(path)
+            yield SampleTable(loop.module, loop.scope, loop.body, blocks.statement_of(loop.module, node), path)
+
+
+def _of_samples(program: Program, loop: Site, node: ast.AST, batch: set[str]) -> set[str]:
+    """The variables of a loop over the samples of a batch; not the place in it, which is the same in each batch."""
+    if not isinstance(node, ast.For) or not blocks.reads(node.iter) & batch:
+        return set()
+    target: ast.expr = node.target
+    names = program.callee_names(node.iter, loop.scope) if isinstance(node.iter, ast.Call) else set()
+    if names & COUNTERS:
+        return set()
+    if "builtins.enumerate" in names:
+        if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+            return set()
+        target = target.elts[1]
+    return {part.id for part in walk(target) if isinstance(part, ast.Name)}
+
+
+def _added_to(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """The table and the index of ``seen[i] += 1`` and ``losses[i].append(loss)``."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+        return node.target.value, node.target.slice
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+        row = node.func.value
+        if isinstance(row, ast.Subscript):
+            return row.value, row.slice
+        if isinstance(row, ast.Call) and isinstance(row.func, ast.Attribute) and row.func.attr == "setdefault":
+            return (row.func.value, row.args[0]) if row.args else None
+    return None
+
+
+def _says_what_is_trained_on(program: Program, loop: Site, table: str) -> bool:
+    """Whether the loader of the loop, or a loss in it, is made of a table."""
+    assert isinstance(loop.node, blocks.LOOPS)
+    followed = _with_computed(list(blocks.walk_body(loop.body)), {table}, _reads_any)
+    losses = {path for site in program.backwards if site.body is loop.body for path in blocks.reads(site.loss)}
+    iterated = blocks.reads(loop.node.iter) if isinstance(loop.node, (ast.For, ast.AsyncFor)) else set()
+    return bool(followed & (losses | iterated))
 
 
 def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[ast.AST]) -> Iterator[SampleTable]:

@@ -49,13 +49,28 @@ def _counters(processes: Distribution, loop: TrainingLoop | BatchLoop) -> set[Ce
     """What a loop adds the size of its batch to."""
     made = made_of_batch(processes, loop)
     found = (
-        processes.program.flow.key(blocks.target_of(item), loop.scope)
-        for item in of_the_share(processes, loop)
-        if isinstance(item, (ast.Assign, ast.AugAssign))
-        for path in added_to(item)
-        if blocks.touches(made - {path}, blocks.reads(item.value)) and not is_made_of(item.value, made - {path})
+        processes.program.flow.key(blocks.target_of(item), loop.scope) for item, _ in _counting(processes, loop, made)
     )
     return {key for key in found if key is not None}
+
+
+def counters_over_epochs(processes: Distribution, loop: BatchLoop) -> set[str]:
+    """The variables that count samples from the first epoch on."""
+    counted = {path for _, path in _counting(processes, loop, made_of_batch(processes, loop))}
+    return counted - loop.begun_before
+
+
+def _counting(
+    processes: Distribution, loop: TrainingLoop | BatchLoop, made: set[str]
+) -> Iterator[tuple[ast.Assign | ast.AugAssign, str]]:
+    """Yield the statements that add the size of a batch to a variable."""
+    for item in of_the_share(processes, loop):
+        if not isinstance(item, (ast.Assign, ast.AugAssign)):
+            continue
+        for path in added_to(item):
+            others = made - {path}
+            if blocks.touches(others, blocks.reads(item.value)) and not is_made_of(item.value, others):
+                yield item, path
 
 
 def _ways_out(processes: Distribution, loop: TrainingLoop | BatchLoop) -> Iterator[Site]:

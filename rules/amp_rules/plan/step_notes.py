@@ -18,6 +18,7 @@ from amp_rules.plan.counts_of_loaders import MAX_VARIABLES, comes_of_loader, is_
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
+from amp_rules.plan.samples_to_train_on import counters_over_epochs
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -394,6 +395,11 @@ def _worked_out(program: Program, processes: Distribution, loop: BatchLoop, insi
         more = f" and {len(others)} more follow" if others else " follows"
         site = found[first]
         yield notes.note(notes.STEPS, site.module, site.node, f"`{first}`{more} the number of steps, {_LESS}")
+    for site, node in worked_out(program, loop, counters_over_epochs(processes, loop), set()):
+        if not of_loader(program, processes, site.statement, site.scope):
+            text = f"`{site.module.text(node)}` follows the samples that one process has seen"
+            yield notes.note(notes.STEPS, site.module, site.node, f"{text}: with N processes, 1/N of those of all")
+            break
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining, hand_updates
@@ -25,9 +26,9 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.vocabulary import Unscaled
-from amp_rules.torch.gradients import RUNS_TEXT
+from amp_rules.torch.gradients import GRADIENT, RUNS_TEXT
 
 # Callers above a function that looks at gradients. A hook is called by a method of a trainer, which a loop calls: two.
 # One more for a wrapper; beyond that the place where the look belongs is no longer to be seen at a glance.
@@ -246,6 +247,8 @@ class _Places:
             return []
         target, beside = self._beside_the_step(site)
         if beside is not None or left is None:
+            if beside is None and self._is_cleared_without_a_step(site):
+                raise _gradient(access, _NOT_LEFT_OUT, _UNSCALED_ELSEWHERE)
             # One may have stepped already, and its step unscales what it holds.
             optimizers = frozenset(item for item in optimizers if self._may_be_scaled(site, item))
             return [self._at(access, site, target, beside, optimizers)]
@@ -264,6 +267,25 @@ class _Places:
             own, given = given_by(self.owners, caller, info, owner) or (left, None)
             found.extend(self._for(access, calling(caller), left & own, given, depth + 1, _hook(caller, info)))
         return found
+
+    def _is_cleared_without_a_step(self, site: Site) -> bool:
+        """Whether each round of the loop around a look makes gradients anew, and no step follows in any."""
+        loops = (item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS))
+        loop = next(filter(self._program.runs_backward, loops), None)
+        if loop is None or self._program.runs_step(loop):
+            return False
+        calls = (node for node in blocks.walk_own(loop) if isinstance(node, ast.Call))
+        return any(last_name(call.func) == "zero_grad" for call in calls) and not self._gives_gradients
+
+    @cached_property
+    def _gives_gradients(self) -> bool:
+        """Whether the program gives parameters gradients of its own, as those that it has put together."""
+        return any(
+            isinstance(target, ast.Attribute) and target.attr == GRADIENT
+            for node, _, _ in self._program.nodes()
+            if isinstance(node, ast.Assign) and not is_none(node.value)
+            for target in node.targets
+        )
 
     def _may_be_scaled(self, site: Site, optimizer: Value) -> bool:
         left = self._state.before(site, frozenset({optimizer}))
@@ -486,6 +508,10 @@ _UNSCALE_ELSEWHERE = (
     "give the function the optimizer that holds them, and call `amp.scaler.unscale_(optimizer)` before it reads them; "
     "or compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
 )
+
+
+_NOT_LEFT_OUT = "no step follows that would leave out what overflows in fp16: it would stay in what is made of them"
+_UNSCALED_ELSEWHERE = "compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"
 
 
 def _clips_norm(access: GradientAccess) -> bool:

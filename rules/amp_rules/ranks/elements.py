@@ -43,14 +43,16 @@ class Elements:
         alias: set[Ref] = set()
         state: Origins = NOWHERE
         for ref in value.refs:
-            held = self._memory.elements(ref)
             if keys and has_known_keys(ref):
                 found.append(RankValue(self._memory.members(RankValue(refs=frozenset((ref,))))))
-            elif held is not None:
+                continue
+            held = self._memory.elements(ref)
+            if held is not None:
                 found.append(held.unknown())
             elif ref.cls is not None:
                 found.extend(self._of_object(ref, node, frame))
-            elif not self._is_loader(ref):
+            # What was written to one part of a library's object is not all that its parts are.
+            if ref.view or (held is None and ref.cls is None and not self._is_loader(ref)):
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
         if not self._memory.is_pass(value):
@@ -116,6 +118,8 @@ class Elements:
             held = self._held(ref, key)
             if held is not None:
                 found.append(held)
+                if ref.view and key is UNKNOWN:
+                    alias.add(ref.part)
             elif ref.cls is not None:
                 method = ref.cls.find_method("__getitem__")
                 if method is not None:

@@ -18,7 +18,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import is_text, own_name, walk
 from amp_rules.torch.file_access import (
     ARCHIVES,
     CHANGERS,
@@ -253,6 +253,10 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     elif attr == "extract":
         if not any(value.name in ARCHIVES for value in program.flow.values(receiver, scope)):
             return None
+    elif attr == "dump":
+        # ``array.dump("scores.dat")``; a pickler, which has such a method too, is given what it writes.
+        if len(call.args) != 1 or program.callee_names(call, scope) or not _is_path(program, call.args[0], scope):
+            return None
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
@@ -273,6 +277,12 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         paths = (to if to is not None else _HERE,)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
+
+
+def _is_path(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is a path by how it is written: a text, or one that is joined."""
+    joins = isinstance(node, ast.Call) and "os.path.join" in program.callee_names(node, scope)
+    return joins or is_text(node) or is_path(program, node, scope)
 
 
 def _says_mode(program: Program, call: ast.Call, scope: Scope) -> bool:

@@ -321,9 +321,14 @@ def _assignments(module: Module) -> dict[str, list[tuple[ast.expr, ast.AST]]]:
             grown.append(node)
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             pairs = [(node.target, node.iter)]
+            if isinstance(node.target, ast.Tuple) and isinstance(node.iter, (ast.Name, ast.Attribute)):
+                # ``for score, path in best``: what stands in a row of a list has the texts of the list.
+                pairs = [(item, node.iter) for item in node.target.elts]
         elif isinstance(node, ast.Call) and last_name(node.func) == "append" and len(node.args) == 1:
             # A list has the texts of what is put into it, as one that is written out has those of its elements.
             pairs = [(node.func.value, node.args[0])] if isinstance(node.func, ast.Attribute) else []
+        elif isinstance(node, ast.Call) and last_name(node.func) == "heappush" and len(node.args) == 2:
+            pairs = [(node.args[0], node.args[1])]
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             pairs = [(item.optional_vars, item.context_expr) for item in node.items if item.optional_vars is not None]
         for target, value in pairs:

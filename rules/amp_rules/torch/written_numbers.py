@@ -36,6 +36,7 @@ _MADE = Written("inf", "inf", "../../../torch/csrc/utils/tensor_new.cpp: numbers
 
 WRITTEN = {
     "fill": _FILL,
+    "fill_diagonal": _FILL,
     "full": _FILL,
     "full_like": _FILL,
     "new_full": _FILL,

@@ -26,6 +26,7 @@ from amp_rules.torch.idioms import NAMED_LOSS
 _WRITING = {
     "masked_fill": ((2, "value"),),
     "fill": ((1, "value"),),
+    "fill_diagonal": ((1, "fill_value"),),
     "index_fill": ((3, "value"),),
     "scatter": ((3, "value"),),
     "full": ((1, "fill_value"),),
@@ -54,10 +55,10 @@ class ConstOverflowFill(Check):
     """Fill values that half precision cannot hold.
 
     ## What it does
-    Finds `masked_fill`, `fill_`, `full`, `full_like`, `new_full`, `clamp`, `scatter_`, `index_fill_`, `F.pad`,
-    `x[mask] = c`, `torch.where` and conversions of constants where the number is outside of the range of the half type
-    and the tensor may be half. The number is followed through variables, module constants, class attributes, defaults,
-    imports and calls of helpers.
+    Finds `masked_fill`, `fill_`, `full`, `full_like`, `new_full`, `clamp`, `scatter_`, `index_fill_`, `fill_diagonal_`,
+    `F.pad`, `x[mask] = c`, `torch.where` and conversions of constants where the number is outside of the range of the
+    half type and the tensor may be half. The number is followed through variables, module constants, class attributes,
+    defaults, imports and calls of helpers.
 
     ## Why
     float16 ends at 65504. `masked_fill(mask, -1e9)` raises "value cannot be converted to type at::Half without
@@ -92,7 +93,8 @@ class ConstOverflowFill(Check):
     fix_title = "Fill with the smallest number of the tensor's own type"
     fix_safety = "safe"
     triggers = (
-        "masked_fill", "fill_(", "full_like", "new_full", ".full(", "clamp", "clip(", "scatter", "pad(", "where(",
+        "masked_fill", "fill_(", "fill_diagonal", "full_like", "new_full", ".full(", "clamp", "clip(", "scatter",
+        "pad(", "where(",
         "nan_to_num", "hardtanh(", "1e5", "1e6", "1e7", "1e8",
         "1e9", "1E", "1e1", "1e2", "1e3", "NEAR_INF", "hreshold(",
         re.compile(r"\][ \t]*=[ \t]*-?(?:\w+\.)*(?:[A-Z][A-Z_]{2,}\b|float\(|\d{5}|[\d.]+e)"),

@@ -14,8 +14,9 @@ from amp_rules.lint.finding import Fix
 
 _FILLS = {
     "masked_fill": (2, "value"), "fill": (1, "value"), "index_fill": (3, "value"), "full_like": (1, "fill_value"),
-    "new_full": (2, "fill_value"), "full": (1, "fill_value"), "clamp": (1, "min"), "clamp_min": (1, "min"),
-    "clamp_max": (1, "max"), "where": (2, "other"), "setitem": (2, ""), "add": (1, ""), "sub": (1, ""),
+    "fill_diagonal": (1, "fill_value"), "new_full": (2, "fill_value"), "full": (1, "fill_value"),
+    "clamp": (1, "min"), "clamp_min": (1, "min"), "clamp_max": (1, "max"),
+    "where": (2, "other"), "setitem": (2, ""), "add": (1, ""), "sub": (1, ""),
 }  # fmt: skip
 _MAKES_ITS_OWN = ("full", "full_like", "new_full", "where")
 

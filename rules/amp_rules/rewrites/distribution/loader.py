@@ -20,7 +20,8 @@ out: a list or a generator of batches, or the range over their places, `amp.prep
 
 ## When it declines
 When nothing that can be shared out feeds the loop, or a loader of DALI does: each of its pipelines has a GPU and a
-shuffle of its own (AMP291).
+shuffle of its own; when what chooses the samples, a sampler or a part of the data, follows the batches that one process
+has seen (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -51,8 +52,10 @@ from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
+from amp_rules.ranks.origins import Kind
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.environments import unseeded_environment
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
@@ -60,6 +63,9 @@ from amp_rules.source.modules import Module
 from amp_rules.torch.data import PIPELINES
 from amp_rules.torch.frameworks import STEP_ENGINES
 from amp_rules.torch.optimizers import FUSED_OPTIMIZERS
+
+_CHOOSING = ("dataset", "sampler", "batch_sampler")
+"""Arguments of a loader that say which samples it gives, and in which order."""
 
 _SHARING = "AMP223"
 """The code of that rewrite, which may be left out."""
@@ -115,7 +121,8 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _mixed(data)
     yield from _pipelines(data)
     yield from _first(context.program, data)
-    yield from _tables(context.program, data)
+    tables = [*_tables(context.program, data)]
+    yield from tables or _orders(context.processes)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -230,6 +237,34 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             "all processes those of rank 0",
             f"write the samples of all processes: `amp.gather(...)` of what `{site.table}` is given",
         )
+
+
+def _orders(processes: Distribution) -> Iterator[Declined]:
+    """Yield what chooses the samples of a shared loader, and rests on the batches that one process has seen."""
+    program, ranks = processes.program, processes.agreed.ranks
+    calls = {
+        value.site: None for use in processes.data.uses for value in use.values if isinstance(value.site, ast.Call)
+    }
+    for call in calls:
+        located = program.locate(call)
+        given = [item for name in _CHOOSING if (item := given_to_loader(call, name)) is not None]
+        for item in given if located is not None else ():
+            origins = [origin for origin in ranks.origins(item) if origin.kind is Kind.BATCH]
+            if located is None or not origins:
+                continue
+            module = located[1].module
+            cause = min(origins, key=lambda origin: origin.line)
+            line = cause.module.line_on_disk(cause.line)
+            place = f"line {line}" if cause.module is module else f"line {line} of {cause.module.path.name}"
+            yield declining.decline(
+                declining.HAND_BATCHES,
+                module,
+                item,
+                f"`{module.text(item)}` chooses the samples by what one process has seen of its batches "
+                f"(`{cause.text}`, {place}): each process would choose others",
+                "make what it is made of the same on all ranks first: `amp.gather(...)` of the indices and of their "
+                "values, or `amp.reduce_mean(value)`",
+            )
 
 
 def _mixed(data: TrainingData) -> Iterator[Declined]:

@@ -3,10 +3,10 @@
 ## What it does
 `scores.masked_fill(mask, -1e9)` becomes `scores.masked_fill(mask, max(-1e9, torch.finfo(scores.dtype).min))`. The
 number may be a variable, a default, an argument or an attribute. So do `scores[mask] = -1e9`, `torch.where`, `F.pad`,
-`fill_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half, and what is
-written into a mask that is made like the scores, a product of matrices: `mask = torch.zeros_like(scores)`. What has no
-name is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`. A file that imports only
-parts of torch gets `import torch`.
+`fill_`, `fill_diagonal_`, `full_like` and products such as `-1e9 * torch.ones_like(scores)`, where the tensor is half,
+and what is written into a mask that is made like the scores, a product of matrices: `mask = torch.zeros_like(scores)`.
+What has no name is filled in FP32: `amp.float_function(torch.Tensor.masked_fill)(f(x), mask, -1e9)`. A file that
+imports only parts of torch gets `import torch`.
 
 ## Why
 Under autocast the scores are fp16, whose largest number is 65504: torch raises "value cannot be converted to type Half
