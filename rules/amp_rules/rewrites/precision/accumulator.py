@@ -10,13 +10,16 @@ may be added to by another method of its class; as old code writes it, `x.data.n
 So is noise of which a logarithm is taken, or by which is divided: `torch.log(torch.rand_like(x))`, and
 `torch.empty_like(x).uniform_()`.
 
+A state that goes on by small steps of one function, `z = z + dt * self.drift(z)` in a loop, is added up in FP32.
+
 A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
 
 ## Why
 Under autocast the activation is half. In bfloat16 256 + 1 is 256: counters stand still, positions beyond are alike,
-small parts are lost in sums, all without a word. float16 ends likewise at 2048. Of the numbers that are drawn in
-float16 one in 2048 is zero, and in bfloat16 one in 256: its logarithm is infinite in nearly every step. And a weight
-that is given a half tensor is a half weight from then on, to which small steps of the optimizer add nothing.
+small parts are lost in sums, as are small steps, all without a word. float16 ends likewise at 2048. Of the numbers that
+are drawn in float16 one in 2048 is zero, and in bfloat16 one in 256: its logarithm is infinite in nearly every step.
+And a weight that is given a half tensor is a half weight from then on, to which small steps of the optimizer add
+nothing.
 
 ## Before
     degree = x.new_zeros(nodes).index_add_(0, target, ones)
@@ -41,6 +44,8 @@ from collections.abc import Iterator, Mapping
 
 from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.integrated_states import integrated_states
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -100,6 +105,15 @@ def changes(context: Context) -> Iterator[Change]:
         yield Change(RULE, module, site.node, message, [action], needs_import=True)
     yield from _converted(context)
     yield from _set_weights(context)
+    yield from _integrated(context)
+
+
+def _integrated(context: Context) -> Iterator[Change]:
+    """``z = z + dt * self.drift(z)`` in a loop."""
+    done: set[ast.AST] = set()
+    for site in integrated_states(context.program, context.precision):
+        message = f"`{site.module.text(site.node)}` runs in FP32: in half most of a small step is lost"
+        yield from in_float32(context, RULE, site, message, done)
 
 
 def _counts_to_its_maximum(site: Site, like: ast.expr) -> bool:
@@ -295,10 +309,22 @@ def _above(parents: Parents, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]
             name = last_name(above.func)
             if name not in INFINITE_AT_ZERO | KEEPS_ZERO | VIEWS:
                 return
-        elif not isinstance(above, (ast.BinOp, ast.UnaryOp)):
+        elif not isinstance(above, (ast.BinOp, ast.UnaryOp)) or _is_kept_from_zero(above):
             return
         yield above, node
         node = above
+
+
+def _is_kept_from_zero(node: ast.AST) -> bool:
+    """``u + 1``, whose logarithm is finite."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+        return False
+    numbers = [item.value for item in (node.left, node.right) if isinstance(item, ast.Constant)]
+    return any(isinstance(number, (int, float)) and number > _EPSILON for number in numbers)
+
+
+_EPSILON = 1e-3
+"""More than this is added for its own sake, and not to guard against zero."""
 
 
 def _is_in_logarithm(parents: Parents, node: ast.AST) -> bool:
