@@ -85,10 +85,10 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each operation that would raise."""
     done: set[ast.AST] = set()
     for site in raising(context.program, context.precision, context.options):
-        written, node = site.module.text(site.node), site.node
-        message = f"`{written}` runs in FP32: it has no half kernel, and what it is given is half"
+        text, node = site.module.text(site.node), site.node
+        message = f"`{text}` runs in FP32: it has no half kernel, and what it is given is half"
         if isinstance(node, ast.BinOp):
-            message = f"`{written}` runs in FP32: few operations take complex numbers of float16"
+            message = f"`{text}` runs in FP32: few operations take complex numbers of float16"
         number_first = isinstance(node, ast.BinOp) and has_imaginary(node.left)
         yield from in_float32(context, RULE, site, message, done, tensor_last=number_first)
     for item in context.precision.refusing:
