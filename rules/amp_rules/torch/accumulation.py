@@ -33,3 +33,9 @@ INFINITE_AT_ZERO = frozenset("erfinv icdf log log10 log2 logit ndtri reciprocal 
 
 KEEPS_ZERO = frozenset("abs add clamp clamp_min clip mul neg sqrt sub".split())
 """Arithmetic that is done with what is drawn before."""
+
+DECAYING = frozenset({"mul_"})
+"""Methods that take a moving average a little further from what it was: not ``lerp_``, which refuses two types."""
+
+OF_SAME_TYPE = frozenset({"clone", "detach", "mean"})
+"""Methods that give a tensor of their tensor's type, with which a moving average begins."""

@@ -10,7 +10,8 @@ may be added to by another method of its class; as old code writes it, `x.data.n
 So is noise of which a logarithm is taken, or by which is divided: `torch.log(torch.rand_like(x))`, and
 `torch.empty_like(x).uniform_()`.
 
-A state that goes on by small steps of one function, `z = z + dt * self.drift(z)` in a loop, is added up in FP32.
+A state that goes on by small steps of one function, `z = z + dt * self.drift(z)` in a loop, is added up in FP32, and
+a moving average that begins with an activation (`self.mean = h.mean(0)`, and `self.mean.mul_(0.99)` later) is FP32.
 
 A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
 
@@ -56,6 +57,7 @@ from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
     ACCUMULATING,
+    DECAYING,
     DRAWING,
     DRAWN_LIKE_ANOTHER,
     DRAWN_OF_A_TYPE,
@@ -65,6 +67,7 @@ from amp_rules.torch.accumulation import (
     MADE_BY_ANOTHER,
     MADE_OF_A_TYPE,
     NUMBERED,
+    OF_SAME_TYPE,
 )
 from amp_rules.torch.half_precision import BFLOAT16
 
@@ -106,6 +109,7 @@ def changes(context: Context) -> Iterator[Change]:
     yield from _converted(context)
     yield from _set_weights(context)
     yield from _integrated(context)
+    yield from _averaged(context)
 
 
 def _integrated(context: Context) -> Iterator[Change]:
@@ -410,6 +414,40 @@ def _is_used_as_tensor(site: Site, node: ast.expr) -> bool:
         for item in blocks.walk_body(site.body)
         if isinstance(item, ast.Attribute) and blocks.path_of(item.value) == path
     )
+
+
+def _averaged(context: Context) -> Iterator[Change]:
+    """``self.mean = h.mean(0)``, where a method of the class has it decay: ``self.mean.mul_(0.99).add_(...)``."""
+    program = context.program
+    for site in context.precision.nodes(program):
+        statement = site.node
+        if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
+            continue
+        path, like = blocks.path_of(statement.targets[0]), _root(statement.value)
+        info = program.function_of(site.body)
+        if like is None or path is None or not _is_of_model(statement.targets[0]) or info is None or info.cls is None:
+            continue
+        bodies = [method.node for method in info.cls.methods.values()]
+        if not any(_decays(node, path) for body in bodies for node in blocks.walk_body(body)):
+            continue
+        wide = context.vocabulary.at_least_float32(site.module, f"{like}.dtype")
+        message = f"`{path}` has at least FP32: small steps of a moving average are lost in half"
+        yield Change(
+            RULE, site.module, statement, message, [Replace(statement.value, in_type(wide))], needs_import=True
+        )
+
+
+def _root(value: ast.expr) -> str | None:
+    """``h`` of ``h.detach().mean(0)``; None for what is given otherwise."""
+    node = value
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_SAME_TYPE:
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) and node is not value else None
+
+
+def _decays(node: ast.AST, path: str) -> bool:
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DECAYING
+    return is_method and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})
