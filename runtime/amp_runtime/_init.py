@@ -16,6 +16,7 @@ from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow, sharding
 from amp_runtime._noticing import setting, start
 from amp_runtime._precision import (
+    attention_masks,
     half_models,
     lacking,
     masters,
@@ -189,6 +190,7 @@ def init(
         scaler.restart()
     convert_bfloat16(context.mixed)
     mixed_writes.follow(context.mixed)
+    attention_masks.follow(context.mixed)
     registered.follow()
     context.parallel = parallel
     context.sync_bn = sync_bn
@@ -226,6 +228,7 @@ def shutdown() -> None:
     convert_bfloat16(False)
     registered.forget()
     mixed_writes.follow(False)
+    attention_masks.follow(False)
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
     masters.stop_following()

@@ -112,3 +112,37 @@ def test_what_is_no_half_or_single_type_is_refused_as_ever(other: torch.dtype) -
     amp.init("O1")
     with pytest.raises(RuntimeError):
         IN_PLACE["index_add_"](*_pair(torch.float16, other))
+
+
+MADE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "complex": lambda a, b: torch.complex(a, b),
+    "polar": lambda a, b: torch.polar(a, b),
+    "heaviside": lambda a, b: torch.heaviside(a, b),
+    "Tensor.heaviside": lambda a, b: a.heaviside(b),
+    "isclose": lambda a, b: a.isclose(b),
+    "allclose": lambda a, b: torch.allclose(a, b),
+}
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_what_is_made_of_two_parts_has_the_widest_type(
+    make: Callable[[torch.Tensor, torch.Tensor], object], half: torch.dtype
+) -> None:
+    expected = make(*_pair(torch.float32, torch.float32))
+    amp.init(opt_level="O1", dtype=half)
+    for one, other in (_pair(torch.float32, half), _pair(half, torch.float32)):
+        made = make(one, other)
+        assert torch.equal(made, expected) if isinstance(made, torch.Tensor) else made == expected
+
+
+def test_weights_of_a_bag_take_the_type_of_its_table() -> None:
+    bag, places = torch.nn.EmbeddingBag(5, 3, mode="sum"), torch.tensor([[0, 2], [4, 4]])
+    weights = torch.tensor([[0.5, 1.0], [0.25, 2.0]])
+    expected = bag(places, per_sample_weights=weights)
+    amp.init(opt_level="O1", dtype=torch.float16)
+    half = weights.half().requires_grad_()
+    given = bag(places, per_sample_weights=half)
+    assert torch.equal(given, expected)
+    given.sum().backward()
+    assert half.grad is not None

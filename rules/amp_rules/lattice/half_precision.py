@@ -13,7 +13,7 @@ from typing import Literal
 
 from amp_rules.lattice.mode import Device, Mode
 from amp_rules.torch import casts
-from amp_rules.torch.half_precision import FOURIER, NO_KERNEL, NO_KERNEL_ANYWHERE
+from amp_rules.torch.half_precision import COMPLEX_MAKERS, FOURIER, NO_KERNEL, NO_KERNEL_ANYWHERE
 from amp_rules.torch.written_numbers import WRITTEN, Outcome
 
 Fate = Literal["lowered", "float32", "widest", "refused", "no kernel", "as given"]
@@ -74,6 +74,8 @@ def why_not(operation: str, mode: Mode) -> str:
         if mode.fp16:
             return "takes float16 only in sizes that are powers of two"
         return "takes bfloat16 in the newest releases of torch alone"
+    if operation in COMPLEX_MAKERS and mode.fp16:
+        return "makes complex32 of float16, for which torch has few operations"
     if operation in NO_KERNEL_ANYWHERE:
         return "has no half precision on any device"
     return f"has no {'float16' if mode.fp16 else 'bfloat16'} on {'CUDA' if mode.device == 'cuda' else 'the CPU'}"

@@ -1,4 +1,4 @@
-"""Tensors that are made in the type of another one, and what adds to a tensor."""
+"""Tensors that are made in the type of another one, what adds to a tensor, and what is infinite where it is zero."""
 
 from __future__ import annotations
 
@@ -18,3 +18,24 @@ ACCUMULATING = frozenset(
     {"add_", "index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "sub_"}
 )
 """Methods that add to their tensor, or to a copy of it."""
+
+DRAWN_LIKE_ANOTHER = frozenset({"torch.rand_like"})
+"""Functions that draw numbers from zero on, in the type of their argument."""
+
+DRAWN_OF_A_TYPE = frozenset({"torch.rand"})
+"""Functions that draw numbers from zero on, in the type that they are told."""
+
+DRAWING = frozenset({"exponential_", "uniform_"})
+"""Methods that fill a tensor with such numbers."""
+
+INFINITE_AT_ZERO = frozenset("erfinv icdf log log10 log2 logit ndtri reciprocal rsqrt".split())
+"""What is infinite at an end of the range of what is drawn."""
+
+KEEPS_ZERO = frozenset("abs add clamp clamp_min clip mul neg sqrt sub".split())
+"""Arithmetic that is done with what is drawn before."""
+
+DECAYING = frozenset({"mul_"})
+"""Methods that take a moving average a little further from what it was: not ``lerp_``, which refuses two types."""
+
+OF_SAME_TYPE = frozenset({"clone", "detach", "mean"})
+"""Methods that give a tensor of their tensor's type, with which a moving average begins."""

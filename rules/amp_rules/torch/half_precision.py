@@ -44,11 +44,14 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 FOURIER = frozenset("fft ifft fft2 fftn rfft rfft2 rfftn irfft stft".split())
 """Fourier transforms: float16 on CUDA, where sizes are powers of two."""
 
+COMPLEX_MAKERS = frozenset({"complex", "polar", "view_as_complex"})
+"""What makes complex numbers of real ones: of float16 those of a type that torch calls experimental."""
+
 _SPARSE = frozenset({"sampled_addmm"})
 NO_KERNEL = {
-    ("cpu", "fp16"): half_kernels.CPU_FLOAT16 - _SPARSE,
+    ("cpu", "fp16"): half_kernels.CPU_FLOAT16 - _SPARSE | COMPLEX_MAKERS,
     ("cpu", "bf16"): half_kernels.CPU_BFLOAT16 - _SPARSE,
-    ("cuda", "fp16"): half_kernels.CUDA_FLOAT16 | FOURIER,
+    ("cuda", "fp16"): half_kernels.CUDA_FLOAT16 | FOURIER | COMPLEX_MAKERS,
     ("cuda", "bf16"): half_kernels.CUDA_BFLOAT16 | FOURIER,
 }
 """By device and half type: the operations that raise, by the name that the linter gives them."""

@@ -1,10 +1,11 @@
-"""Operations that write through an index and refuse tensors of two types, as those under autocast are.
+"""Operations that refuse tensors of two types, as those under autocast are: mostly what writes through an index.
 
 A layer's output is half in a region, and what it is written into was made in float32: ``out.index_add_(0, batch, h)``
 raises "self (Float) and source (BFloat16) must have the same scalar type", where ``out[:n] = h`` and ``out += h``
 convert. autocast leaves writes alone. In the original both have one type; so what is written takes the type of what it
-is written into, and a result of its own has the widest. Where types agree, and where torch converts by itself, nothing
-changes.
+is written into, and a result of its own has the widest. So has what is made of two parts, as ``torch.complex`` makes
+it, and the weights of a bag's samples take the type of its table. Where types agree, and where torch converts by
+itself, nothing changes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ _WRITING = (*(f"{name}_" for name in (*_INDEXED, *_SUMMED)), *_PRODUCTS, "__seti
 _GIVING = (*_INDEXED, *_SUMMED)
 """Their forms that give a tensor of their own, as functions of ``torch`` too."""
 
+_OF_ONE_TYPE = ("allclose", "complex", "heaviside", "isclose", "polar")
+"""Functions of two tensors; some are methods, too."""
+_OF_FIRST = ("embedding_bag",)
+"""Functions whose first tensor is a table of weights."""
+
 _replaced: list[tuple[Any, str, Any]] = []
 
 
@@ -38,6 +44,12 @@ def follow(wanted: bool) -> None:
         for name in _GIVING:
             _replace(torch.Tensor, name, _into_widest)
             _replace(torch, name, _into_widest)
+        for name in _OF_ONE_TYPE:
+            _replace(torch, name, _into_widest)
+            if hasattr(torch.Tensor, name):
+                _replace(torch.Tensor, name, _into_widest)
+        for name in _OF_FIRST:
+            _replace(torch, name, _into_first)
     elif _replaced and not wanted:
         while _replaced:
             space, name, own = _replaced.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from amp_rules.checks.common.arithmetic import in_training
 from amp_rules.checks.common.mixed_types import float_type, whole_text, written
@@ -11,7 +12,7 @@ from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.half_precision import fate, why_not
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
-from amp_rules.torch.half_precision import UNSUPPORTED
+from amp_rules.torch.half_precision import COMPLEX_MAKERS, UNSUPPORTED
 
 _AMBIGUOUS = frozenset({"det", "solve", "lu", "cond", "inv"})
 _SHORT_TIME = frozenset({"stft", "istft"})
@@ -31,7 +32,8 @@ class LowpUnsupportedOp(Check):
     They raise, as in "linalg_inv: Low precision dtypes not supported. Got Half", "quantile() input tensor must be
     either float or double dtype" and "Unsupported dtype Half". On CUDA Fourier transforms take float16, but only of
     sizes that are powers of two, and bfloat16 in the newest releases of torch alone. Autocast on CUDA does not know
-    these operations, except `cdist`. `view_as_complex` and `complex` know no bfloat16; `histc` lacks CUDA alone.
+    these operations, except `cdist`. `view_as_complex` and `complex` know no bfloat16, and of float16 they make
+    complex32, for which torch has few operations; `histc` lacks CUDA alone.
 
     ## Example
 
@@ -80,12 +82,13 @@ class LowpUnsupportedOp(Check):
         """Judge the operand."""
         if not op.args or op.node is None or fate(op.op, frame.mode, frame.autocast) != "no kernel":
             return
-        tensor = op.args[0]
-        if float_type(tensor, frame) != LOW or _is_given(op.op, tensor, frame) or _is_supported(op, frame):
+        place = next((i for i, item in enumerate(_operands(op)) if float_type(item, frame) == LOW), None)
+        if place is None or _is_given(op.op, op.args[place], frame) or _is_supported(op, frame):
             return
+        tensor = op.args[place]
         if not in_training(frame) and (frame.autocast or (_is_made_of_given(tensor) and not self._anyones)):
             return
-        node = written(frame, op, 0)
+        node = written(frame, op, place)
         message = f"`{frame.text(node or tensor.node)}` is half, and `{op.op}` {why_not(op.op, frame.mode)}"
         self.report(frame, op.node, message, culprit=tensor, fix=self._fix(node, frame))
 
@@ -94,6 +97,11 @@ class LowpUnsupportedOp(Check):
         if text is None or node is None:
             return None
         return replacement(frame, self.fix_title, "unsafe", (node, f"{text}.float()"))
+
+
+def _operands(op: Value) -> Sequence[Value]:
+    """The tensors of an operation that takes no half one: both parts of complex numbers, which are of one type."""
+    return op.args[:2] if op.op in COMPLEX_MAKERS else op.args[:1]
 
 
 def _is_given(op: str, tensor: Value, frame: Frame) -> bool:

@@ -7,12 +7,20 @@ What a model counts, numbers or sums up in a tensor of an activation's type gets
 (`x.new_tensor(places).long()`), and whole numbers beyond 256. A sum that is kept in an attribute
 may be added to by another method of its class; as old code writes it, `x.data.new(n).zero_()` becomes one of FP32, too.
 
+So is noise of which a logarithm is taken, or by which is divided: `torch.log(torch.rand_like(x))`, and
+`torch.empty_like(x).uniform_()`.
+
+A state that goes on by small steps of one function, `z = z + dt * self.drift(z)` in a loop, is added up in FP32, and
+a moving average that begins with an activation (`self.mean = h.mean(0)`, and `self.mean.mul_(0.99)` later) is FP32.
+
 A weight that a model sets from an activation (`self.bias.data = -x.mean(0)`) keeps its type: `.to(self.bias.dtype)`.
 
 ## Why
 Under autocast the activation is half. In bfloat16 256 + 1 is 256: counters stand still, positions beyond are alike,
-small parts are lost in sums, all without a word. float16 ends likewise at 2048. And a weight that is given a half
-tensor is a half weight from then on, to which small steps of the optimizer add nothing.
+small parts are lost in sums, as are small steps, all without a word. float16 ends likewise at 2048. Of the numbers that
+are drawn in float16 one in 2048 is zero, and in bfloat16 one in 256: its logarithm is infinite in nearly every step.
+And a weight that is given a half tensor is a half weight from then on, to which small steps of the optimizer add
+nothing.
 
 ## Before
     degree = x.new_zeros(nodes).index_add_(0, target, ones)
@@ -33,10 +41,12 @@ https://pytorch.org/docs/stable/amp.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.integrated_states import integrated_states
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -47,10 +57,17 @@ from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
     ACCUMULATING,
+    DECAYING,
+    DRAWING,
+    DRAWN_LIKE_ANOTHER,
+    DRAWN_OF_A_TYPE,
+    INFINITE_AT_ZERO,
+    KEEPS_ZERO,
     LIKE_ANOTHER,
     MADE_BY_ANOTHER,
     MADE_OF_A_TYPE,
     NUMBERED,
+    OF_SAME_TYPE,
 )
 from amp_rules.torch.half_precision import BFLOAT16
 
@@ -63,11 +80,16 @@ def changes(context: Context) -> Iterator[Change]:
     for site in context.precision.nodes(program):
         if not isinstance(site.node, ast.Call):
             continue
-        like = _type_of_another(program, site.node, site)
+        like, is_drawn = _type_of_another(program, site.node, site), False
         if (
             like is None
             or _is_whole(site, like)
-            or not (_is_numbered(program, site.node, site) or _is_index(site) or _accumulates(program, site))
+            or not (
+                _is_numbered(program, site.node, site)
+                or _is_index(site)
+                or _accumulates(program, site)
+                or (is_drawn := _is_infinite_at_zero(program, site))
+            )
         ):
             continue
         if _counts_to_its_maximum(site, like):
@@ -81,10 +103,21 @@ def changes(context: Context) -> Iterator[Change]:
             action = Replace(site.node, in_type(wide))
         else:
             action = Replace(site.node, add_keyword(f"dtype={wide}"))
-        message = f"`{module.text(site.node)}` has at least FP32: in bfloat16, whole numbers end at 256"
+        why = "noise in half is 0 once in 2048 times" if is_drawn else "in bfloat16, whole numbers end at 256"
+        message = f"`{module.text(site.node)}` has at least FP32: {why}"
         yield Change(RULE, module, site.node, message, [action], needs_import=True)
     yield from _converted(context)
     yield from _set_weights(context)
+    yield from _integrated(context)
+    yield from _averaged(context)
+
+
+def _integrated(context: Context) -> Iterator[Change]:
+    """``z = z + dt * self.drift(z)`` in a loop."""
+    done: set[ast.AST] = set()
+    for site in integrated_states(context.program, context.precision):
+        message = f"`{site.module.text(site.node)}` runs in FP32: in half most of a small step is lost"
+        yield from in_float32(context, RULE, site, message, done)
 
 
 def _counts_to_its_maximum(site: Site, like: ast.expr) -> bool:
@@ -116,16 +149,19 @@ def _type_of_another(program: Program, call: ast.Call, site: Site) -> ast.expr |
     given = next((item.value for item in call.keywords if item.arg == "dtype"), None)
     if given is not None:
         names = program.callee_names(call, site.scope)
-        is_maker = bool(names & (MADE_OF_A_TYPE | LIKE_ANOTHER)) or _made_by(call) is not None
+        is_maker = bool(names & (MADE_OF_A_TYPE | DRAWN_OF_A_TYPE | _LIKE)) or _made_by(call) is not None
         return _whose_type(given) if is_maker else None
     if any(item.arg is None for item in call.keywords):
         return None
     maker = _made_by(call)
     if maker is not None:
         return maker if blocks.path_of(maker) is not None else None
-    if program.callee_names(call, site.scope) & LIKE_ANOTHER and call.args:
+    if program.callee_names(call, site.scope) & _LIKE and call.args:
         return call.args[0] if blocks.path_of(call.args[0]) is not None else None
     return None
+
+
+_LIKE = LIKE_ANOTHER | DRAWN_LIKE_ANOTHER
 
 
 def _made_by(call: ast.Call) -> ast.expr | None:
@@ -233,6 +269,80 @@ def _accumulates(program: Program, site: Site) -> bool:
     return any(_adds_in_place(node, path) for path in kept for body in methods for node in blocks.walk_body(body))
 
 
+def _is_infinite_at_zero(program: Program, site: Site) -> bool:
+    """Whether a tensor is noise of which a logarithm or the like is taken: at once, or under the name that it gets."""
+    drawn = _noise(program, site)
+    if drawn is None:
+        return False
+    parents = site.module.parents
+    if _is_in_logarithm(parents, drawn):
+        return True
+    names = {
+        path
+        for target, value in blocks.pairs_of(blocks.statement_of(site.module, drawn))
+        if _is_made_of(parents, value, drawn)
+        and (path := blocks.path_of(target)) not in blocks.reads(value)  # noise is added to an activation
+    }
+    return any(
+        isinstance(node, ast.Name) and node.id in names and _is_in_logarithm(parents, node)
+        for node in blocks.walk_body(site.body)
+    )
+
+
+def _noise(program: Program, site: Site) -> ast.Call | None:
+    """``torch.rand_like(x)``, and ``torch.empty_like(x).uniform_()`` for the tensor that is filled."""
+    assert isinstance(site.node, ast.Call)
+    if program.callee_names(site.node, site.scope) & (DRAWN_LIKE_ANOTHER | DRAWN_OF_A_TYPE):
+        return site.node
+    method = site.module.parents.get(site.node)
+    call = site.module.parents.get(method) if isinstance(method, ast.Attribute) and method.attr in DRAWING else None
+    return call if isinstance(call, ast.Call) else None
+
+
+Parents = Mapping[ast.AST, ast.AST]
+
+
+def _above(parents: Parents, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """The arithmetic around a number, from within, each time with the part that it stands in."""
+    while True:
+        above = parents.get(node)
+        if isinstance(above, ast.Attribute):
+            call = parents.get(above)
+            above = call if isinstance(call, ast.Call) and call.func is above else None
+        if isinstance(above, ast.Call):
+            name = last_name(above.func)
+            if name not in INFINITE_AT_ZERO | KEEPS_ZERO | VIEWS:
+                return
+        elif not isinstance(above, (ast.BinOp, ast.UnaryOp)) or _is_kept_from_zero(above):
+            return
+        yield above, node
+        node = above
+
+
+def _is_kept_from_zero(node: ast.AST) -> bool:
+    """``u + 1``, whose logarithm is finite."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+        return False
+    numbers = [item.value for item in (node.left, node.right) if isinstance(item, ast.Constant)]
+    return any(isinstance(number, (int, float)) and number > _EPSILON for number in numbers)
+
+
+_EPSILON = 1e-3
+"""More than this is added for its own sake, and not to guard against zero."""
+
+
+def _is_in_logarithm(parents: Parents, node: ast.AST) -> bool:
+    return any(
+        (isinstance(above, ast.Call) and last_name(above.func) in INFINITE_AT_ZERO)
+        or (isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and above.right is part)
+        for above, part in _above(parents, node)
+    )
+
+
+def _is_made_of(parents: Parents, value: ast.expr, node: ast.AST) -> bool:
+    return value is node or any(above is value for above, _ in _above(parents, node))
+
+
 def _unwrapped(value: ast.expr | None) -> ast.expr | None:
     """``x`` of ``Variable(x)``."""
     is_variable = isinstance(value, ast.Call) and last_name(value.func) == "Variable" and len(value.args) == 1
@@ -304,6 +414,40 @@ def _is_used_as_tensor(site: Site, node: ast.expr) -> bool:
         for item in blocks.walk_body(site.body)
         if isinstance(item, ast.Attribute) and blocks.path_of(item.value) == path
     )
+
+
+def _averaged(context: Context) -> Iterator[Change]:
+    """``self.mean = h.mean(0)``, where a method of the class has it decay: ``self.mean.mul_(0.99).add_(...)``."""
+    program = context.program
+    for site in context.precision.nodes(program):
+        statement = site.node
+        if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
+            continue
+        path, like = blocks.path_of(statement.targets[0]), _root(statement.value)
+        info = program.function_of(site.body)
+        if like is None or path is None or not _is_of_model(statement.targets[0]) or info is None or info.cls is None:
+            continue
+        bodies = [method.node for method in info.cls.methods.values()]
+        if not any(_decays(node, path) for body in bodies for node in blocks.walk_body(body)):
+            continue
+        wide = context.vocabulary.at_least_float32(site.module, f"{like}.dtype")
+        message = f"`{path}` has at least FP32: small steps of a moving average are lost in half"
+        yield Change(
+            RULE, site.module, statement, message, [Replace(statement.value, in_type(wide))], needs_import=True
+        )
+
+
+def _root(value: ast.expr) -> str | None:
+    """``h`` of ``h.detach().mean(0)``; None for what is given otherwise."""
+    node = value
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_SAME_TYPE:
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) and node is not value else None
+
+
+def _decays(node: ast.AST, path: str) -> bool:
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DECAYING
+    return is_method and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})

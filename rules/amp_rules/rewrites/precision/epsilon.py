@@ -36,7 +36,7 @@ from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.lost_epsilons import lost_epsilons
 from amp_rules.plan.rule import Rule
 
-_WIDENING = frozenset({"AMP106", "AMP113", "AMP116"})
+_WIDENING = frozenset({"AMP106", "AMP112", "AMP113", "AMP116"})
 """Rewrites after which what they change is FP32."""
 
 RULE = Rule(

@@ -2,7 +2,8 @@
 
 ## What it does
 Decompositions, quantiles and Fourier transforms of half tensors, and products of sparse matrices, are computed in FP32:
-`amp.float_function(torch.linalg.inv)(cov)`. Which operands are half is what `amp-lint` finds. So are the bits that
+`amp.float_function(torch.linalg.inv)(cov)`. So are complex numbers that are made of half ones: `torch.polar(r, angle)`,
+of which one part may be half, and `1j * angle`. Which operands are half is what `amp-lint` finds. So are the bits that
 `x.view(torch.int32)` reads, losses of other libraries that are compiled for FP32 alone, such as `CTCLoss` of
 `warpctc_pytorch`, and layers that people compile beside a script, deformable convolutions and correlations, and
 layers and functions on sets of points, as `PointnetSAModule`, `pointnet2_utils.gather_operation` and `knn_points` of
@@ -51,7 +52,7 @@ from collections.abc import Iterator
 from amp_rules.lattice.operation_names import VIEWS
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
-from amp_rules.plan.missing_kernels import raising
+from amp_rules.plan.missing_kernels import has_imaginary, raising
 from amp_rules.plan.old_kernels import is_dgl_without_half
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
@@ -84,9 +85,12 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each operation that would raise."""
     done: set[ast.AST] = set()
     for site in raising(context.program, context.precision, context.options):
-        assert isinstance(site.node, ast.Call)
-        message = f"`{site.module.text(site.node)}` runs in FP32: it has no half kernel, and what it is given is half"
-        yield from in_float32(context, RULE, site, message, done)
+        text, node = site.module.text(site.node), site.node
+        message = f"`{text}` runs in FP32: it has no half kernel, and what it is given is half"
+        if isinstance(node, ast.BinOp):
+            message = f"`{text}` runs in FP32: few operations take complex numbers of float16"
+        number_first = isinstance(node, ast.BinOp) and has_imaginary(node.left)
+        yield from in_float32(context, RULE, site, message, done, tensor_last=number_first)
     for item in context.precision.refusing:
         module, node = item.info.module.module, item.info.node
         assert not isinstance(node, ast.Lambda)
