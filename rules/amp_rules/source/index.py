@@ -238,11 +238,12 @@ class FileIndex:
 
     @cached_property
     def _assigned(self) -> dict[tuple[type, str], list[Assignment]]:
-        """The assignments to a name, or to an attribute of some object."""
+        """The assignments to a name, or to an attribute of some object; ``a, b = x, y`` are two."""
         found: dict[tuple[type, str], list[Assignment]] = {}
-        for item in self.assignments:
-            if isinstance(item[0], (ast.Name, ast.Attribute)):
-                found.setdefault((type(item[0]), last_name(item[0])), []).append(item)
+        for target, value, statement in self.assignments:
+            for one, given in _pairs(target, value):
+                if isinstance(one, (ast.Name, ast.Attribute)):
+                    found.setdefault((type(one), last_name(one)), []).append((one, given, statement))
         return found
 
     def values_of(self, target: ast.expr) -> list[ast.expr]:
@@ -280,6 +281,15 @@ class FileIndex:
         if not found and not is_method and name in self.constructors:
             return [self.constructors[name]]
         return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What is assigned to what, item by item where both sides are written out: ``rank, size = get_rank(), 2``."""
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        items = [*target.elts, *value.elts]
+        if len(target.elts) == len(value.elts) and not any(isinstance(item, ast.Starred) for item in items):
+            return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def before(first: ast.AST, second: ast.AST) -> bool:
