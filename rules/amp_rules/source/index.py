@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import children, last_name
+from amp_rules.source.syntax import children, in_pairs, last_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -241,7 +241,7 @@ class FileIndex:
         """The assignments to a name, or to an attribute of some object; ``a, b = x, y`` are two."""
         found: dict[tuple[type, str], list[Assignment]] = {}
         for target, value, statement in self.assignments:
-            for one, given in _pairs(target, value):
+            for one, given in in_pairs(target, value):
                 if isinstance(one, (ast.Name, ast.Attribute)):
                     found.setdefault((type(one), last_name(one)), []).append((one, given, statement))
         return found
@@ -281,15 +281,6 @@ class FileIndex:
         if not found and not is_method and name in self.constructors:
             return [self.constructors[name]]
         return found
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what, item by item where both sides are written out: ``rank, size = get_rank(), 2``."""
-    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        items = [*target.elts, *value.elts]
-        if len(target.elts) == len(value.elts) and not any(isinstance(item, ast.Starred) for item in items):
-            return list(zip(target.elts, value.elts, strict=True))
-    return [(target, value)]
 
 
 def before(first: ast.AST, second: ast.AST) -> bool:

@@ -22,7 +22,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
+from amp_rules.source.syntax import called_name, is_text, values_given, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
