@@ -690,3 +690,28 @@ def test_what_all_but_one_run_is_not_said_to_be_run_by_one(tmp_path, test, is_to
     files = {ENTRY: SERVED.replace("rank == LONE", test).encode(), "clients.py": CLIENTS.encode()}
     report, _ = migrated(tmp_path / "project", files, Options(ddp=True, opt_level="O1"))
     assert any("only one process runs `self.optimizer.step()`" in note.text for note in report.notes) is is_told
+
+
+UNEVEN = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs = [torch.randn(8, 4) for _ in range(10 + dist.get_rank())]
+with model.join(divide_by_initial_world_size=False):
+    for x in inputs:
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_method_of_the_wrapper_alone_is_no_forward_pass(tmp_path):
+    report, _ = migrated(tmp_path / "project", {ENTRY: UNEVEN.encode()}, Options(ddp=True, opt_level="O1"))
+    assert report.precision == "migrated"
+    assert not any("runs in full precision" in note.text for note in report.notes)

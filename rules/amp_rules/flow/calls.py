@@ -25,6 +25,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_super, walk
 from amp_rules.torch.commands import RUNS_COMMANDS
 from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
+from amp_rules.torch.functions import COMPUTED_FROM_ALL
 from amp_rules.torch.models import RETURNS_RECEIVER
 
 _BY_NAME = {"__getattribute__": (1, "builtins.getattr"), "__setattr__": (2, "builtins.setattr")}
@@ -203,13 +204,13 @@ class CallEvaluator:
     def _is_of_parameters(self, given: Invocation) -> bool:
         """Whether a method is called, which gives parameters again, ``p.data.clone()``, and no module among them.
 
-        ``for layer in self.children(): x = layer(x)`` gives what the layer computes.
+        ``for layer in self.children(): x = layer(x)`` gives what the layer computes, and ``p.grad.norm()`` a number.
         """
         func = given.node.func
         if not isinstance(func, ast.Attribute):
             return not isinstance(func, (ast.Name, ast.Subscript))
         owners = self._evaluation.expressions.evaluate(func.value, given.scope, given.overlay)
-        return func.attr != "forward" and any(owner.kind == "parameters" for owner in owners)
+        return func.attr not in COMPUTED_FROM_ALL | {"forward"} and any(owner.kind == "parameters" for owner in owners)
 
     def _apply_function(self, target: Value, given: Invocation) -> set[Value]:
         info = target.ref

@@ -17,6 +17,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.wrappers import OF_DISTRIBUTED_DATA_PARALLEL
 
 _FORWARD = frozenset({"forward", "__call__"})
 
@@ -41,16 +42,18 @@ def notes(program: Program, precision: Precision) -> Iterator[Note]:
             )
             told.add(call)
             yield note(IN_FULL_PRECISION, scope.module, call, text)
-    yield from _evaluations(precision, told)
+    yield from _evaluations(program, precision, told)
 
 
-def _evaluations(precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
+def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
     """Yield one for each method or part of a model that evaluates outside of all regions, by its name."""
     names = {last_name(call.func) for call in told if isinstance(call, ast.Call)}
     for site in precision.left:
         call = site.node
         assert isinstance(call, ast.Call)
         name = last_name(call.func)
+        if _is_of_wrapper(program, call):
+            continue
         if name in names or is_dropped(site) or is_for_shapes(site) or asks_for_shape(site.module, call):
             continue
         names.add(name)
@@ -60,6 +63,13 @@ def _evaluations(precision: Precision, told: set[ast.AST]) -> Iterator[Note]:
             "autocast and make its result float32 again"
         )
         yield note(IN_FULL_PRECISION, site.module, call, text)
+
+
+def _is_of_wrapper(program: Program, call: ast.Call) -> bool:
+    """Whether a method is one that a wrapper for several processes has itself: ``with model.join():``."""
+    func = call.func
+    is_named = isinstance(func, ast.Attribute) and func.attr in OF_DISTRIBUTED_DATA_PARALLEL - _FORWARD
+    return is_named and not program.flow.callees(call)
 
 
 def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:

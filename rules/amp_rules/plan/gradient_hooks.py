@@ -13,11 +13,18 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
-from amp_rules.torch.gradients import GRADIENT, GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS, TESTS_OF_NUMBERS
+from amp_rules.torch.gradients import (
+    EXCHANGE_HOOK,
+    EXCHANGES_OF_BUCKETS,
+    GRADIENT,
+    GRADIENT_HOOK_FUNCTIONS,
+    GRADIENT_HOOKS,
+    TESTS_OF_NUMBERS,
+)
 
 _MAKES_ANEW = frozenset({"len", "range", "tuple", "list", "zip", "enumerate", "float", "int"})
 """Functions that change nothing which they are given."""
@@ -42,6 +49,32 @@ def reasons(program: Program) -> Iterator[Declined]:
             yield _sees_scaled(scope.module, node)
     for site in program.calls_to(GRADIENT_HOOK_FUNCTIONS):
         yield _sees_scaled(site.module, site.node)
+    yield from _exchanges_anew(program)
+
+
+def _exchanges_anew(program: Program) -> Iterator[Declined]:
+    """Hooks of wrappers that do more with the gradients of a bucket than to exchange them: ``clamp_`` wants a unit."""
+    for call, _, scope in program.calls():
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == EXCHANGE_HOOK):
+            continue
+        hook = argument_at(call, "hook", 1)
+        values = program.flow.values(hook, scope) if hook is not None else set()
+        hooks = [value.ref for value in values if value.kind == "function"]
+        if not all(map(_only_exchanges, hooks)):
+            yield declining.decline(
+                declining.GRADIENT_ACCESS,
+                scope.module,
+                call,
+                f"`{scope.module.text(call)}` changes gradients where they are exchanged, and they are scaled there",
+                "divide by `amp.scaler.get_scale()` in the hook, and multiply what it gives back, then migrate by hand",
+            )
+
+
+def _only_exchanges(info: FunctionFacts) -> bool:
+    """Whether all that a hook of a wrapper calls gives something that grows with the gradients."""
+    return all(
+        not isinstance(node, ast.Call) or own_name(node.func) in EXCHANGES_OF_BUCKETS for node in walk(info.node)
+    )
 
 
 def _sees_scaled(module: Module, node: ast.AST) -> Declined:

@@ -10,7 +10,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import in_pairs, walk
 
 _LIBRARY = "pathlib."
 _GIVES_PATHS = frozenset(
@@ -149,10 +149,11 @@ def _values_by_path(module: Module) -> dict[str, list[tuple[ast.stmt, ast.expr]]
         for node in module.nodes:
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                # One path once, as in ``x = x = value``.
-                for path in dict.fromkeys(map(blocks.path_of, targets)):
+                # One path once, as in ``x = x = value``; both sides may be written out: ``rank, n = get_rank(), 2``.
+                pairs = [pair for target in targets for pair in in_pairs(target, node.value)]
+                for path, value in {blocks.path_of(target): value for target, value in pairs}.items():
                     if path is not None:
-                        found.setdefault(path, []).append((node, node.value))
+                        found.setdefault(path, []).append((node, value))
             elif isinstance(node, ast.For) and (path := blocks.path_of(node.target)) is not None:
                 found.setdefault(path, []).append((node, node.iter))
     return found

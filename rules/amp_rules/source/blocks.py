@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, own_variables, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, in_pairs, last_name, own_variables, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -82,15 +82,6 @@ def unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.
     is_spelt_out = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
     for index, item in enumerate(target.elts):
         yield from unpacked(item, value.elts[index] if is_spelt_out else value)  # type: ignore[attr-defined]
-
-
-def in_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the variables of ``path, best = "best.pt", 0.0``, each with its own; another assignment as it is."""
-    is_spelt_out = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))
-    if is_spelt_out and len(value.elts) == len(target.elts):  # type: ignore[attr-defined]
-        yield from unpacked(target, value)
-    else:
-        yield target, value
 
 
 def target_of(statement: ast.Assign | ast.AugAssign) -> ast.expr:

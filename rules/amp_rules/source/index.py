@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import children, last_name
+from amp_rules.source.syntax import children, in_pairs, last_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -238,11 +238,12 @@ class FileIndex:
 
     @cached_property
     def _assigned(self) -> dict[tuple[type, str], list[Assignment]]:
-        """The assignments to a name, or to an attribute of some object."""
+        """The assignments to a name, or to an attribute of some object; ``a, b = x, y`` are two."""
         found: dict[tuple[type, str], list[Assignment]] = {}
-        for item in self.assignments:
-            if isinstance(item[0], (ast.Name, ast.Attribute)):
-                found.setdefault((type(item[0]), last_name(item[0])), []).append(item)
+        for target, value, statement in self.assignments:
+            for one, given in in_pairs(target, value):
+                if isinstance(one, (ast.Name, ast.Attribute)):
+                    found.setdefault((type(one), last_name(one)), []).append((one, given, statement))
         return found
 
     def values_of(self, target: ast.expr) -> list[ast.expr]:

@@ -155,3 +155,14 @@ def whole_of(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:
         return node.args[0]
     return node.value if isinstance(node, ast.Attribute) and node.attr == "__dict__" else None
+
+
+def in_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the variables of ``path, best = "best.pt", 0.0``, each with its own; another assignment as it is."""
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        items = [*target.elts, *value.elts]
+        if len(value.elts) == len(target.elts) and not any(isinstance(item, ast.Starred) for item in items):
+            for one, given in zip(target.elts, value.elts, strict=True):
+                yield from in_pairs(one, given)
+            return
+    yield target, value

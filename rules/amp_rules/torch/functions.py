@@ -42,6 +42,12 @@ GIVES_NUMBER = frozenset(
 )  # fmt: skip
 """Functions that give a number, which carries no gradient."""
 
+COMPUTED_FROM_ALL = frozenset(
+    "item norm sum mean prod std var median max min amax amin dist dot numel nelement dim any all isnan isinf isfinite "
+    "count_nonzero".split()
+)
+"""Methods of a tensor whose result is worked out of its elements: a number, or one for each row."""
+
 TENSOR_GIVING = frozenset(
     "clone contiguous cpu cuda detach double flatten float half long permute reshape squeeze to transpose unsqueeze "
     "view".split()

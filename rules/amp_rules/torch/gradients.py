@@ -62,6 +62,22 @@ GRADIENT_HOOKS = frozenset(
 )
 """Methods of tensors and modules whose hooks are given gradients."""
 
+EXCHANGE_HOOK = "register_comm_hook"
+"""The method of wrappers whose hook, given second, exchanges the gradients of a bucket.
+
+Source: https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+"""
+
+EXCHANGES_OF_BUCKETS = frozenset(
+    """
+    buffer gradients parameters index is_last all_reduce reduce_scatter all_gather_into_tensor reduce_scatter_tensor
+    get_future then value wait Future set_result div div_ mul mul_ true_divide half bfloat16 float to type copy_
+    decompress size numel get_rank get_world_size len print append time perf_counter contiguous view reshape flatten
+    allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper bf16_compress_wrapper
+    """.split()
+)
+"""Last names of functions and methods that such a hook may call and whose result grows with the gradients."""
+
 GRADIENT_HOOK_FUNCTIONS = frozenset(
     {
         "torch.autograd.graph.register_multi_grad_hook",

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from amp_rules.source.index import FileIndex, Function, keyword, literal
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.frameworks import looks_after_processes
-from amp_rules.torch.idioms import NAMED_COUNT, NAMED_DEVICE, NAMED_JOIN, NAMED_OF_SEVERAL, NAMED_RANK, NAMED_SEVERAL
+from amp_rules.torch.idioms import (
+    EXACT_RANK,
+    NAMED_COUNT,
+    NAMED_DEVICE,
+    NAMED_JOIN,
+    NAMED_OF_SEVERAL,
+    NAMED_RANK,
+    NAMED_SEVERAL,
+)
 
 if TYPE_CHECKING:
     from amp_rules.source.facts import ModuleFacts
@@ -190,6 +198,8 @@ def _of_one_process(
     """
     if isinstance(value, ast.Constant):
         return False
+    if _is_rank_of_environment(value):
+        return True
     if isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Name, ast.Attribute)):
         if depends_on_process(index, value.test if isinstance(value, ast.IfExp) else value, depth - 1):
             return True
@@ -198,6 +208,18 @@ def _of_one_process(
     if names_rank(value.func) and not _is_class(value.func):
         return True
     return is_guarded(index, value, depth - 1, around)
+
+
+def _is_rank_of_environment(value: ast.expr) -> bool:
+    """``int(os.environ.get("RANK", 0))``, whatever the variable is called that it is given."""
+    if isinstance(value, ast.Call) and last_name(value.func) == "int" and len(value.args) == 1:
+        return _is_rank_of_environment(value.args[0])
+    if isinstance(value, ast.Subscript):
+        return last_name(value.value) == "environ" and bool(EXACT_RANK.search(str(literal(value.slice))))
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or not value.args:
+        return False
+    asks = value.func.attr == "getenv" or (value.func.attr == "get" and last_name(value.func.value) == "environ")
+    return asks and bool(EXACT_RANK.search(str(literal(value.args[0]))))
 
 
 def _is_class(function: ast.expr) -> bool:

@@ -66,15 +66,22 @@ def uses(file: ApexFile, node: ast.With, name: str) -> list[ast.Name]:
         and file.references.scope_of(item).owner(name) is owner
     ]
     later = [item for item in found if item.lineno > end]
-    written = min((item.lineno for item in later if isinstance(item.ctx, ast.Store)), default=None)
+    written = min((item for item in later if isinstance(item.ctx, ast.Store)), key=_start, default=None)
     return [
         item
         for item in found
         if isinstance(item.ctx, ast.Load)
-        and (written is None or item.lineno <= written)
+        and (written is None or _is_read_before(file, item, written))
         and item is not node.items[0].context_expr
         and item not in set(walk(node.items[0].context_expr))
     ]
+
+
+def _is_read_before(file: ApexFile, read: ast.Name, written: ast.Name) -> bool:
+    """Whether a variable is read before it is written; what is given to it comes first: ``loss = loss / 2``."""
+    if isinstance(file.module.parents[written], ast.withitem):
+        return _start(read) < _start(written)  # ``with amp.scale_loss(loss, optimizer) as s: s.backward()``
+    return read.lineno <= written.lineno
 
 
 def deletions(file: ApexFile, node: ast.With, name: str) -> list[ast.Delete]:

@@ -16,6 +16,7 @@ from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
 from amp_rules.plan.own_ddp.meters import meters_of
+from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.packed import packed_value
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import conjuncts
@@ -345,7 +346,7 @@ class Metrics:
             for metric in self._means(place, reduced | moved.keys(), sums):
                 found.setdefault(metric.site.node, metric)
         several += self._meters()
-        candidates = [*several, *found.values()]
+        candidates = [*self._told_of_all(several), *found.values()]
         # A process that came alone would wait for the others for ever.
         every = [
             item
@@ -359,6 +360,16 @@ class Metrics:
         return sorted(
             self._reached_alike(every), key=lambda item: (str(item.site.module.path), item.site.line, item.path or "")
         )
+
+    def _told_of_all(self, metrics: list[Metric]) -> Iterator[Metric]:
+        """Yield those of places where not all is told as each process's own; one may be divided by another."""
+        for metric in metrics:
+            beside = [item for item in metrics if item.site.node is metric.site.node]
+            if not all(
+                item.path is not None and is_only_told_of_itself(self._own.program, item.site, item.path)
+                for item in beside
+            ):
+                yield metric
 
     def _is_kept_apart(self, metric: Metric) -> bool:
         """Whether a sum, or one that is added to it, is set under a test of ranks: ``if rank == 0: total = 0``."""

@@ -57,6 +57,16 @@ def asks_which(test: ast.expr) -> bool:
     return names_rank(test) or any(isinstance(part, ast.Compare) and is_first_device(part) for part in walk(test))
 
 
+def says_no_launcher(test: ast.expr, holds: bool) -> bool:
+    """Whether no launcher has started the process where a test comes out like this: ``"RANK" in os.environ`` fails."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return says_no_launcher(test.operand, not holds)
+    if isinstance(test, ast.BoolOp):
+        found = [says_no_launcher(item, holds) for item in test.values]
+        return any(found) if isinstance(test.op, ast.And) is holds else all(found)
+    return _asks_for_launcher(test) and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) is holds
+
+
 def _asks_for_launcher(test: ast.expr) -> bool:
     """``"RANK" not in os.environ``: whether a launcher has set it."""
     return (

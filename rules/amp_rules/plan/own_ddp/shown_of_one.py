@@ -11,6 +11,7 @@ from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.losses_shown import shown_losses
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
+from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_within import shown_within
@@ -19,7 +20,7 @@ from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, is_shown
-from amp_rules.roles.sites import calling
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, arguments_of
@@ -63,6 +64,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         kept = [path for path in kept if not metrics.may_tell_of(loop.body, path)]
         added |= {path: lists[path] for path in kept}
         names += kept
+        whole = Site(loop.module, loop.scope, loop.body, loop.loop)
+        names = [path for path in names if not is_only_told_of_itself(own.program, whole, path)]
         if names:
             quoted = listed([f"`{name}`" for name in names])
             several = len(names) > 1

@@ -6,12 +6,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from amp_rules.checks.common.rank_branches import counts_processes, names_rank
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
+from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
@@ -22,7 +22,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
+from amp_rules.source.syntax import called_name, is_text, values_given, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
@@ -91,20 +91,11 @@ def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
         call = site.node
         assert isinstance(call, ast.Call)
         if called_name(call) in SHOWING_OR_WRITING and not _is_of_tag(site.module, call):
-            if any(map(_names_process, _values(call))):
+            if any(map(names_process, _values(call))):
                 continue  # what every process says of itself
             root = root_of(name)
             if any(root in _numbers_in(value) for value in _values(call)):
                 yield site, root
-
-
-def _names_process(value: ast.expr) -> bool:
-    """Whether a text tells which process it is from: ``f"rank {rank}: {loss}"``, ``f"{x.device}: {loss}"``."""
-    named = [part for part in walk(value) if isinstance(part, (ast.Name, ast.Attribute))]
-    return any(
-        last_name(part) == "device" or (names_rank(ast.Name(last_name(part))) and not counts_processes(last_name(part)))
-        for part in named
-    )
 
 
 def _is_of_tag(module: Module, call: ast.Call) -> bool:

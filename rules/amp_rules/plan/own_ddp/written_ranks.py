@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.group import OwnGroup
+from amp_rules.plan.own_ddp.rank_tests import says_no_launcher
 from amp_rules.roles.sites import Site
 from amp_rules.roles.workers import workers
 from amp_rules.source.index import argument_at, literal
@@ -30,7 +31,7 @@ def written_ranks(own: OwnGroup) -> Iterator[tuple[Module, ast.AST, str]]:
     definitions = Definitions(own.program)
     for site in own.joins:
         rank, size = written(own, definitions, site)
-        if rank is None:
+        if rank is None or any(says_no_launcher(*row) for row in own.branches(site.module, site.node)):
             continue
         joined = "the group is of one process" if size == 1 else f"each process that a launcher starts joins as {rank}"
         text = (

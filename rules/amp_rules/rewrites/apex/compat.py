@@ -21,7 +21,7 @@ use of Apex is not understood, or on request (`--apex compat`).
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
 `apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex. When it reads
 what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`). When it asks for Apex by its
-name: `"apex" in sys.modules`.
+name: `"apex" in sys.modules`. When the handle of `amp.init` scales losses, which Apex refuses since `amp.initialize`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -43,6 +43,7 @@ from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.resolver import Reference, imported, root_of
 from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
@@ -125,7 +126,25 @@ def _check_uses(file: ApexFile) -> None:
         # In a `try` too: its handler would hide that the name is not there.
         if missing is not None and imported_whole:
             raise file.not_understood(use.node, f"the runtime has no `{missing}`")
+    _check_handles(file)
     _check_state(file)
+
+
+def _check_handles(file: ApexFile) -> None:
+    """``handle = amp.init()``, then ``handle.scale_loss(...)``, which Apex refuses since it has ``amp.initialize``."""
+    handles = set()
+    for use in file.references.uses:
+        call = file.module.parents.get(use.node)
+        if use.target == "apex.amp.init" and isinstance(call, ast.Call) and call.func is use.node:
+            statement = file.module.parents.get(call)
+            if isinstance(statement, ast.Assign) and literal(keyword(call, "enabled")) is not False:
+                handles |= blocks.writes(statement)
+    for node in file.module.nodes if handles else ():
+        if isinstance(node, ast.Attribute) and node.attr == "scale_loss" and blocks.path_of(node.value) in handles:
+            text = (
+                f"`{file.module.text(node)}` is refused since Apex has `amp.initialize`, which returns what it scales"
+            )
+            raise file.not_understood(node, text)
 
 
 def _asks_for_name(file: ApexFile, use: Reference) -> bool:

@@ -54,6 +54,7 @@ from amp_rules.plan.own_ddp.data_sets import (
 from amp_rules.plan.own_ddp.of_parents import is_for_class_never_made, stays_with_parent
 from amp_rules.plan.own_ddp.packed import packed_names
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.plan.own_ddp.unfit_calls import is_called_in_vain
 from amp_rules.plan.own_ddp.unused_samplers import unused_sampler
@@ -61,6 +62,7 @@ from amp_rules.plan.own_ddp.whole_on_each import deals_out, whole_on_each
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
+from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
@@ -125,6 +127,17 @@ def _made(own: OwnDdp, value: Value) -> Site | None:
     return Site(located[1].module, located[1], located[0], call)
 
 
+def _is_taken_by_rank(own: OwnDdp, dataset: ast.expr, site: Site) -> bool:
+    """Whether the data is an item or a slice that the rank chooses: ``parts = order.split(n // size)[rank]``."""
+    ranks = RankValues(own.program)
+    return any(
+        isinstance(inner, (ast.Name, ast.Attribute, ast.Call)) and ranks.of(inner, site.scope) is not None
+        for value in assigned(own.program, dataset, site.scope)
+        if isinstance(value, ast.Subscript)
+        for inner in walk(value.slice)
+    )
+
+
 def _is_replaced(own: OwnDdp, use: LoaderUse, site: Site) -> bool:
     """Whether a variable is given another loader right above the loop over it: in each epoch one with a sampler."""
     path = blocks.path_of(use.loader) if isinstance(use.loader, (ast.Name, ast.Attribute)) else None
@@ -172,6 +185,8 @@ def _against(own: OwnDdp, site: Site, is_evaluated: bool, others: frozenset[Valu
             text = f"{_EACH} iterates its own `{site.module.text(dataset)}`"
             return f"{text}, which repeats the data unless it draws at random"
     unindexed = [value for value in values if not is_indexed(value)]
+    if _is_taken_by_rank(own, dataset, site):
+        return ""
     if not (values or is_shuffled_whole(own, dataset, site)) or any(value.kind == "object" for value in unindexed):
         text = f"{_EACH} may go through all of the data: what `{site.module.text(dataset)}` is was not found"
         return f"{text}, nor whether it gives a process its share"

@@ -26,11 +26,11 @@ and what a scheduler is told differ between the processes.
     return top1.avg
 
 ## When it declines
-Where the function exchanges numbers between processes in any way already, or something that it calls or that calls it,
-or where torchmetrics does; where not every process gets there; where numbers are kept in an object that is no such
-meter, or that other loops add to; where a sum is set under a test of ranks; and where nothing says by
-`torch.cuda.set_device` which GPU is the current one of a process, and the backend may be NCCL: plain numbers are moved
-to it.
+Where the function exchanges numbers between processes in any way already, or something that it calls or that calls
+it, or where torchmetrics does; where not every process gets there; where numbers are kept in an object that is no
+such meter, or that other loops add to; where a sum is set under a test of ranks; where each process tells it as its
+own (`print(f"[GPU{rank}] loss {total}")`); and where nothing says by `torch.cuda.set_device` which GPU is the current
+one of a process, and the backend may be NCCL: plain numbers are moved to it.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
