@@ -21,6 +21,8 @@ from migrating import ENTRY, FIXTURES, Case, cases, declined_scripts, files_of, 
 
 CASES = cases()
 DECLINED = declined_scripts()
+MAX_NOTES = 5
+"""More of them would not be read."""
 DISTRIBUTED = ("migrated", "extended", "already")
 LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
 
@@ -48,6 +50,7 @@ def test_a_fixture_becomes_what_it_shows(case, tmp_path):
     the_result_is_as_shown(migration)
     the_rule_edits_its_cases_and_no_near_miss(migration)
     messages_are_one_line_and_spans_lie_in_the_file(migration)
+    notes_on_several_processes_are_few(migration)
     if case.after != case.before:
         lines_that_no_edit_names_keep_their_bytes(migration)
         the_result_is_python_and_a_second_run_changes_nothing(migration)
@@ -86,6 +89,13 @@ def messages_are_one_line_and_spans_lie_in_the_file(migration: Migration) -> Non
         assert 1 <= edit.span.start.column <= len(rows[edit.span.start.line - 1]) + 1
         assert edit.span.start < edit.span.end
     assert list(report.edits) == sorted(report.edits, key=lambda edit: (str(edit.path), edit.span, edit.code))
+
+
+def notes_on_several_processes_are_few(migration: Migration) -> None:
+    """Of one script; each file of a project may have some."""
+    notes = [note for note in migration.report.notes if note.code.startswith("AMP28")]
+    assert len(notes) <= MAX_NOTES or len(migration.case.before) > 1
+    assert not notes or migration.case.options.ddp
 
 
 def lines_that_no_edit_names_keep_their_bytes(migration: Migration) -> None:
