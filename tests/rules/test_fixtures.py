@@ -42,7 +42,7 @@ class Migration:
     result: dict[str, bytes]
 
 
-@pytest.mark.parametrize("case", map(by_code, CASES))
+@pytest.mark.parametrize("case", list(map(by_code, CASES)))
 def test_a_fixture_becomes_what_it_shows(case, tmp_path):
     """It is migrated once, and once more as it came out; all that must hold of both is looked at in turn."""
     folder = tmp_path / "project"
@@ -193,7 +193,7 @@ def by_reason(path: Path) -> object:
     return pytest.param(path, id=f"{code}/{path.stem}", marks=pytest.mark.xdist_group(f"declined for {code}"))
 
 
-@pytest.mark.parametrize("path", map(by_reason, DECLINED))
+@pytest.mark.parametrize("path", list(map(by_reason, DECLINED)))
 def test_what_is_declined_says_where_and_leaves_no_trace(path, tmp_path):
     files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
     options = declining(path)
