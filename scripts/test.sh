@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets the project up in .venv and runs its checks: `quick` those that take about a minute, without a mode those that a
+# Sets the project up in .venv and runs its checks: `quick` those that take some minutes, without a mode those that a
 # change must pass, `full` more, `whole` all but the campaigns, `verify` those. Further arguments go to pytest.
 # tests/README.md says what runs when.
 set -euo pipefail
@@ -61,7 +61,7 @@ case "$mode" in
             # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
             export AMP_TEST_TURN="$((0x${commit:0:6} % 24))"
-            echo "Of the tests marked heavy a quarter runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
+            echo "Of the tests marked heavy an eighth runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
                 "scripts/test.sh whole runs all."
         fi
         twice -m "not campaign" "$@"

@@ -71,7 +71,7 @@ def invoke(folder: Path) -> Callable[..., Result]:
 TURN = os.environ.get("AMP_TEST_TURN", "")
 """Number of the turn, as `scripts/test.sh full` chooses it; empty for all tests."""
 
-TURNS = {"slow": 24, "heavy": 4}
+TURNS = {"slow": 24, "heavy": 8}
 """In how many turns each test of a marker runs once; the first marker counts."""
 
 
