@@ -92,9 +92,10 @@ def messages_are_one_line_and_spans_lie_in_the_file(migration: Migration) -> Non
 
 
 def notes_on_several_processes_are_few(migration: Migration) -> None:
-    """Of one script; each file of a project may have some."""
-    notes = [note for note in migration.report.notes if note.code.startswith("AMP28")]
-    assert len(notes) <= MAX_NOTES or len(migration.case.before) > 1
+    """Of one script, besides those on what was asked for; each file of a project may have some."""
+    notes = [note.code for note in migration.report.notes if note.code.startswith("AMP28")]
+    usual = [code for code in notes if code not in ("AMP285", "AMP286", "AMP287")]
+    assert len(usual) <= MAX_NOTES or len(migration.case.before) > 1
     assert not notes or migration.case.options.ddp
 
 
