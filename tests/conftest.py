@@ -71,8 +71,19 @@ def invoke(folder: Path) -> Callable[..., Result]:
 TURN = os.environ.get("AMP_TEST_TURN", "")
 """Number of the turn, as `scripts/test.sh full` chooses it; empty for all tests."""
 
-TURNS = {"slow": 12, "heavy": 4}
+TURNS = {"slow": 24, "heavy": 8}
 """In how many turns each test of a marker runs once; the first marker counts."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """No garbage is looked for among the tests: all of them stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,6 +35,17 @@ def test_every_file_of_tests_has_some_in_full_or_is_a_campaign():
     assert collected == written
 
 
+def test_what_is_marked_half_lies_in_the_folders_that_its_run_collects():
+    folders = re.search(r"^HALF=\((.*)\)$", SCRIPT, re.MULTILINE)
+    assert folders is not None
+    marked = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if "pytest.mark.half" in path.read_text(encoding="utf-8") and path != Path(__file__)
+    }
+    assert sorted(marked) == sorted(folders[1].split())
+
+
 def test_each_mode_leaves_out_what_its_marker_says():
     assert 'tests -m "not slow and not heavy" "$@"' in SCRIPT
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -65,12 +76,23 @@ def test_every_test_has_its_turn(tmp_path: Path):
     }.items():
         lines += [*marks.split("\n"), "@pytest.mark.parametrize('number', numbers)", f"def test_{name}(number): pass"]
     (tmp_path / "test_marked.py").write_text("\n".join(lines))
+    # Which of the turns a test would have, asked of the tests in a run of all.
+    (tmp_path / "telling.py").write_text(
+        "import conftest, pytest\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        for turn in range(24):\n"
+        "            if conftest._has_its_turn(item, turn):\n"
+        "                print('turn', turn, item.name)\n"
+        "    return (yield)\n"
+    )
 
-    def collected(turn: int) -> Counter[str]:
-        environment = os.environ | {"AMP_TEST_TURN": str(turn), "PYTHONPATH": str(ROOT / "tests/shared")}
+    def collected(turn: str, *arguments: str) -> str:
+        environment = os.environ | {"AMP_TEST_TURN": turn, "PYTHONPATH": str(ROOT / "tests/shared")}
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command,
+            [*command, *arguments],
             cwd=tmp_path,
             env=environment,
             capture_output=True,
@@ -79,15 +101,19 @@ def test_every_test_has_its_turn(tmp_path: Path):
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == 0, done.stdout[-3000:]
-        return Counter(re.findall(r"::test_\w+.*", done.stdout))
+        return done.stdout
 
-    turns = [collected(number) for number in range(12)]
-    runs = sum(turns, Counter[str]())
+    turns: dict[int, Counter[str]] = {number: Counter() for number in range(24)}
+    for number, test in re.findall(r"^turn (\d+) (.*)$", collected("", "-p", "telling"), re.MULTILINE):
+        turns[int(number)][test] += 1
+    # A run of one turn is of those tests.
+    assert Counter(re.findall(r"::(test_\w+.*)", collected("7"))) == turns[7]
+    runs = sum(turns.values(), Counter[str]())
     by_test = {
         name: {runs[one] for one in runs if name in one} for name in ("light", "heavy", "slow", "both", "shared")
     }
-    assert by_test == {"light": {12}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
+    assert by_test == {"light": {24}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
     assert len(runs) == 300
     # What shares a fixture has its turn together, and the others are spread out.
-    assert sorted(sum("shared" in one for one in turn) for turn in turns) == [0] * 11 + [60]
-    assert all(1 <= sum("slow" in one for one in turn) <= 15 for turn in turns)
+    assert sorted(sum("shared" in one for one in turn) for turn in turns.values()) == [0] * 23 + [60]
+    assert all(sum("slow" in one for one in turn) <= 10 for turn in turns.values())

@@ -7,6 +7,7 @@ import runpy
 
 import pytest
 from amp_rules.checks import all_checks
+from amp_rules.lint import Finding
 from amp_rules.lint.check import Check
 from amp_rules.rewrites import all_rules
 from amp_rules.source.text import read_source
@@ -16,28 +17,23 @@ CASES = cases()
 CHECKS = all_checks()
 HEADINGS = ["What it does", "Why", "Example", "Use instead", "When it is silent", "Source"]
 
-each_case = pytest.mark.parametrize("case", CASES, ids=str)
 each_check = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
 
 
-@each_case
-def test_a_rule_finds_what_is_marked_and_nothing_else(case: Case):
-    found = [finding.span.start.line for finding in findings(case.path, case.mode, case.code)]
-    assert found == case.expected
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_rule_finds_what_is_marked_and_nothing_else_alone_and_among_all(case: Case):
+    mode, source = case.mode, read_source(case.path)
+    found = findings(case.path, mode, case.code)
+    assert [finding.span.start.line for finding in found] == case.expected
     assert bool(found) is case.fires
+    among = [item for item in linter(mode, "ALL").lint(source).findings if item.code == case.code]
+    assert among == found
+    findings_name_a_place_in_one_line(case, found)
 
 
-@each_case
-def test_a_rule_finds_the_same_alone_and_among_all(case: Case):
-    source = read_source(case.path)
-    among = [item for item in linter(case.mode, "ALL").lint(source).findings if item.code == case.code]
-    assert among == findings(case.path, case.mode, case.code)
-
-
-@each_case
-def test_findings_name_a_place_in_one_line(case: Case):
+def findings_name_a_place_in_one_line(case: Case, found: list[Finding]) -> None:
     rows = case.text.split("\n")
-    for finding in findings(case.path, case.mode, case.code):
+    for finding in found:
         assert finding.message and "\n" not in finding.message and not finding.message.endswith(".")
         assert finding.span.start < finding.span.end
         assert finding.span.end.line <= len(rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -21,49 +20,52 @@ from amp_rules.text.applying import apply
 from migrating import ENTRY, FIXTURES, Case, cases, declined_scripts, files_of, migrated, write
 
 CASES = cases()
-CHANGING = [case for case in CASES if case.after != case.before]
 DECLINED = declined_scripts()
+MAX_NOTES = 5
+"""More of them would not be read."""
 DISTRIBUTED = ("migrated", "extended", "already")
 LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
 
 
+def by_code(case: Case) -> object:
+    """A fixture, with those of its rule on one worker: one file for all would keep the others waiting."""
+    return pytest.param(case, id=str(case), marks=pytest.mark.xdist_group(f"fixtures of {case.code}"))
+
+
 @dataclass(frozen=True)
-class Once:
+class Migration:
     """A fixture in a folder of its own, what was reported about it, and all files as they come out."""
 
+    case: Case
     folder: Path
     report: Report
     result: dict[str, bytes]
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory) -> Callable[[Case], Once]:
-    """Migrates each fixture once for all the tests that look at it."""
-
-    @cache
-    def call(case: Case) -> Once:
-        folder = tmp_path_factory.mktemp("once") / "project"
-        return Once(folder, *migrated(folder, case.before, case.options))
-
-    return call
-
-
-each_case = pytest.mark.parametrize("case", CASES, ids=str)
-each_changing_case = pytest.mark.parametrize("case", CHANGING, ids=str)
+@pytest.mark.parametrize("case", list(map(by_code, CASES)))
+def test_a_fixture_becomes_what_it_shows(case, tmp_path):
+    """It is migrated once, and once more as it came out; all that must hold of both is looked at in turn."""
+    folder = tmp_path / "project"
+    migration = Migration(case, folder, *migrated(folder, case.before, case.options))
+    the_result_is_as_shown(migration)
+    the_rule_edits_its_cases_and_no_near_miss(migration)
+    messages_are_one_line_and_spans_lie_in_the_file(migration)
+    notes_on_several_processes_are_few(migration)
+    if case.after != case.before:
+        lines_that_no_edit_names_keep_their_bytes(migration)
+        the_result_is_python_and_a_second_run_changes_nothing(migration)
 
 
-@each_case
-def test_the_result_is_as_shown(case, once):
-    result = once(case).result
-    assert result.keys() == case.after.keys()
-    for name, wanted in case.after.items():
+def the_result_is_as_shown(migration: Migration) -> None:
+    result, after = migration.result, migration.case.after
+    assert result.keys() == after.keys()
+    for name, wanted in after.items():
         assert result[name].decode().splitlines(True) == wanted.decode().splitlines(True), name
         assert result[name] == wanted
 
 
-@each_case
-def test_the_rule_edits_its_cases_and_no_near_miss(case, once):
-    report = once(case).report
+def the_rule_edits_its_cases_and_no_near_miss(migration: Migration) -> None:
+    case, report = migration.case, migration.report
     assert (case.code in {edit.code for edit in report.edits}) is not case.is_noop
     if not case.is_noop:
         already = keeps_its_scaler(report)
@@ -78,30 +80,30 @@ def keeps_its_scaler(report: Report) -> bool:
     return bool(codes & {"AMP411", "AMP414"}) and "AMP410" not in codes
 
 
-@each_changing_case
-def test_the_result_is_python_and_a_second_run_changes_nothing(case, once, tmp_path):
-    report, result = once(case).report, once(case).result
-    for name, data in result.items():
-        compile(data, name, "exec", dont_inherit=True)
-    again, unchanged = migrated(tmp_path / "project", result, case.options)
-    assert again.changes == () and again.edits == () and unchanged == result
-    assert again.precision == "already"
-    assert again.distribution == ("already" if report.distribution in DISTRIBUTED else "not requested")
+def messages_are_one_line_and_spans_lie_in_the_file(migration: Migration) -> None:
+    report = migration.report
+    for edit in report.edits:
+        rows = edit.path.read_text(encoding="utf-8").split("\n")
+        assert edit.message and "\n" not in edit.message and not edit.message.endswith(".")
+        assert 1 <= edit.span.start.line <= edit.span.end.line <= len(rows)
+        assert 1 <= edit.span.start.column <= len(rows[edit.span.start.line - 1]) + 1
+        assert edit.span.start < edit.span.end
+    assert list(report.edits) == sorted(report.edits, key=lambda edit: (str(edit.path), edit.span, edit.code))
 
 
-@each_changing_case
-def test_what_is_shown_is_migrated_already(case, tmp_path):
-    report, result = migrated(tmp_path / "project", case.after, case.options)
-    assert (report.precision, report.changes, result) == ("already", (), case.after)
-    assert not any(note.code == "AMP180" for note in report.notes)
+def notes_on_several_processes_are_few(migration: Migration) -> None:
+    """Of one script, besides those on what was asked for; each file of a project may have some."""
+    notes = [note.code for note in migration.report.notes if note.code.startswith("AMP28")]
+    usual = [code for code in notes if code not in ("AMP285", "AMP286", "AMP287")]
+    assert len(usual) <= MAX_NOTES or len(migration.case.before) > 1
+    assert not notes or migration.case.options.ddp
 
 
-@each_changing_case
-def test_lines_that_no_edit_names_keep_their_bytes(case, once):
-    migration = once(case)
-    for name, data in migration.result.items():
-        named = named_lines(migration.report, migration.folder / name, case.before[name])
-        kept = [line for number, line in enumerate(lines(case.before[name]), 1) if number not in named]
+def lines_that_no_edit_names_keep_their_bytes(migration: Migration) -> None:
+    for name, before in migration.case.before.items():
+        data = migration.result[name]
+        named = named_lines(migration.report, migration.folder / name, before)
+        kept = [line for number, line in enumerate(lines(before), 1) if number not in named]
         remaining = iter(lines(data))
         for line in kept:
             found = next((other for other in remaining if other.lstrip(b" \t") == line.lstrip(b" \t")), None)
@@ -111,17 +113,21 @@ def test_lines_that_no_edit_names_keep_their_bytes(case, once):
             # A comment at the foot of a block comes along when the block goes left.
             at_foot = line.strip() == b"" or line.strip().startswith(b"#")
             assert space.startswith(kept_space) or space.endswith(b"\t" + kept_space) or at_foot
-
-
-@each_changing_case
-def test_nothing_is_removed_but_what_edits_name(case, once):
-    """Words of the original are still there, other than those of lines that an edit names."""
-    migration = once(case)
-    for name, data in migration.result.items():
-        named = named_lines(migration.report, migration.folder / name, case.before[name])
-        kept = [line for number, line in enumerate(lines(case.before[name]), 1) if number not in named]
+        # Words of the original are still there, other than those of lines that an edit names.
         words = Counter(word for line in kept for word in line.split())
-        assert not words - Counter(data.split())
+        assert not words - Counter(data.split()), f"{name} lost words"
+
+
+def the_result_is_python_and_a_second_run_changes_nothing(migration: Migration) -> None:
+    """Of what came out, which is what the fixture shows."""
+    for name, data in migration.result.items():
+        compile(data, name, "exec", dont_inherit=True)
+    again, unchanged = migrated(migration.folder, migration.result, migration.case.options)
+    assert again.changes == () and again.edits == () and unchanged == migration.result
+    assert again.precision == "already"
+    before = migration.report.distribution
+    assert again.distribution == ("already" if before in DISTRIBUTED else "not requested")
+    assert not any(note.code == "AMP180" for note in again.notes)
 
 
 def named_lines(report: Report, path: Path, data: bytes) -> set[int]:
@@ -165,22 +171,48 @@ UNPARSED = {"AMP198", "AMP504"}
 SCRIPTS = sorted(path for path in FIXTURES.rglob("*.py") if not UNPARSED & set(path.parts))
 
 
+def of_a_rule(path: Path) -> str:
+    """The folder of a rule's fixtures, or of those of one kind, that a script lies in."""
+    parts = path.relative_to(FIXTURES).parts
+    return "/".join(parts[: 1 if parts[0].startswith("AMP") else 2])
+
+
+BY_RULE = {name: list(group) for name, group in groupby(SCRIPTS, key=of_a_rule)}
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(FIXTURES)))
-def test_rewriting_without_edits_gives_the_same_text(path):
-    source = read_source(path)
-    assert apply(parse(source), []) == source.text
-    assert source.encode(source.text) == source.data
+@pytest.mark.parametrize("folder", BY_RULE)
+def test_rewriting_without_edits_gives_the_same_text(folder):
+    for path in BY_RULE[folder]:
+        source = read_source(path)
+        assert apply(parse(source), []) == source.text, path
+        assert source.encode(source.text) == source.data, path
 
 
-@pytest.mark.parametrize("path", DECLINED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_what_is_declined_says_where(path, tmp_path):
+def by_reason(path: Path) -> object:
+    code = path.parent.name
+    return pytest.param(path, id=f"{code}/{path.stem}", marks=pytest.mark.xdist_group(f"declined for {code}"))
+
+
+@pytest.mark.parametrize("path", list(map(by_reason, DECLINED)))
+def test_what_is_declined_says_where_and_leaves_no_trace(path, tmp_path):
     files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
+    options = declining(path)
+    report, result = migrated(tmp_path / "project", files, options)
+    what_is_declined_says_where(path, tmp_path / "project", files, report)
+    if any(refusal.unit == "precision" for refusal in report.refusals):
+        assert result == files and report.edits == ()
+    if path.parent.name != "AMP590":
+        assert report.distribution != "migrated", "the distribution was not declined"
+        _, without = migrated(tmp_path / "project", files, replace(options, ddp=False))
+        assert result == without
+
+
+def what_is_declined_says_where(path: Path, folder: Path, files: dict[str, bytes], report: Report) -> None:
     expected = expected_refusals(files)
-    report, result = migrated(tmp_path / "project", files, declining(path))
     assert path.parent.name in {code for code, _, _ in expected}
     found = {
-        (refusal.code, str(refusal.path.relative_to((tmp_path / "project").resolve())), refusal.span.start.line)
+        (refusal.code, str(refusal.path.relative_to(folder.resolve())), refusal.span.start.line)
         for refusal in report.refusals
         if refusal.span is not None
     }
@@ -195,8 +227,6 @@ def test_what_is_declined_says_where(path, tmp_path):
             continue  # a place of its own, which decides about nothing else
         outcome = report.precision if refusal.unit == "precision" else report.distribution
         assert outcome in ("declined", "already")
-    if any(refusal.unit == "precision" for refusal in report.refusals):
-        assert result == files and report.edits == ()
 
 
 def declining(path: Path) -> Options:
@@ -220,33 +250,6 @@ def expected_refusals(files: dict[str, bytes]) -> set[tuple[str, str, int]]:
             if mark:
                 found |= {(code.strip(), name, number) for code in codes.split(",")}
     return found
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in DECLINED if path.parent.name != "AMP590"],
-    ids=lambda path: f"{path.parent.name}/{path.stem}",
-)
-def test_a_declined_distribution_leaves_no_trace_of_it(path, tmp_path):
-    files = files_of(path) if path.is_dir() else {ENTRY: path.read_bytes()}
-    options = declining(path)
-    report, with_ddp = migrated(tmp_path / "one", files, options)
-    if report.distribution == "migrated":
-        pytest.fail("the distribution was not declined")
-    _, without = migrated(tmp_path / "two", files, replace(options, ddp=False))
-    assert with_ddp == without
-
-
-@each_case
-def test_messages_are_one_line_and_spans_lie_in_the_file(case, once):
-    report = once(case).report
-    for edit in report.edits:
-        rows = edit.path.read_text(encoding="utf-8").split("\n")
-        assert edit.message and "\n" not in edit.message and not edit.message.endswith(".")
-        assert 1 <= edit.span.start.line <= edit.span.end.line <= len(rows)
-        assert 1 <= edit.span.start.column <= len(rows[edit.span.start.line - 1]) + 1
-        assert edit.span.start < edit.span.end
-    assert list(report.edits) == sorted(report.edits, key=lambda edit: (str(edit.path), edit.span, edit.code))
 
 
 def test_migrating_twice_in_one_process_gives_the_same(tmp_path):

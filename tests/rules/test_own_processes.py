@@ -153,6 +153,7 @@ def test_what_is_completed_is_complete(case, tmp_path):
     assert (report.distribution, report.changes, files) == ("already", (), case.after)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", [case for case in cases() if case.code in WRITTEN], ids=str)
 def test_what_plain_torch_is_given_is_complete(case, tmp_path):
     report, files = migrated(tmp_path / "project", case.before, replace(case.options, target="torch"))

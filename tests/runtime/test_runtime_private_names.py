@@ -11,17 +11,21 @@ from torch_names import USERS, Sources, private_names
 
 ROOT = Path(__file__).parents[2]
 TABLE = json.loads((ROOT / "tests/shared/torch_private_names.json").read_text(encoding="utf-8"))
-USED = private_names([ROOT / folder for folder in USERS])
 AGAIN = "run scripts/torch_tables.py --names, as it says at its top"
 
 
-def test_every_private_name_has_an_owner() -> None:
-    unknown = {name: places for name, places in USED.items() if name.startswith("?")}
+@pytest.fixture(scope="module")
+def used() -> dict[str, list[str]]:
+    return private_names([ROOT / folder for folder in USERS])
+
+
+def test_every_private_name_has_an_owner(used: dict[str, list[str]]) -> None:
+    unknown = {name: places for name, places in used.items() if name.startswith("?")}
     assert unknown == {}, "say whose it is in tests/shared/torch_names.py"
 
 
-def test_the_table_has_the_names_that_are_used_and_no_others() -> None:
-    assert sorted(TABLE["names"]) == sorted(USED), AGAIN
+def test_the_table_has_the_names_that_are_used_and_no_others(used: dict[str, list[str]]) -> None:
+    assert sorted(TABLE["names"]) == sorted(used), AGAIN
     assert {"2.4", "2.7", "2.13"} < set(TABLE["releases"])
 
 
@@ -30,10 +34,10 @@ def test_each_release_has_them(release: str) -> None:
     assert [name for name, places in TABLE["names"].items() if places[release] is None] == []
 
 
-def test_the_installed_torch_has_them() -> None:
+def test_the_installed_torch_has_them(used: dict[str, list[str]]) -> None:
     """Which may be newer than all that the table knows."""
     installed = Sources(Path(torch.__file__).parents[1])
-    assert [name for name in USED if installed.defined_at(name) is None] == []
+    assert [name for name in used if installed.defined_at(name) is None] == []
 
 
 def test_names_are_found_in_every_form_in_which_they_are_written(tmp_path: Path) -> None:
