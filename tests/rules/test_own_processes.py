@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from amp_rules import migrate
@@ -690,3 +691,10 @@ def test_what_all_but_one_run_is_not_said_to_be_run_by_one(tmp_path, test, is_to
     files = {ENTRY: SERVED.replace("rank == LONE", test).encode(), "clients.py": CLIENTS.encode()}
     report, _ = migrated(tmp_path / "project", files, Options(ddp=True, opt_level="O1"))
     assert any("only one process runs `self.optimizer.step()`" in note.text for note in report.notes) is is_told
+
+
+def test_a_helper_that_joins_nothing_yet_creates_no_group(tmp_path):
+    path = Path(__file__).parents[2] / "fixtures/declines/AMP290/group_that_a_helper_does_not_join_yet.py"
+    report, _ = completed(tmp_path, path.read_text())
+    (own,) = [item for item in report.refusals if item.code == "AMP290"]
+    assert own.message.endswith("needs a process group, which nothing in the script creates")
