@@ -150,7 +150,7 @@ class HeldByOne:
             assert isinstance(store.node, ast.Subscript)
             written = literal(store.node.slice)
             held = [value.site for value in self._program.flow.values(store.node.value, store.scope)]
-            is_another = isinstance(written, (str, int)) and written is not ... and written != name
+            is_another = isinstance(written, (str, int)) and written != name
             if is_another or (held and not any(item in made for item in held)):
                 continue
             if held and written == name:
