@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from amp_rules import migrate
@@ -716,3 +717,10 @@ def test_a_method_of_the_wrapper_alone_is_no_forward_pass(tmp_path):
     report, _ = migrated(tmp_path / "project", {ENTRY: UNEVEN.encode()}, Options(ddp=True, opt_level="O1"))
     assert report.precision == "migrated"
     assert not any("runs in full precision" in note.text for note in report.notes)
+
+
+def test_a_helper_that_joins_nothing_yet_creates_no_group(tmp_path):
+    path = Path(__file__).parents[2] / "fixtures/declines/AMP290/group_that_a_helper_does_not_join_yet.py"
+    report, _ = completed(tmp_path, path.read_text())
+    (own,) = [item for item in report.refusals if item.code == "AMP290"]
+    assert own.message.endswith("needs a process group, which nothing in the script creates")

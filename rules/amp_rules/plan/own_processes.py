@@ -183,9 +183,34 @@ def guarded_uses(program: Program) -> list[Use]:
 def _may_join(program: Program, idle: Collection[ast.AST] = ()) -> bool:
     """Whether something that was not followed may create a group; a helper that nothing calls does not."""
     mentions = mentioned(program, idle)
-    if any(word in mention for word in JOINING_WORDS for mention in mentions):
+    joining = {mention for word in JOINING_WORDS for mention in mentions if word in mention}
+    if not all(_joins_nothing(program, mention) for mention in joining):
         return True
     return _joining_elsewhere(program, idle) is not None
+
+
+def _joins_nothing(program: Program, name: str) -> bool:
+    """Whether the script has functions of a name, and these call nothing that could join processes: yet to be written.
+
+    Other functions of the project that they call are not asked.
+    """
+    named = [info for info in program.flow.functions.values() if info.name == name]
+    return bool(named) and all(
+        _joins_none(program, node)
+        for info in named
+        for node in program.nodes_of(info.node)
+        if isinstance(node, ast.Call)
+    )
+
+
+def _joins_none(program: Program, call: ast.Call) -> bool:
+    located = program.locate(call)
+    names = program.callee_names(call, located[1]) if located is not None else set()
+    return bool(names) and all(name.startswith(_JOIN_NONE) for name in names) and not names & JOINS
+
+
+_JOIN_NONE = ("builtins.", "logging.", "os.", "torch.cuda.", "torch.device")
+"""What is called to say something, and to look at the environment and the GPUs."""
 
 
 def _joining_elsewhere(program: Program, idle: Collection[ast.AST] = ()) -> tuple[Module, ast.expr] | None:

@@ -30,7 +30,7 @@ def swallowed_failures(program: Program) -> Iterator[tuple[Module, ast.ExceptHan
         if not isinstance(node, ast.Try) or not _holds_a_step(program, Site(scope.module, scope, body, node), node):
             continue
         for handler in node.handlers:
-            if _catches_failures(handler) and _goes_on(handler.body) and not _is_expected(program, node, handler):
+            if _catches_failures(handler) and goes_on(handler.body) and not _is_expected(program, node, handler):
                 yield scope.module, handler
 
 
@@ -90,7 +90,7 @@ def _begins_anew(call: ast.Call) -> bool:
     return bool(call.args) and isinstance(call.args[0], ast.Call) and called_name(call.args[0]) == "iter"
 
 
-def _goes_on(suite: list[ast.stmt]) -> bool:
+def goes_on(suite: list[ast.stmt]) -> bool:
     """Whether a suite can be left without an error."""
     for statement in suite:
         if isinstance(statement, ast.Raise) or (isinstance(statement, ast.Expr) and ends_process(statement.value)):
@@ -98,7 +98,7 @@ def _goes_on(suite: list[ast.stmt]) -> bool:
         if isinstance(statement, _GOES_ELSEWHERE):
             return True
         if isinstance(statement, ast.If) and statement.orelse:
-            if not _goes_on(statement.body) and not _goes_on(statement.orelse):
+            if not goes_on(statement.body) and not goes_on(statement.orelse):
                 return False
         if any(isinstance(part, _GOES_ELSEWHERE) for part in _inner(statement)):
             return True

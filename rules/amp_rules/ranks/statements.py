@@ -326,7 +326,7 @@ class Statements:
 
         def catches(name: str) -> bool:
             if name not in known:
-                known[name] = any(_catches(handler, name) for handler in handlers)
+                known[name] = any(handles(handler, name) for handler in handlers)
             return known[name]
 
         frame.catches.append(catches)
@@ -338,7 +338,7 @@ class Statements:
         before = frame.control
         for handler in node.handlers:
             frame.variables = dict(met)
-            caught: Raised = frozenset(item for item in raised if handler in handlers and _catches(handler, item[0]))
+            caught: Raised = frozenset(item for item in raised if handler in handlers and handles(handler, item[0]))
             frame.control = before | {decision for _, decision in caught}
             raised -= caught
             self._world.note_decided(handler, frame)
@@ -416,7 +416,7 @@ def _is_true(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and bool(test.value)
 
 
-def _catches(handler: ast.ExceptHandler, raised: str) -> bool:
+def handles(handler: ast.ExceptHandler, raised: str) -> bool:
     """Whether a handler catches what goes by a name; a class of the project may be caught by a base of it."""
     if handler.type is None:
         return True

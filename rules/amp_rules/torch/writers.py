@@ -48,6 +48,7 @@ WRITERS = frozenset(
         "visdom.Visdom",
         "tensorboard_logger.Logger",
         "comet_ml.Experiment",
+        "comet_ml.start",
         "neptune.init_run",
         "neptune.init",
         "neptune.new.init_run",
@@ -72,6 +73,7 @@ WRITERS_WITHOUT_FOLDER = frozenset(
     {
         "visdom.Visdom",
         "comet_ml.Experiment",
+        "comet_ml.start",
         "neptune.init_run",
         "neptune.init",
         "neptune.new.init_run",
@@ -106,6 +108,14 @@ RUN_LOGS = frozenset(
     {"wandb.log", "wandb.watch", "wandb.save", "wandb.alert", "wandb.define_metric", "wandb.log_artifact"}
 )
 """Calls that write to the run of a process, and raise an error where none was begun."""
+
+RUNS_OF_EACH = frozenset(
+    {
+        "mlflow.start_run", "mlflow.tracking.fluent.start_run", "clearml.Task.init", "clearml.task.Task.init",
+        "trains.Task.init", "swanlab.init",
+    }
+)  # fmt: skip
+"""Calls that begin a run of another such service: what comes of them may be used in more ways than to log."""
 
 RUN_INPUTS = frozenset({"use_artifact", "use_model", "restore", "agent", "sweep"})
 """Functions of the service, and methods of its runs, that bring something in: a disabled run has none of it."""

@@ -205,6 +205,8 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
     pending: list[ast.AST] = [node]
     while pending:
         item = pending.pop()
+        if _tells_size(item):
+            continue
         if isinstance(item, (ast.Name, ast.Attribute)):
             yield item
         elif isinstance(item, ast.Call):
@@ -265,8 +267,11 @@ _BARS = frozenset(name.rpartition(".")[2] for name in PROGRESS_BARS)
 def is_of_data(module: ModuleFacts, name: ast.Name) -> bool:
     """Whether a loop over data binds a name: files named after the data are of different processes.
 
-    Not the number of a round, which all processes count alike, and not what stands in the script or names its parts.
+    Not the number of a round, which all processes count alike, nor how many samples there are, and not what stands in
+    the script or names its parts.
     """
+    if _is_asked_for_size(module, name):
+        return False
     for loop in module.index.loops_around(name):
         if isinstance(loop, ast.While):
             continue
@@ -281,6 +286,22 @@ def is_of_data(module: ModuleFacts, name: ast.Name) -> bool:
         if isinstance(around, COMPREHENSIONS)
         for part in around.generators
     )
+
+
+def _is_asked_for_size(module: ModuleFacts, name: ast.Name) -> bool:
+    """Whether a name stands there for its size alone: ``images`` of ``images.size(0)``."""
+    return any(_tells_size(around) for around, _ in zip(module.index.ancestors(name), range(2), strict=False))
+
+
+def _tells_size(node: ast.AST) -> bool:
+    """``images.size(0)``, ``images.shape``, ``len(images)``: of a name they tell nothing."""
+    if isinstance(node, ast.Call):
+        asked = node.func
+        return (isinstance(asked, ast.Attribute) and asked.attr in _SIZES) or last_name(asked) == "len"
+    return isinstance(node, ast.Attribute) and node.attr in _SIZES
+
+
+_SIZES = frozenset({"size", "shape", "ndim", "numel"})
 
 
 def _binds(target: ast.expr, name: ast.Name) -> bool:

@@ -39,6 +39,7 @@ from amp_rules.plan.own_ddp.joined_in_rounds import joined_in_rounds
 from amp_rules.plan.own_ddp.joined_twice import joined_twice
 from amp_rules.plan.own_ddp.kept_before import kept_before
 from amp_rules.plan.own_ddp.known_to_first import known_to_first
+from amp_rules.plan.own_ddp.left_by_errors import left_by_errors
 from amp_rules.plan.own_ddp.loaded_into_wrapper import loaded_into_wrapper
 from amp_rules.plan.own_ddp.local_ranks import gpus_by_rank, local_ranks
 from amp_rules.plan.own_ddp.masks_alike import masks_alike
@@ -168,6 +169,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from meters_of_one(own)
     yield from stopped_apart(own, shares)
     yield from failed_alone(own)
+    yield from left_by_errors(own, shares)
     yield from rounds_apart(own, shares)
     yield from passes_apart(own, shares)
     yield from uneven_shares(own)

@@ -1,6 +1,7 @@
 """Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0.
 
-A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``.
+A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``. It
+may be an entry of a dictionary: ``run["first"]``, which ``if rank == 0:`` sets.
 A client's run is held by who begins it: ``if wandb.run is not None:``.
 """
 
@@ -76,6 +77,8 @@ class HeldByOne:
             return False
         body, scope = located
         made = list(self._made(held, Site(module, scope, body, held), _MAX_DEPTH))
+        if is_truth:
+            made = [place for place in made if place is None or literal(place.node) not in (False, 0)]
         return bool(made) and all(
             place is not None and (is_truth if _is_test_of_first(place) else self._is_alone(place.module, place.node))
             for place in made
@@ -85,6 +88,9 @@ class HeldByOne:
         self, node: ast.expr, site: Site, depth: int, seen: frozenset[object] = frozenset()
     ) -> Iterator[Site | None]:
         """Yield the places that give a variable anything but None, and None for what is not known."""
+        if isinstance(node, ast.Subscript):
+            yield from self._entries(node, site, depth, seen)
+            return
         key = self._program.flow.key(node, site.scope)
         if key is not None and key in seen:
             return  # a function that hands its parameter on to itself
@@ -114,12 +120,51 @@ class HeldByOne:
             yield Site(place.module, place.scope, place.body, value)
             return
         # Where one process alone comes by, it does not matter what it has.
-        if isinstance(value, ast.Name) and not self._is_alone(place.module, place.node):
+        if literal(value) is False:
+            assert value is not None
+            yield Site(place.module, place.scope, place.body, value)
+        elif isinstance(value, (ast.Name, ast.Subscript)) and not self._is_alone(place.module, place.node):
             yield from self._made(value, place, depth - 1, seen)
         elif isinstance(value, ast.Call) and (given := self._returned(value)) and depth:
             yield from [place] if self._is_alone(place.module, place.node) else given
         else:
             yield place
+
+    def _entries(self, node: ast.Subscript, site: Site, depth: int, seen: frozenset[object]) -> Iterator[Site | None]:
+        """Yield the places that give an entry of a dictionary anything but None, and None for what is not known."""
+        name = literal(node.slice)
+        made = [value.site for value in self._program.flow.values(node.value, site.scope)]
+        if not made or not depth or not isinstance(name, str) or node in seen:
+            yield None
+            return
+        for item in made:
+            located = self._program.locate(item) if isinstance(item, ast.Dict) else None
+            if located is None or not isinstance(item, ast.Dict) or None in item.keys:
+                yield None
+                continue
+            body, scope = located
+            for key, value in zip(item.keys, item.values, strict=True):
+                if literal(key) == name:
+                    yield from self._given(value, Site(scope.module, scope, body, value), depth - 1, seen | {node})
+        for store in self._stored_entries:
+            assert isinstance(store.node, ast.Subscript)
+            written = literal(store.node.slice)
+            held = [value.site for value in self._program.flow.values(store.node.value, store.scope)]
+            is_another = isinstance(written, (str, int)) and written != name
+            if is_another or (held and not any(item in made for item in held)):
+                continue
+            if held and written == name:
+                yield from self._given(_assigned(store), store, depth - 1, seen | {node})
+            elif held or written == name:
+                yield None
+
+    @cached_property
+    def _stored_entries(self) -> list[Site]:
+        return [
+            Site(scope.module, scope, body, node)
+            for node, body, scope in self._program.nodes()
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        ]
 
     def _returned(self, call: ast.Call) -> list[Site]:
         """Where the functions of a call give anything but None; none where that is not known, or never None.
@@ -177,8 +222,14 @@ def _held(test: ast.expr, holds: bool) -> ast.expr | None:
     """The variable that is not None where a test comes out like this."""
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and literal(test.comparators[0]) is None:
         is_held = isinstance(test.ops[0], (ast.IsNot, ast.NotEq)) is holds
-        return test.left if is_held and isinstance(test.left, (ast.Name, ast.Attribute)) else None
-    return test if holds and isinstance(test, (ast.Name, ast.Attribute)) else None
+        return test.left if is_held and _is_held_in(test.left) else None
+    return test if holds and _is_held_in(test) else None
+
+
+def _is_held_in(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) or (
+        isinstance(node, ast.Subscript) and isinstance(literal(node.slice), str)
+    )
 
 
 def _assigned(store: Site) -> ast.expr | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.roles.loaders import LoaderUse
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import called_name, last_name, values_given, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import ADDING
 
@@ -28,14 +32,17 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
     found: list[tuple[Module, ast.Call]] = []
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
     adds = _adding(own)
+    uses: list[LoaderUse] = []
     for loop in shares.metrics.loops if samplers else ():
-        if loop.use.node not in evaluated or own.program.runs_backward(loop.loop):
+        if loop.use.node in evaluated and not own.program.runs_backward(loop.loop):
+            uses.append(replace(loop.use, body=loop.body))
+    uses += _fetched(own) if samplers else []
+    for use in uses:
+        if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
             continue
-        if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(loop.body)):
+        if _asks_what_is_over(use.body, of_processes=True):
             continue
-        if _asks_what_is_over(loop.body, of_processes=True):
-            continue
-        for call in shares.metrics.samplers_of(loop.use):
+        for call in shares.metrics.samplers_of(use):
             site = samplers.get(call)
             if site is None or call in told or site.module not in own.modules or _is_even(call, site.body):
                 continue
@@ -49,6 +56,34 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             "twice"
         )
         yield module, first, text + more_places(own.program, found)
+
+
+def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:
+    """Yield the loaders of evaluations whose batches an object of the project fetches: ``Prefetcher(loader)``."""
+    for call, body, scope in own.program.calls():
+        made = own.program.flow.values(call, scope) if own.reach(scope.module, call) is Reach.EVERY else set()
+        if not made or not all(value.kind == "instance" and value.site is call for value in made):
+            continue
+        if not all(map(_takes_batches, made)) or any(map(own.program.runs_backward, blocks.own_parts(body))):
+            continue
+        if not any(map(own.program.runs_forward, blocks.own_parts(body))):
+            continue
+        for given in values_given(call):
+            values = frozenset(
+                value for value in own.program.flow.values(given, scope) if isinstance(value.site, ast.Call)
+            )
+            if values:
+                yield LoaderUse(scope.module, scope, body, call, given, values)
+
+
+def _takes_batches(value: Value) -> bool:
+    """Whether a class iterates something itself, batch by batch."""
+    info: ClassInfo = value.ref
+    return any(
+        isinstance(node, ast.Call) and called_name(node) in ("iter", "next")
+        for method in info.facts.methods.values()
+        for node in walk(method.node)
+    )
 
 
 def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:

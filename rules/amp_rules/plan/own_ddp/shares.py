@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import in_several, names_rank
@@ -42,11 +42,15 @@ class Shares:
     @cached_property
     def ranks(self) -> Ranks:
         """What differs between the processes, as the script stands."""
+        return self._ranks_where({})
+
+    def _ranks_where(self, taken: Mapping[ast.expr, bool]) -> Ranks:
         tests = {
             node.test: in_several(node.test)
             for node, _, _ in self._own.program.nodes()
             if isinstance(node, (ast.If, ast.IfExp))
         }
+        tests.update(taken)
         holding, excluded = (
             frozenset(test for test, holds in tests.items() if holds is side) for side in (True, False)
         )
@@ -57,6 +61,10 @@ class Shares:
     def decides(self, test: ast.expr) -> bool:
         """Whether a test comes out by numbers of a process's own batches."""
         return any(origin.kind is Kind.BATCH for origin in self.ranks.truth_origins(test))
+
+    def decides_where(self, test: ast.expr, taken: Mapping[ast.expr, bool]) -> bool:
+        """The same in runs in which other tests always come out as told."""
+        return any(origin.kind is Kind.BATCH for origin in self._ranks_where(taken).truth_origins(test))
 
     def decides_by_clock(self, test: ast.expr) -> bool:
         """Whether a test comes out by the clock of each process."""

@@ -25,6 +25,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
+from amp_rules.torch.checkpoints import SAVES
 
 
 def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -81,10 +82,41 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
                 rest = f"{shown} shown divided by the length of all the data: about 1/N of {its} {averages}"
             yield loop.module, added[names[0]], f"{text}: {rest}"
             named |= {(loop.body, root_of(name)) for name in names}
-        elif metrics.may_be_of_all(loop.body):
+            continue
+        saved = [path for path in added if _is_saved(own, loop, path) and not metrics.may_tell_of(loop.body, path)]
+        if saved:
+            quoted = listed([f"`{name}`" for name in saved])
+            many = len(saved) > 1
+            text = f"AMP233: {quoted} add{'' if many else 's'} up the batches of one process: what is saved of"
+            text += f" {'them' if many else 'it'} covers only that share of the data"
+            yield loop.module, added[saved[0]], text
+        if metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
     yield from shown_losses(own, shares, loops)
+
+
+def _is_saved(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
+    """Whether a checkpoint below a loop has a sum for one of its entries: ``torch.save({"loss": total / n}, name)``."""
+    below = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) > loop.line]
+    entries = [
+        entry
+        for call in below
+        if isinstance(call, ast.Call) and call.args and own.program.callee_names(call, loop.scope) & SAVES
+        for entry in _entries(below, call.args[0])
+    ]
+    return any(
+        variable(entry.left if isinstance(entry, ast.BinOp) and isinstance(entry.op, ast.Div) else entry) == path
+        for entry in entries
+    )
+
+
+def _entries(nodes: list[ast.AST], saved: ast.expr) -> list[ast.expr]:
+    """What a dictionary holds that is written out, or that the statements above give a variable."""
+    if isinstance(saved, ast.Name):
+        made = [node.value for node in nodes if isinstance(node, ast.Assign) and saved.id in blocks.writes(node)]
+        return made[0].values if len(made) == 1 and isinstance(made[0], ast.Dict) else []
+    return saved.values if isinstance(saved, ast.Dict) else []
 
 
 def _is_made_in_each_round(loop: TrainingLoop, path: str) -> bool:

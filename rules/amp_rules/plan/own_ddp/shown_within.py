@@ -135,8 +135,6 @@ def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> s
         return set()
     found = set()
     nodes = own.program.nodes_of(body)
-    loops = [node for node in nodes if isinstance(node, ast.For)]
-    elements = {path: blocks.reads(loop.iter) for loop in loops for path in blocks.writes_target(loop)}
     scope = own.program.flow.scopes[body]
     for node in nodes:
         if not isinstance(node, ast.Call):
@@ -148,7 +146,10 @@ def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> s
             for helper in own.program.flow.callees(node):
                 shown = shown_parameters(own, helper.node, depth - 1)
                 read |= {path for name, value in helper.bound(node) if name in shown for path in _numbers_in(value)}
-        found |= read | {path for name in read for path in elements.get(name, ())}
+        found |= read
+        for loop in blocks.enclosing(scope.module, node) if read else ():
+            if isinstance(loop, ast.For) and blocks.touches(blocks.writes_target(loop), read):
+                found |= blocks.reads(loop.iter)
     return found & set(info.parameters)
 
 

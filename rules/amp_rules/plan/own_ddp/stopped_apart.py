@@ -52,6 +52,8 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
         if loop in told or _is_within_epoch(own, module, node, test, loop) or _counts_rounds(shares, test, loop):
             continue
         if shares.decides(test):
+            if _is_of_another_branch(shares, module, node, test, loop):
+                continue
             told.add(loop)
             yield (
                 module,
@@ -67,6 +69,21 @@ def stopped_apart(own: OwnDdp, shares: Shares) -> Iterator[_Found]:
                 f"`{module.text(test)}` depends on the order in which each process shuffles the data for itself: where "
                 "their numbers differ, one process leaves the training loop first, and the others wait for it",
             )
+
+
+def _is_of_another_branch(shares: Shares, module: Module, node: ast.AST, test: ast.expr, loop: ast.stmt) -> bool:
+    """Whether the share of a process only matters to what a test asks for in a branch that excludes its own.
+
+    ``if by_score: ... patience -= 1 ... else: ... patience -= 1``, where a setting decides for the whole run.
+    """
+    changed = {path for item in blocks.walk_own(loop) if isinstance(item, ast.stmt) for path in blocks.writes(item)}
+    taken: dict[ast.expr, bool] = {}
+    for branch in blocks.enclosing(module, node):
+        if branch is loop:
+            break
+        if isinstance(branch, ast.If) and branch.orelse and not blocks.touches(blocks.reads(branch.test), changed):
+            taken[branch.test] = any(part is node for item in branch.body for part in walk(item))
+    return bool(taken) and not shares.decides_where(test, taken)
 
 
 def _by_file_or_clock(own: OwnDdp, shares: Shares, module: Module, test: ast.expr, loop: ast.stmt) -> str | None:

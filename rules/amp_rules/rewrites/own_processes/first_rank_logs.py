@@ -19,8 +19,8 @@ Several clients in one folder make curves that jump back and forth, and N proces
 
 ## When it declines
 Where not every process gets there; where `wandb.init` has a `group` or a `mode`; where the script reads the run's
-configuration, which a sweep can fill, or takes artifacts from it; and where the client is used in another way than to
-log (AMP288).
+configuration, which a sweep can fill, or takes artifacts from it; for runs of ClearML, MLflow and SwanLab; and where
+the client is used in another way than to log (AMP288).
 
 ## Leaving it out
 Yes: training and checkpoints are the same; each process then has curves of its own.
@@ -42,12 +42,14 @@ from amp_rules.plan.own_ddp.writers import Client, clients
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Replace, Wrap
 from amp_rules.text.line_width import either_within, keyword_within
-from amp_rules.torch.writers import RUN_LOGS, RUNS, WRITERS
+from amp_rules.torch.writers import RUN_LOGS, RUNS, RUNS_OF_EACH, WRITERS
 
 RULE = Rule(
     "AMP237", "log-on-first-rank", "The first process alone logs.", "distribution", optional=True, together=True
@@ -62,6 +64,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for client in clients(own):
         yield from _change(own, client, first_rank)
     yield from _logs_without_run(own, first_rank)
+    _leave_runs(own)
     read = read_from_run(own.program)
     for site in own.program.calls_to(RUNS):
         call = site.node
@@ -86,6 +89,20 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         elif test is not None:
             edit = keyword_within(site.module, call, f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
+
+
+def _leave_runs(own: OwnDdp) -> None:
+    """Note the first run of a service whose calls can do nothing on no process; one for each file is enough."""
+    told: set[Module] = set()
+    for site in own.program.calls_to(RUNS_OF_EACH):
+        if site.module in told or site.module not in own.modules or site.body in own.uncalled:
+            continue
+        if own.reach(site.module, site.node) is Reach.EVERY and not never_runs(
+            own.program.flow, site.module, site.node
+        ):
+            told.add(site.module)
+            text = f"every process runs `{site.module.text(site.node)}`, and begins a run of its own: let the first one"
+            own.leave(RULE, site.module, site.node, f"{text} begin it, and log")
 
 
 def _logs_without_run(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
