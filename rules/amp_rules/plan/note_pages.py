@@ -44,9 +44,10 @@ _PAGES = {
         closure sets the gradients itself, by `torch.autograd.grad`, as a search for the input of a flow does.
 
         A backward pass that looks at the model and trains nothing, as a map of what an output rests on does (Grad-CAM)
-        or an attack in an evaluation: it reads the gradients of its input or of a hidden layer, and each round of the
-        training clears what it leaves in the weights. It gets no loss scale and no autocast. At O2 and O3 the weights
-        are half, and small gradients may vanish in it.
+        or an attack in an evaluation: it reads the gradients of its input or of a hidden layer, or those of weights
+        that it clears first (the squares of a Fisher information), and each round of the training clears what it leaves
+        in the weights. It gets no loss scale and no autocast. At O2 and O3 the weights are half, and small gradients
+        may vanish in it.
 
         Features that a frozen network gives a training step by a method other than `forward`, without gradients:
         `model.extract_features(x)`. Only what `forward` gives is cast back to float32, so the call is left alone. So
@@ -277,7 +278,7 @@ _PAGES = {
 
         ## What is noted
         A loader outside of the training step: either every process evaluates all of its samples, or each evaluates a
-        share.
+        share. Where there is none, a loop that evaluates by index, or on batches of the script's own.
 
         ## Why
         If every process evaluates all samples, all processes have the metrics of one process, and evaluation is not

@@ -18,6 +18,7 @@ from amp_rules.plan.device_counts import DeviceCounts, is_of_rate, only_rounds
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.divided_by_places import divided_by_places
 from amp_rules.plan.divided_by_shares import divided_by_shares
+from amp_rules.plan.evaluated_by_index import evaluated_by_index
 from amp_rules.plan.evaluated_shares import evaluated_shares
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.kept_by_models import kept_by_models
@@ -205,6 +206,14 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: the metrics and "
             f"the time are those of one process{more}",
         )
+    if not flagged and not uses:
+        yield from _evaluated_without_loader(program)
+
+
+def _evaluated_without_loader(program: Program) -> Iterator[Note]:
+    for site in list(evaluated_by_index(program))[:1]:
+        text = f"`{site.module.text(site.node)}` is evaluated by every process: the metrics and the time are those of "
+        yield notes.note(notes.EVALUATION, site.module, site.node, text + "one process")
 
 
 def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:

@@ -162,7 +162,9 @@ _PAGES = {
         number that is added to the norm, or a copy of the weight that is made there, is refused. A sign is not
         accepted if it is of an input's gradient and no step follows, as in an attack on a model during evaluation: if
         the gradient overflowed, nothing would lower the scale. Nor are gradients that a loop reads and clears in each
-        round without a step, as for the squares of a Fisher information: what overflowed would stay in them.
+        round without a step, as for the squares of a Fisher information: what overflowed would stay in them. Where a
+        function clears them by `model.zero_grad()`, and each round of the training clears before its backward pass,
+        that function stays in FP32 and without a scale (AMP186).
 
         ## Why
         In fp16 the loss is multiplied by 65536 or so before the backward pass. Code that reads a gradient before it is
@@ -331,7 +333,8 @@ _PAGES = {
         and is held by no variable; a model that comes from a script which is not part of the program; a layer that each
         forward pass makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)`
         in `forward`); a table of embeddings with `max_norm`; layers of a library whose weights are no plain parameters,
-        such as hypll's; a backward pass that looks at the model outside of the training, as Grad-CAM does.
+        such as hypll's; a backward pass that looks at the model outside of the training, as Grad-CAM does; a model that
+        is trained with other weights than its own, `functional_call(model, weights, (x,))`.
 
         ## Why
         Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The

@@ -3,6 +3,7 @@
 ``nn.Linear(...)`` in ``forward`` draws its weights in each pass, on each process its own, and no optimizer trains them.
 ``self.fc.weight = nn.Parameter(...)`` there takes a parameter out of the model that the optimizer goes on to step.
 ``nn.Embedding(..., max_norm=1)`` shortens the rows that are looked up, which on each process are others.
+``functional_call(model, weights, (x,))`` runs the model with weights that were worked out of those that are trained.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.models import DRAWING_THEIR_WEIGHTS, LENGTH_OF_ROWS
+from amp_rules.torch.wrappers import CALLS_WITH_WEIGHTS
 
 _MAX_CALLS = 4
 """Constructors that hand an argument on to each other."""
@@ -31,6 +33,7 @@ _MAX_CALLS = 4
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield the places where the forward pass of a trained model makes weights."""
     yield from _shortened(program)
+    yield from _given_others(program)
     writes = WeightWrites(program)
     for body in _run_by_forward(program):
         scope = program.flow.scopes[body]
@@ -55,6 +58,23 @@ def reasons(program: Program) -> Iterator[Declined]:
                     "for itself and that no optimizer trains",
                     "make the layer in `__init__`, where the optimizer and `amp.prepare_model` see its weights",
                 )
+
+
+def _given_others(program: Program) -> Iterator[Declined]:
+    """Yield the calls that train a model with weights in the place of its own."""
+    for site in program.calls_to(CALLS_WITH_WEIGHTS):
+        call = site.node
+        if not isinstance(call, ast.Call) or program.is_model_code(site.body) or program.is_without_gradients(call):
+            continue
+        if any(map(program.is_trained, program.called_models(call, site.scope))):
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                site.module,
+                call,
+                f"`{site.module.text(call)}` runs the model with other weights than its own: what averages gradients "
+                "over the processes takes those that the model holds, and stops at weights that were computed",
+                "work out the weights in the `forward` of a module that holds the model, and prepare that module",
+            )
 
 
 def _shortened(program: Program) -> Iterator[Declined]:

@@ -24,7 +24,7 @@ from amp_rules.source.reach import Reach
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import is_super, last_name, values_given, walk
 from amp_rules.torch.gradients import RECORDS_NOTHING
-from amp_rules.torch.wrappers import SPREAD_IN_ONE_CALL
+from amp_rules.torch.wrappers import CALLS_WITH_WEIGHTS, SPREAD_IN_ONE_CALL
 
 ToldOwners = Mapping[tuple[object, ...], str]
 """The optimizer, by its source, that a script says holds some parameters; the key is made by :func:`told_owner`."""
@@ -309,8 +309,8 @@ class Bodies:
         found = self.roles.modules(call.func, scope)
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("forward", "__call__"):
             found = found | self.roles.modules(call.func.value, scope)
-        if (spread := self.callee(call, scope)) is not call.func:
-            found = found | self.roles.modules(spread, scope)
+        if (given := self.callee(call, scope)) is not call.func:
+            found = found | self.roles.modules(given, scope)
         return found
 
     def _makes_itself(self, call: ast.Call, scope: Scope) -> bool:
@@ -328,9 +328,12 @@ class Bodies:
         return any(value.kind in ("function", "class") for value in self.flow.values(call.func, scope))
 
     def callee(self, call: ast.Call, scope: Scope) -> ast.expr:
-        """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well."""
-        is_spread = call.args and self.callee_names(call, scope) & SPREAD_IN_ONE_CALL
-        return call.args[0] if is_spread else call.func
+        """What a call runs: ``model`` for ``model(x)``, and for ``data_parallel(model, x)`` as well.
+
+        So it does for ``functional_call(model, weights, (x,))``.
+        """
+        gives_model = self.callee_names(call, scope) & (SPREAD_IN_ONE_CALL | CALLS_WITH_WEIGHTS)
+        return call.args[0] if call.args and gives_model else call.func
 
     def is_without_gradients(self, call: ast.Call) -> bool:
         """Whether the call runs under ``no_grad`` or ``inference_mode``."""

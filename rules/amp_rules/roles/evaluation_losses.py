@@ -41,7 +41,8 @@ def losses_of_methods(
         if not called or len(forwards) < len(called) or any(map(program.is_trained, called)):
             continue
         if all(forward is not None and forward.node in inside for forward in forwards):
-            if not program.runs_backward(statement) and not program.runs_step(statement):
+            ends = (program.runs_backward, program.runs_step, program.runs_look)
+            if not any(runs(statement) for runs in ends):
                 yield StatementRun(scope.module, statement, statement)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from amp_rules.torch.file_access import (
     COMMANDS,
     COPIES,
     ENDS_OF_COMMANDS,
+    EXPORTING_METHODS,
     FILE_ERRORS,
     FILE_READS,
     FILLING_METHODS,
@@ -55,6 +57,12 @@ _HERE = ast.Constant(".")
 """The folder where the process runs, for what is told of none."""
 
 _WRITE_MODE = re.compile(r"[wax][bt]?\+?[bt]?")
+
+_ENDING = re.compile(r"^[^\s]*\.[A-Za-z][A-Za-z0-9]{1,5}$")
+"""A text that ends as the name of a file does."""
+
+_OF_PYTHON = frozenset({"builtins", "torch", *sys.stdlib_module_names})
+"""Packages whose objects with such methods are known by name."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +265,9 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         # ``array.dump("scores.dat")``; a pickler, which has such a method too, is given what it writes.
         if len(call.args) != 1 or program.callee_names(call, scope) or not _is_path(program, call.args[0], scope):
             return None
+    elif attr in EXPORTING_METHODS:
+        if not _exports(program, call, scope):
+            return None
     elif attr not in CHANGING_METHODS or (attr in WITH_A_PATH and not (call.args or call.keywords)):
         return None
     values = program.flow.values(receiver, scope)
@@ -277,6 +288,42 @@ def _method(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         paths = (to if to is not None else _HERE,)
     removes = attr in ("unlink", "rmdir", *PATH_METHODS)
     return FileEffect(scope.module, scope, body, call, call, paths, removes=removes, fills_folder=fills)
+
+
+def _exports(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether an object of a library writes itself: ``song.write("song.mid")``, ``mesh.export(folder + "/mesh.obj")``.
+
+    What is written to an open file, a socket or a bar of progress, is a text as well, but has no file's ending.
+    """
+    if not isinstance(call.func, ast.Attribute) or not isinstance(scope.module.parents.get(call), ast.Expr):
+        return False
+    values = program.flow.values(call.func.value, scope)
+    made = {value.name.partition(".")[0] for value in values if value.kind == "object"}
+    of_library = len(values) == sum(value.kind == "object" for value in values) and made.isdisjoint(_OF_PYTHON)
+    given = [*call.args, *(word.value for word in call.keywords)]
+    return bool(made) and of_library and any(_is_file(program, item, scope) for item in given)
+
+
+def _is_file(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression, or what the variable of that name is given, is the path of a file."""
+    if isinstance(node, ast.Name) and (located := program.locate(node)) is not None:
+        node = blocks.given_once(program.nodes_of(located[0]), node.id) or node
+    return is_path(program, node, scope) or _has_ending(program, node, scope)
+
+
+def _has_ending(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is a path that ends in the ending of a file."""
+    if isinstance(node, ast.Call) and "os.path.join" in program.callee_names(node, scope) and node.args:
+        return _has_ending(program, node.args[-1], scope)
+    if isinstance(node, ast.Call) and own_name(node.func) == "format" and isinstance(node.func, ast.Attribute):
+        return _has_ending(program, node.func.value, scope)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod, ast.Div)):
+        return _has_ending(program, node.left if isinstance(node.op, ast.Mod) else node.right, scope)
+    if isinstance(node, ast.JoinedStr):
+        return bool(node.values) and _has_ending(program, node.values[-1], scope)
+    texts = [value.ref for value in program.flow.values(node, scope) if value.kind == "constant"]
+    texts = [node.value] if isinstance(node, ast.Constant) else texts
+    return any(isinstance(text, str) and _ENDING.search(text) for text in texts)
 
 
 def _is_path(program: Program, node: ast.expr, scope: Scope) -> bool:

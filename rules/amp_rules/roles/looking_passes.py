@@ -1,7 +1,8 @@
 """Backward passes that look at the model and train nothing: maps of what an output rests on, attacks in an evaluation.
 
-Such a pass reads the gradients of its input or of a hidden layer. What it leaves in the parameters is cleared before
-the next training pass. So it needs no loss scale, and with a scale its numbers would be wrong: it stays as it is.
+Such a pass reads the gradients of its input or of a hidden layer, or those of weights that it cleared itself. What it
+leaves in the parameters is cleared before the next training pass. So it needs no loss scale, and with a scale its
+numbers would be wrong, or would overflow and stay in what is made of them: it stays as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from amp_rules.flow.flow import Flow
 from amp_rules.flow.values import Value
+from amp_rules.roles.cleared_passes import reads_of_cleared
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
@@ -112,7 +114,8 @@ def looks(program: _Program, backwards: Sequence[_P], steps: Sequence[_Step], un
     """
     if not steps or unknown:
         return Looks()
-    candidates = {item: reads for item in backwards if (reads := _reads_of(item)) is not None}
+    of_weights = {item: reads for item in backwards if (reads := _reads_of_weights(program, item)) is not None}
+    candidates = {item: reads for item in backwards if (reads := _reads_of(item)) is not None} | of_weights
     if not candidates or len(candidates) == len(backwards) or _uses_apex(program):
         return Looks()
     weights = _loose_weights(program, steps)
@@ -121,7 +124,7 @@ def looks(program: _Program, backwards: Sequence[_P], steps: Sequence[_Step], un
     found = [
         item
         for item in candidates
-        if _are_of_the_pass(program, item, candidates[item], weights)
+        if (item in of_weights or _are_of_the_pass(program, item, candidates[item], weights))
         and not any(_reaches_other(node, reads) for body in reached[item] for node in blocks.walk_body(body))
     ]
     sites = ({item.node for item in steps} | {item.node for item in backwards}) - {item.node for item in found}
@@ -186,11 +189,7 @@ def _uses_apex(program: _Program) -> bool:
 
 def _reads_of(item: _Pass) -> frozenset[ast.AST] | None:
     """What reads gradients in the function of a pass, where all is of tensors that it marks; else None."""
-    if not isinstance(item.body, (ast.FunctionDef, ast.AsyncFunctionDef)) or item.loss in item.call.args:
-        return None
-    if item.is_scaled or any(word.arg != "retain_graph" for word in item.call.keywords) or len(item.call.args) > 1:
-        return None
-    if not isinstance(item.scope.module.parents.get(item.call), ast.Expr):
+    if not _is_plain(item):
         return None
     marked = {name for name, _ in _marked(item.body)}
     found = set()
@@ -200,6 +199,20 @@ def _reads_of(item: _Pass) -> frozenset[ast.AST] | None:
                 return None
             found.add(node)
     return frozenset(found) or None
+
+
+def _reads_of_weights(program: _Program, item: _Pass) -> frozenset[ast.AST] | None:
+    """What reads gradients in the function of a pass, where all is of weights that it clears first; else None."""
+    return reads_of_cleared(program, item) if _is_plain(item) else None
+
+
+def _is_plain(item: _Pass) -> bool:
+    """Whether a pass is a statement of a function, ``loss.backward()``, that says no more than what it keeps."""
+    if not isinstance(item.body, (ast.FunctionDef, ast.AsyncFunctionDef)) or item.loss in item.call.args:
+        return False
+    if item.is_scaled or any(word.arg != "retain_graph" for word in item.call.keywords) or len(item.call.args) > 1:
+        return False
+    return isinstance(item.scope.module.parents.get(item.call), ast.Expr)
 
 
 def _marked(body: ast.AST) -> Iterator[tuple[str, str]]:

@@ -204,6 +204,8 @@ class Regions:
 
     def _note_given(self, site: Site, caller: CallSite, name: str, argument: ast.expr) -> None:
         """Note an argument that computes what the loss is computed from, in a call that runs the backward pass."""
+        if self.program.runs_look(argument):
+            return  # what it computes is not scaled, and stays as it is
         if self.program.runs_model(argument) and self.program.runs_backward(caller.call):
             where = calling(caller)
             is_loss = isinstance(site, Backward) and blocks.path_of(site.loss) == name
@@ -270,7 +272,7 @@ class Regions:
     # ---- runs ----------------------------------------------------------------------------------------------
 
     def _barrier(self, node: ast.AST) -> bool:
-        return self.program.runs_backward(node) or self.program.runs_step(node)
+        return self.program.runs_backward(node) or self.program.runs_step(node) or self.program.runs_look(node)
 
     def _runs(self) -> list[StatementRun]:
         """Group the marked statements into runs that hold computation and no backward pass."""

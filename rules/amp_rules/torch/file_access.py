@@ -185,6 +185,12 @@ WITH_A_PATH = frozenset(
     {"to_csv", "to_json", "to_latex", "savefig", "save", "save_model", "save_weights", "write_text", "write_bytes"}
 )
 
+EXPORTING_METHODS = frozenset({"export", "save_as", "to_file", "write", "write_file"})
+"""Methods of objects of libraries that write a file where the path that they are given says which: ``"song.mid"``.
+
+A method of one of these names does something else where it is given no path, or a stream's.
+"""
+
 PATH_METHODS = frozenset({"rename", "replace"})
 """Methods of a path that take a file away; of a text or a table they do something else."""
 

@@ -163,3 +163,7 @@ SPREAD_BY_HAND = frozenset(
 
 SPREAD_IN_ONE_CALL = frozenset({"torch.nn.parallel.data_parallel", "torch.nn.parallel.data_parallel.data_parallel"})
 """The one of them that takes the model and its input, and gives what the model gives."""
+CALLS_WITH_WEIGHTS = frozenset(
+    {"torch.func.functional_call", "torch.nn.utils.stateless.functional_call", "torch._functorch.functional_call"}
+)
+"""What runs a model with other weights than its own, and gives what the model gives."""

@@ -5,7 +5,8 @@ Statements that save a checkpoint, an image or an array, and those that remove, 
 `if amp.is_main_process():`. Where they run a model, draw or take something off a list,
 `amp.on_main(os.remove)(old.pop())` lets all processes compute and one write. A file that stays open is opened by
 `amp.on_main(open)(path, "w")`: what others write to it goes nowhere. `amp.barrier()` stands before statements that read
-or look for what was written. Functions that nothing in the program calls stay as they are.
+or look for what was written. Functions that nothing in the program calls stay as they are. An object of a library that
+is given a file's path by `write`, `export` or the like writes one too: `song.write("song.mid")`.
 
 ## Why
 Several processes that write one file at the same time leave a broken one, and those that tidy up remove what another
