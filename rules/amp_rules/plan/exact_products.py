@@ -32,6 +32,7 @@ from amp_rules.plan.made_of import (
     cosines_behind,
     exact_parts,
     factors_of,
+    has_flat_rows,
     has_square,
     is_decomposition,
     is_doubled,
@@ -256,6 +257,8 @@ class _Products(Check):
         self.of_inputs: dict[Span, list[frozenset[Span]]] = {}
         """The products with what a function is given, each with the parameters that an operand is made of."""
         self.scores: set[Span] = set()
+        self._over_pixels: set[Span] = set()
+        """The products of a matrix with itself that sum over all places of an image or a sequence."""
         self._module = module
         self._run: dict[int, tuple[Value, Frame]] = {}
         """The half products of each run of a function, by identity."""
@@ -325,7 +328,12 @@ class _Products(Check):
                 self._logarithm(value, frame)
 
     def is_of_scores(self, place: Span, need: Need) -> bool:
-        """Whether a product of a matrix with itself, or one of that, is what a softmax is taken of."""
+        """Whether a product of a matrix with itself, or one of that, is what a softmax is taken of.
+
+        Attention over channels sums as many squares as an image has pixels, so its scores keep their digits.
+        """
+        if need == "itself" and place in self._over_pixels:
+            return False
         return need in ("itself", "gram", "exact") and bool({place, self._grams.get(place)} & self.scores)
 
     def _product(self, op: Value, frame: Frame) -> None:
@@ -356,7 +364,9 @@ class _Products(Check):
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
             self._note("spectrum", op, frame)
         elif same(given[0], given[1]) and not any(map(is_normalised, given)):
-            self._of_gram[id(op)] = self._place(op, frame)
+            self._of_gram[id(op)] = place = self._place(op, frame)
+            if place is not None and has_flat_rows(tensors[0]):
+                self._over_pixels.add(place)
             self._note("itself", op, frame)
         elif squares := [part for item in tensors for part in products_with_itself(item, given)]:
             self._need("orthogonal", [*squares, op], frame)

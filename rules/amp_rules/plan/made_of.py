@@ -239,6 +239,17 @@ def exact_parts(value: Value) -> Iterator[Value]:
             yield item
 
 
+def has_flat_rows(value: Value) -> bool:
+    """Whether each row holds all places of an image: ``x.view(batch, channels, -1)``, ``x.flatten(2)``."""
+    whole = value.through(frozenset({"contiguous", "detach", "clone", "float"}))
+    if whole.op == "flatten":
+        return True
+    sizes = whole.args[1:] if whole.op in ("view", "reshape") else ()
+    if len(sizes) == 1 and sizes[0].op in ("tuple", "list"):
+        sizes = sizes[0].args
+    return len(sizes) > 2 and (sizes[-1].const == -1 or sizes[-1].op == "mul")
+
+
 def is_normalised(value: Value) -> bool:
     """Whether elements are small: rows were divided by their length, or bounded."""
     for item in alternatives(value):

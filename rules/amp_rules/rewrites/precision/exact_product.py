@@ -47,7 +47,8 @@ definite any more.
     gram = amp.float_function(torch.matmul)(features, features.t())
 
 ## When it declines
-Never. Products with weights, of what layers and norms give, and of rows before and after a softmax stay half.
+Never. Products with weights, of what layers and norms give, and of rows before and after a softmax stay half; attention
+over channels does not, whose scores are sums over all pixels.
 
 ## Leaving it out
 No: sums overflow in fp16, and distances and places are wrong in half, without an error.
