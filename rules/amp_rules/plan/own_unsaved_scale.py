@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.checkpoint_keys import written_values
-from amp_rules.plan.file_names import place_of
+from amp_rules.plan.file_names import more_places, place_of
 from amp_rules.plan.notes import OWN_STEP, note
 from amp_rules.plan.plain_scalers import plain_scalers
 from amp_rules.plan.report import Note
@@ -29,22 +29,22 @@ def notes(program: Program) -> Iterator[Note]:
     if found is not None:
         if any("scaler" in ast.unparse(item.site.node).lower() for item in found.saved):
             return
-        places: tuple[Site, Site] | None = found.saved[0].site, found.loaded[0].site
+        saved, loaded = [item.site for item in found.saved], found.loaded[0].site
+    elif (places := next(_of_one_variable(program), None)) is not None:
+        saved, loaded = places
     else:
-        places = next(_of_one_variable(program), None)
-    if places is None:
         return
-    saved, loaded = places
     made = scalers[0]
     text = (
         f"the state of the scaler ({place_of(program, made.module, made.node)}) is not saved beside that of the "
         f"optimizer, which {place_of(program, loaded.module, loaded.node)} restores: training that goes on "
         "from here begins again with the first loss scale; save its `state_dict()`, too, and load it there"
     )
-    yield note(OWN_STEP, saved.module, saved.node, text)
+    others = more_places(program, [(item.module, item.node) for item in saved])
+    yield note(OWN_STEP, saved[0].module, saved[0].node, text + others)
 
 
-def _of_one_variable(program: Program) -> Iterator[tuple[Site, Site]]:
+def _of_one_variable(program: Program) -> Iterator[tuple[list[Site], Site]]:
     """Yield where a function saves the state of an optimizer that it steps, and where it restores it.
 
     The optimizer itself may not be known: ``eval(options.optimizer)(parameters)``.
@@ -63,7 +63,7 @@ def _of_one_variable(program: Program) -> Iterator[tuple[Site, Site]]:
         saved = [item for item in asked if _called(item) == "state_dict" and _entry_of(item) in written]
         loaded = [item for item in asked if _called(item) == "load_state_dict" and _is_out_of_a_file(program, item)]
         if saved and loaded and "scaler" not in ast.unparse(_entry_of(saved[0])).lower():
-            yield saved[0], loaded[0]
+            yield saved, loaded[0]
 
 
 def _called(site: Site) -> str:
