@@ -26,8 +26,8 @@ def place_of(program: Program, module: Module, node: ast.AST) -> str:
     return f"{name_of(program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
 
 
-def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]]) -> str:
+def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]], said: str = "so it is") -> str:
     """What a note on the first of some places says of the others: where they are, as far as they are few."""
     named = list(dict.fromkeys(place_of(program, *item) for item in places))[1:]
     more = "more places" if len(named) > _MAX_PLACES + 1 else "more place"
-    return f"; so it is at {listed(named, _MAX_PLACES, more)}" if named else ""
+    return f"; {said} at {listed(named, _MAX_PLACES, more)}" if named else ""

@@ -563,13 +563,17 @@ def averages(node: ast.Call, parameters: tuple[str, ...]) -> bool:
 
 def _combined(one: Facts | None, other: Facts | None, op: ast.operator) -> Facts | None:
     if one is None or other is None:
-        return other if one is None else one
+        known = other if one is None else one
+        return known and replace(known, boolean=False)
     ranks = [one.rank, other.rank]
     rank = max(item for item in ranks if item is not None) if None not in ranks else None
     if isinstance(op, ast.MatMult):
         rank = None
     tensor = one.tensor or other.tensor
-    logical = isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+    # Booleans that are multiplied or added stay booleans.
+    logical = isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)) or (
+        isinstance(op, (ast.Mult, ast.Add)) and one.tensor and other.tensor
+    )
     return Facts(
         tensor=tensor,
         number=one.number and other.number,

@@ -68,18 +68,30 @@ def _goes_through(loop: ast.stmt, loader: ast.expr) -> bool:
 
 
 def _loop_over_bar(use: LoaderUse) -> ast.For | None:
-    """The loop over a variable that holds the loader in a bar: ``bar = tqdm(loader)`` some lines above ``in bar``."""
+    """The loop over a variable that holds the loader in a bar: ``bar = tqdm(loader)`` some lines above ``in bar``.
+
+    The bar may be made in a branch, and the loop stand below both.
+    """
     statement = use.statement
     target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if not isinstance(target, ast.Name):
         return None
-    where = blocks.place(use.module, statement)
-    for item in where.suite[where.index + 1 :]:
+    for item in _below(use, statement):
         if isinstance(item, ast.For) and any(isinstance(n, ast.Name) and n.id == target.id for n in walk(item.iter)):
             return item
         if target.id in blocks.writes(item):
             return None
     return None
+
+
+def _below(site: Site, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the statements that run after one in its suite, and below the branches around it."""
+    around = [item for item in blocks.enclosing(site.module, statement) if isinstance(item, ast.stmt)]
+    for item in [statement, *around]:
+        if item is not statement and not isinstance(item, ast.If):
+            return
+        where = blocks.place(site.module, item)
+        yield from where.suite[where.index + 1 :]
 
 
 def _counting(own: OwnDdp, site: Site, loader: ast.expr | None, seen: frozenset[ast.AST]) -> Iterator[EpochLoop]:
@@ -160,9 +172,20 @@ def _counts(own: OwnDdp, node: ast.expr, site: Site, depth: int) -> bool:
     if isinstance(node, ast.NamedExpr):
         return _counts(own, node.value, site, depth)  # ``for epoch in (bar := trange(epochs)):``
     if isinstance(node, ast.Name) and not depth:
-        values = assigned(own.program, node, site.scope)
+        values = [item for item in assigned(own.program, node, site.scope) if not _is_bar_around(item, node)]
         return bool(values) and all(_counts(own, value, site, depth + 1) for value in values)
     return False
+
+
+def _is_bar_around(value: ast.expr, name: ast.Name) -> bool:
+    """Whether a variable is put into a bar that takes its place: ``epochs = tqdm(epochs)``."""
+    return (
+        isinstance(value, ast.Call)
+        and last_name(value.func) in _AROUND
+        and bool(value.args)
+        and isinstance(value.args[0], ast.Name)
+        and value.args[0].id == name.id
+    )
 
 
 def _counted_up(loop: ast.While) -> Number | None:

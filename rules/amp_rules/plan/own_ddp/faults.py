@@ -25,6 +25,7 @@ from amp_rules.plan.own_ddp.configured_ranks import configured_ranks
 from amp_rules.plan.own_ddp.data_parallel_inside import data_parallel_around, data_parallel_inside
 from amp_rules.plan.own_ddp.device_taken_early import device_taken_early
 from amp_rules.plan.own_ddp.drawn_alike import drawn_alike
+from amp_rules.plan.own_ddp.drawn_by_themselves import drawn_by_themselves
 from amp_rules.plan.own_ddp.drawn_once_wrapped import drawn_once_wrapped
 from amp_rules.plan.own_ddp.drawn_weights import drawn_weights
 from amp_rules.plan.own_ddp.dropped_results import dropped_results
@@ -140,7 +141,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from alike or masks_alike(own)
     yield from unfit_calls(own)
     yield from splits_apart(own)
-    yield from orders_apart(own)
+    yield from [*orders_apart(own)] or drawn_by_themselves(own)
     yield from shares_of_own_orders(own)
     yield from _around(own)
     yield from called_bare(own)

@@ -1,7 +1,8 @@
 """Tests of variables that one process alone has: ``if self.logger is not None:``, made where the rank is 0.
 
-A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``. It
-may be an entry of a dictionary: ``run["first"]``, which ``if rank == 0:`` sets.
+A variable may hold the test of the rank itself: ``Saver(model, to_disk=rank == 0)``, and ``if not self.to_disk:``. That
+may be one of several things it asks for, and a function may give it: ``args.saves = wanted and is_main(args)``. It may
+be an entry of a dictionary: ``run["first"]``, which ``if rank == 0:`` sets.
 A client's run is held by who begins it: ``if wandb.run is not None:``.
 """
 
@@ -21,7 +22,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_none
 from amp_rules.torch.writers import RUN_BEGUN
 
-_MAX_DEPTH = 4
+_MAX_DEPTH = 6
 """Names between a test and where its variable is made: an attribute, the parameter of a class, a variable, a global."""
 
 
@@ -80,7 +81,8 @@ class HeldByOne:
         if is_truth:
             made = [place for place in made if place is None or literal(place.node) not in (False, 0)]
         return bool(made) and all(
-            place is not None and (is_truth if _is_test_of_first(place) else self._is_alone(place.module, place.node))
+            place is not None
+            and (is_truth if self._is_test_of_first(place) else self._is_alone(place.module, place.node))
             for place in made
         )
 
@@ -94,6 +96,14 @@ class HeldByOne:
         key = self._program.flow.key(node, site.scope)
         if key is not None and key in seen:
             return  # a function that hands its parameter on to itself
+        if key is None and isinstance(node, ast.Attribute) and depth and not self._may_be_given(node.attr):
+            # Nothing but an assignment gives ``args.should_save`` to settings.
+            for store in self._stores[node.attr] if node.attr not in seen else ():
+                if isinstance(store.node, ast.Attribute):
+                    yield from self._given(_assigned(store), store, depth, seen | {node.attr})
+            if not any(isinstance(store.node, ast.Attribute) for store in self._stores[node.attr]):
+                yield None
+            return
         if key is None or not depth:
             yield None
             return
@@ -116,8 +126,11 @@ class HeldByOne:
         """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
         if is_none(value):
             return
-        if value is not None and _asks_for_first(value):
+        if value is not None and self._asks_for_first(value):
             yield Site(place.module, place.scope, place.body, value)
+            return
+        if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And) and depth:
+            yield from self._of_first(value, place, depth, seen) or [place]
             return
         # Where one process alone comes by, it does not matter what it has.
         if literal(value) is False:
@@ -130,12 +143,60 @@ class HeldByOne:
         else:
             yield place
 
+    def _may_be_given(self, name: str) -> bool:
+        """Whether a string of the program may name an attribute: an option, a key, ``setattr(args, name, value)``."""
+        return name in self._strings
+
+    @cached_property
+    def _strings(self) -> frozenset[str]:
+        """The strings of the program, as names: ``--save-all`` is ``save_all``."""
+        return frozenset(
+            node.value.lstrip("-").replace("-", "_")
+            for node, _, _ in self._program.nodes()
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+
+    def _of_first(self, value: ast.BoolOp, place: Site, depth: int, seen: frozenset[object]) -> list[Site]:
+        """What makes one part of ``wanted and self.first`` hold on the first process alone; empty where none does."""
+        for item in value.values:
+            is_name = isinstance(item, (ast.Name, ast.Attribute))
+            found = [*(self._made if is_name else self._given)(item, place, depth - 1, seen)]
+            made = [site for site in found if site is None or literal(site.node) is not False]
+            known = [site for site in made if site is not None and self._is_test_of_first(site)]
+            if known and len(known) == len(made):
+                return known
+        return []
+
+    def _is_test_of_first(self, place: Site) -> bool:
+        return isinstance(place.node, ast.expr) and self._asks_for_first(place.node)
+
+    def _asks_for_first(self, value: ast.expr) -> bool:
+        """Whether a value is true on the first process alone, and compares the rank by its name, here or in a function.
+
+        ``rank == 0``, ``True if rank == 0 else False``, ``is_master(args)``.
+        """
+        if isinstance(value, ast.IfExp) and literal(value.body) is True and literal(value.orelse) is False:
+            return self._asks_for_first(value.test)
+        if isinstance(value, ast.Call):
+            callees = self._program.flow.callees(value)
+            return bool(callees) and all(
+                len(info.returns) == 1 and _compares_with_first(info.returns[0]) and _ends_itself(info.node)
+                for info in callees
+            )
+        if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
+            return any(self._asks_for_first(item) for item in value.values)
+        return _compares_with_first(value)
+
     def _entries(self, node: ast.Subscript, site: Site, depth: int, seen: frozenset[object]) -> Iterator[Site | None]:
         """Yield the places that give an entry of a dictionary anything but None, and None for what is not known."""
         name = literal(node.slice)
         made = [value.site for value in self._program.flow.values(node.value, site.scope)]
         if not made or not depth or not isinstance(name, str) or node in seen:
             yield None
+            return
+        anew = self._set_anew(node, set(made), site)
+        if anew is not None:
+            yield from self._given(_assigned(anew), anew, depth - 1, seen | {node})
             return
         for item in made:
             located = self._program.locate(item) if isinstance(item, ast.Dict) else None
@@ -157,6 +218,22 @@ class HeldByOne:
                 yield from self._given(_assigned(store), store, depth - 1, seen | {node})
             elif held or written == name:
                 yield None
+
+    def _set_anew(self, node: ast.Subscript, made: set[ast.AST | None], site: Site) -> Site | None:
+        """The only place that writes into a dictionary, where it sets all entries, as a class or a function begins."""
+        stores = [
+            store
+            for store in self._stored_entries
+            if isinstance(store.node, ast.Subscript)
+            and {v.site for v in self._program.flow.values(store.node.value, store.scope)} & made
+        ]
+        if len(stores) != 1 or not isinstance(stores[0].node, ast.Subscript):
+            return None
+        store = stores[0]
+        info = self._program.function_of(store.body)
+        if info is None or not (info.name == "__init__" or (store.body is site.body and store.line < site.line)):
+            return None
+        return store if any(_sets_all(item, store) for item in getattr(info.node, "body", ())) else None
 
     @cached_property
     def _stored_entries(self) -> list[Site]:
@@ -198,18 +275,29 @@ class HeldByOne:
         return found
 
 
+def _sets_all(loop: ast.stmt, store: Site) -> bool:
+    """Whether a loop goes through a dictionary: ``for name, on in flags.items(): flags[name] = on and self.first``."""
+    asked = loop.iter.func if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) else None
+    if not isinstance(loop, ast.For) or not isinstance(store.node, ast.Subscript) or store.statement not in loop.body:
+        return False
+    key = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
+    return (
+        isinstance(asked, ast.Attribute)
+        and asked.attr == "items"
+        and ast.unparse(asked.value) == ast.unparse(store.node.value)
+        and isinstance(key, ast.Name)
+        and isinstance(store.node.slice, ast.Name)
+        and key.id == store.node.slice.id
+    )
+
+
 def _ends_itself(function: ast.AST) -> bool:
     """Whether the last statement of a function returns or raises; else its end gives None."""
     body = getattr(function, "body", [])
     return not isinstance(body, list) or leaves(body)
 
 
-def _is_test_of_first(place: Site) -> bool:
-    return isinstance(place.node, ast.expr) and _asks_for_first(place.node)
-
-
-def _asks_for_first(value: ast.expr) -> bool:
-    """Whether a value is true on the first process alone, as one that compares the rank by its name is."""
+def _compares_with_first(value: ast.expr) -> bool:
     return (
         isinstance(value, ast.Compare)
         and names_rank(value.left)

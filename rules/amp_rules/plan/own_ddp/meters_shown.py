@@ -18,7 +18,8 @@ from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 
-_AVERAGES = frozenset({"avg", "average", "global_avg"})
+AVERAGES = frozenset({"avg", "average", "global_avg"})
+"""What the average of a meter is called."""
 
 
 def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[str]:
@@ -155,7 +156,7 @@ def _averages(info: ClassInfo) -> bool:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
     takes = any(isinstance(node, ast.Name) and node.id == value for node in blocks.walk_body(update.node))
-    return takes and bool(_AVERAGES & (kept | info.facts.methods.keys()))
+    return takes and bool(AVERAGES & (kept | info.facts.methods.keys()))
 
 
 def _is_of_batch(own: OwnDdp, shares: Shares, loop: TrainingLoop, given: ast.expr) -> bool:
@@ -209,4 +210,4 @@ def _reads(node: ast.AST, names: set[str]) -> bool:
 
 
 def _is_average(node: ast.AST, path: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in _AVERAGES and blocks.path_of(node.value) == path
+    return isinstance(node, ast.Attribute) and node.attr in AVERAGES and blocks.path_of(node.value) == path

@@ -33,13 +33,13 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     if spawned.are_forked:
         return
     seeds = _Seeds(own, spawned)
-    data: _Data | None = None
+    data: SharedData | None = None
     for site in shuffles:
         if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
         if not spawned.run(site) or seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
             continue
-        data = data or _Data(own)
+        data = data or SharedData(own)
         if data.takes(site):
             outcome = (
                 ": the place that a sampler gives out holds another sample in each, and some samples are trained on by "
@@ -89,7 +89,7 @@ class _Seeds:
         return False
 
 
-class _Data:
+class SharedData:
     """The data sets that samplers share out."""
 
     def __init__(self, own: OwnDdp) -> None:

@@ -30,7 +30,7 @@ def ranks_of_options(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         for name in ranks.options(rank, site.scope):
             option = f"--{name}"
-            defaults = _defaults(own.program, option)
+            defaults = defaults_of(own.program, option)
             if option in OPTION_OF_LAUNCHERS or len(defaults) != 1:
                 continue
             default = defaults[0]
@@ -52,7 +52,7 @@ def _is_asked(own: OwnDdp, site: Site, rank: ast.expr) -> bool:
     )
 
 
-def _defaults(program: Program, option: str) -> list[object]:
+def defaults_of(program: Program, option: str) -> list[object]:
     """What an option is where the command line does not say it, unless it has to; a text for what is no literal."""
     return [
         given.value if isinstance(given, ast.Constant) else given and ast.unparse(given)

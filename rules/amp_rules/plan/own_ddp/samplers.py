@@ -161,7 +161,7 @@ def told(own: OwnDdp, sampler: Sampler) -> bool:
     """Whether something tells the sampler an epoch, for all that is known."""
     for call, _, scope in own.program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch":
-            if _is_above_epochs(own, sampler, scope.module, call):
+            if _is_above_epochs(own, sampler, scope.module, call) or _is_told_by_first(own, scope.module, call):
                 continue
             values = own.program.flow.values(call.func.value, scope)
             if not values or any(value.site is sampler.node or value.kind == "attribute" for value in values):
@@ -188,6 +188,14 @@ def _is_above_epochs(own: OwnDdp, sampler: Sampler, module: Module, call: ast.Ca
     loops = [loop for use in sampler.uses for loop in epoch_loops(own, use)]
     body = blocks.body_of(module, call)
     return bool(loops) and all(loop.body is body and loop.statement.lineno > call.lineno for loop in loops)
+
+
+def _is_told_by_first(own: OwnDdp, module: Module, call: ast.Call) -> bool:
+    """Whether the first process alone makes a call: the samplers of the others keep the order of the first epoch."""
+    if module not in own.modules or not own.is_of_first_alone(module, call):
+        return False
+    # ``if sampler is not None:`` asks whether there are several processes.
+    return any(isinstance(item, ast.If) and own.parts_first(module, item) for item in blocks.enclosing(module, call))
 
 
 def sampler_of(call: ast.Call) -> ast.expr | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.meters_shown import AVERAGES
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import is_averaged
@@ -30,6 +31,7 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
     if metrics.looked_after:
         return
     told: set[ast.AST] = set()
+    objects: dict[ast.AST, list[tuple[TrainingLoop, ast.expr]]] = {}
     for loop in metrics.loops:
         exchanges = metrics.exchanges
         if loop.body in told or exchanges.becomes_of_all(loop.body):
@@ -56,20 +58,21 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         asked = {
             name: node for name, node in asked.items() if not any(_may_take(own, loop, it, name) for it in reducing)
         }
-        if asked:
-            told.add(loop.body)
-            node = next(iter(asked.values()))
+        objects.setdefault(loop.body, []).extend((loop, node) for node in asked.values())
+    for body, rows in objects.items():
+        if rows and body not in told:
+            loop, node = rows[0]
             text = (
-                f"AMP233: `{loop.module.text(node)}` is of one process's share of the data, and is not reduced like the"
+                f"AMP233: `{loop.module.text(node)}` is of one process's share of the data, and is not reduced, as "
+                "other numbers of this function are"
             )
-            others = more_places(own.program, [(loop.module, item) for item in asked.values()])
-            yield loop.module, node, f"{text} numbers beside it{others}"
+            yield loop.module, node, text + more_places(own.program, [(item.module, other) for item, other in rows])
 
 
-def _asked_objects(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> dict[str, ast.Call]:
+def _asked_objects(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> dict[str, ast.expr]:
     """Objects of the project that a loop tells of its batches, with what they are asked for below the loop.
 
-    ``score.update(guesses, labels)``, and then ``info = score.result()``.
+    ``score.update(guesses, labels)``, and then ``info = score.result()`` or ``score.parts["loss"].avg``.
     """
     inner = set(walk(loop.loop))
     told = {
@@ -79,15 +82,25 @@ def _asked_objects(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> dict[str,
         if (path := _object_of(own, loop, node)) is not None
         and any(is_of_batch(item, shares.ranks) for item in values_given(node))
     }
-    found: dict[str, ast.Call] = {}
+    found: dict[str, ast.expr] = {}
     for node in blocks.walk_body(loop.body) if told else ():
-        if not isinstance(node, ast.Call) or node in inner or node.lineno <= loop.line:
+        if not isinstance(node, (ast.Call, ast.Attribute)) or node in inner or node.lineno <= loop.line:
             continue
-        path = _object_of(own, loop, node)
+        path = _object_of(own, loop, node) if isinstance(node, ast.Call) else _average_in(node)
         if path in told and not isinstance(loop.module.parents[node], ast.Expr):
             assert path is not None
             found.setdefault(path, node)
     return found
+
+
+def _average_in(node: ast.Attribute) -> str | None:
+    """The variable of an object of which an entry's average is read: ``score.parts["loss"].avg``."""
+    held = node.value if node.attr in AVERAGES and isinstance(node.ctx, ast.Load) else None
+    if not isinstance(held, ast.Subscript):
+        return None
+    while isinstance(held, (ast.Subscript, ast.Attribute)):
+        held = held.value
+    return held.id if isinstance(held, ast.Name) else None
 
 
 def _object_of(own: OwnDdp, loop: TrainingLoop, call: ast.Call) -> str | None:
@@ -114,7 +127,7 @@ def _may_take(own: OwnDdp, loop: TrainingLoop, call: ast.AST, path: str) -> bool
     """Whether a call may put a list together with those of the others: it is given, or read by what is called."""
     names = _made_of(loop, {path})
     assert isinstance(call, ast.Call)
-    if blocks.reads(call) & names or blocks.writes(blocks.statement_of(loop.module, call)) & names:
+    if blocks.touches(blocks.reads(call) | blocks.writes(blocks.statement_of(loop.module, call)), names):
         return True
     return any(
         isinstance(node, ast.Name) and node.id in names and node.id not in info.parameters
@@ -128,7 +141,9 @@ def _made_of(loop: TrainingLoop, names: set[str]) -> set[str]:
     nodes = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Assign) and node.lineno > loop.line]
     found = set(names)
     for _ in nodes:
-        made = {path for node in nodes if blocks.reads(node.value) & found for path in blocks.writes(node)}
+        made = {
+            path for node in nodes if blocks.touches(blocks.reads(node.value), found) for path in blocks.writes(node)
+        }
         if made <= found:
             break
         found |= made

@@ -5,6 +5,7 @@ A logging client that every process makes is made by the first one, and is None 
 stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
 `mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
 `wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
+So does what is logged by a variable that has a client under such a test alone: the other processes have no such name.
 The test is the script's own for the first rank where it has one; above the process group it asks the environment that
 a launcher sets, where the processes join by it.
 
@@ -64,6 +65,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     for client in clients(own):
         yield from _change(own, client, first_rank)
     yield from _logs_without_run(own, first_rank)
+    yield from _logs_without_client(own, first_rank)
     _leave_runs(own)
     read = read_from_run(own.program)
     for site in own.program.calls_to(RUNS):
@@ -126,6 +128,67 @@ def _logs_without_run(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
             continue
         message = f"`{module.text(first)}` logs where a run was begun"
         yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test.text}:")])
+
+
+def _logs_without_client(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
+    """Yield a test around what every process logs by a variable that one of them alone has a client in."""
+    for site in own.program.calls_to(WRITERS):
+        if site.module not in own.modules or not own.is_of_first_alone(site.module, site.node):
+            continue
+        name, test = _name_of_one(site), _asked_where_made(own, site)
+        if name is None or test is None:
+            continue
+        rows = [
+            (item.module, item.statement)
+            for item in _logged(own, site, name)
+            if own.reach(item.module, item.node) is Reach.EVERY and not own.runs_exchange(item.statement)
+        ]
+        for module, first, last in adjacent(rows):
+            here = first_rank.at(module, first)
+            if here is not None and here.text == test:
+                message = f"`{module.text(first)}` logs where `{name}` was made"
+                yield Change(RULE, module, first, message, [Wrap(first, last, f"if {test}:")])
+
+
+def _name_of_one(site: Site) -> str | None:
+    """The variable of a function or a file that is given a client, and nothing else anywhere."""
+    statement = site.statement
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Name) or not isinstance(statement, ast.Assign) or statement.value is not site.node:
+        return None
+    owner = site.scope.owner(target.id)
+    is_here = owner.node is site.body
+    stores = [
+        node
+        for node in walk(site.body)
+        if isinstance(node, (ast.Name, ast.Global, ast.Nonlocal))
+        if (
+            node.id == target.id and not isinstance(node.ctx, ast.Load)
+            if isinstance(node, ast.Name)
+            else target.id in node.names
+        )
+    ]
+    return target.id if is_here and stores == [target] else None
+
+
+def _asked_where_made(own: OwnDdp, site: Site) -> str | None:
+    """The test of the ``if`` right around a client, where it parts the processes."""
+    around = next(blocks.enclosing(site.module, site.statement), None)
+    if not isinstance(around, ast.If) or site.statement not in around.body or not own.parts_first(site.module, around):
+        return None
+    return ast.unparse(around.test)
+
+
+def _logged(own: OwnDdp, made: Site, name: str) -> Iterator[Site]:
+    """Yield the statements of the function that makes a client in which it is asked for something."""
+    for node in own.program.nodes_of(made.body):
+        if not isinstance(node, ast.Name) or node.id != name or not isinstance(node.ctx, ast.Load):
+            continue
+        called = made.module.parents[node]
+        call = made.module.parents[called]
+        if isinstance(called, ast.Attribute) and isinstance(call, ast.Call) and call.func is called:
+            if isinstance(made.module.parents[call], ast.Expr):
+                yield Site(made.module, made.scope, made.body, call)
 
 
 def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Change]:

@@ -348,7 +348,9 @@ def _leave_read(own: OwnDdp, order: FileOrder, read: list[_Read]) -> None:
             barrier = "left to one process, that one would have to wait until the others have done so"
         if function is not None:
             barrier = f"call `{function}` on the first process alone"
-        others = more_places(own.program, [(item.write.module, item.write.node) for item in read])
+        # What asks for those is another line.
+        said = "files that every process changes and asks for are also"
+        others = more_places(own.program, [(item.write.module, item.write.node) for item in read], said)
         own.leave(RULE, write.module, write.node, f"{text}: {barrier}{others}")
 
 

@@ -4,8 +4,9 @@
 At the head of the loop over epochs, the sampler of the loader that trains is told its number by
 `sampler.set_epoch(epoch)`, or by `loader.sampler.set_epoch(epoch)` where only the loader is at hand. Where each epoch
 makes the sampler anew, the line stands before the loop over batches; where there may be no such sampler, a test stands
-before it. Where no loop counts the epochs, `sampler.set_epoch(sampler.epoch + 1)` stands between two rounds: below a
-loop over batches that a `while` runs again, or above the `iter(loader)` that follows a `StopIteration`.
+before it. A call that the first process alone makes does not count: the others have the order of the first epoch.
+Where no loop counts the epochs, `sampler.set_epoch(sampler.epoch + 1)` stands between two rounds: below a loop over
+batches that a `while` runs again, or above the `iter(loader)` that follows a `StopIteration`.
 
 ## Why
 The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
