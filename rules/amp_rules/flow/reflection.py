@@ -170,12 +170,27 @@ class Reflection:
             module = self._reached.module(importer, text.lstrip("."), level)
             if module is None:
                 found.add(Value("external", text))
+                if not isinstance(name, ast.Constant) and not level:
+                    found |= {Value("module", other) for other in self._beside_missing(importer, text)}
             else:
                 found |= {Value("module", module)} if isinstance(name, ast.Constant) else self._with_siblings(module)
         if not known:
             for module in self._matching(importer, self._pattern(name, given.scope), has_package):
                 found.add(Value("module", module))
         return found
+
+    def _beside_missing(self, importer: Module, text: str) -> list[Module]:
+        """The modules that an option could name where the one of its default is not there.
+
+        They lie in the package of that name, or in a folder below the script that it puts on ``sys.path`` for them.
+        """
+        project = self._reached.project
+        package, _, _ = text.rpartition(".")
+        if package:
+            named = project.folder(importer, package)
+            return self._modules_in(named, _ANYTHING) if named is not None else []
+        below = [folder for folder in project.path_entries if project.entry_path.parent in folder.parents]
+        return [module for folder in below for module in self._modules_in(folder, _ANYTHING)]
 
     def _with_siblings(self, module: Module) -> set[Value]:
         """A module that an option names, and those that it could name as well."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.entries_written_anew import is_filled_anew, takes_entries_alone
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
@@ -164,7 +165,11 @@ def _carried_by_loop(program: Program, loop: Site, uses: Iterable[LoaderUse]) ->
         if isinstance(node, ast.Call) and _runs_model(program, node, loop.scope)
         if not _goes_through(program, node, uses) and not _is_of_weights(loop, node)
     ]
-    yield from _carried(body, calls, Site(loop.module, loop.scope, loop.body, loop.node), _heads(loop.node))
+    each = Site(loop.module, loop.scope, loop.body, loop.node)
+    for where, path in _carried(body, calls, each, _heads(loop.node)):
+        assert isinstance(where.node, ast.Call)
+        if not is_filled_anew(body, path, loop) and not takes_entries_alone(program, where.node, path):
+            yield where, path
 
 
 def _is_of_weights(loop: Site, call: ast.Call) -> bool:

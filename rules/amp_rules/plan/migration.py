@@ -12,6 +12,7 @@ from amp_rules.plan import (
     declining,
     ends_early,
     methods_of_optimizers,
+    modules_not_read,
     next_methods,
     notes,
     own_refused_losses,
@@ -108,6 +109,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_comments = selection.notes(modules, report.precision, report.distribution)
     of_npus = [*npu_notes(modules), *mps_notes(modules)] if report.changes else []
     of_iterators = next_methods.notes(program) if report.changes else ()
+    of_unread = modules_not_read.notes(program) if report.precision == "migrated" else ()
     of_ends = ends_early.notes(program) if report.changes else ()
     of_refused = (
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
@@ -135,6 +137,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
             *of_comments,
             *of_npus,
             *of_iterators,
+            *of_unread,
             *of_ends,
             *of_refused,
             *of_replicas,

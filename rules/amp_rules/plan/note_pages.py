@@ -160,6 +160,21 @@ _PAGES = {
         ## What to do by hand
         Take the line out, or put it behind an option.
         """,
+    notes.NOT_READ: """
+        The module of a model is named when the script runs, and was not read.
+
+        ## What is noted
+        `importlib.import_module(args.model)` whose module makes the model, where neither the option's default nor the
+        rest of the name leads to files of the project.
+
+        ## Why
+        The training step is migrated, and the model is not known. A kernel of its own that takes float32 alone raises
+        for the half features that a layer gives under autocast, and computations that need FP32 are not found.
+
+        ## What to do by hand
+        Give the option a default that is there, or look through the model: `@amp.float_function` above what has to
+        compute in FP32. A run at `AMP_OPT_LEVEL=O0` shows whether the rest is right.
+        """,
     notes.NPU_LEFT: """
         What asks for an NPU, or for `mps` and never CUDA, stays.
 

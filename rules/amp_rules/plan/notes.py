@@ -39,6 +39,9 @@ REFUSED = Rule(
     "AMP487", "refused-by-pytorch", "A current PyTorch refuses what the script does at a place.", "precision"
 )
 NOT_REACHED = Rule("AMP488", "training-not-reached", "The script ends above its training.", "precision")
+NOT_READ = Rule(
+    "AMP489", "module-not-read", "The module of a model is named when the script runs, and was not read.", "precision"
+)
 NPU_LEFT = Rule("AMP189", "device-left", "What asks for an NPU, or for `mps` and never CUDA, stays.", "precision")
 BATCH_SIZE = Rule(
     "AMP280", "batch-of-all-ranks", "The batch of all processes is larger than that of one.", "distribution"

@@ -395,7 +395,7 @@ _PAGES = {
         ## What is refused
         A training loop over a loader without `shuffle=True` whose model is given what it computed for the batch
         before, such as the hidden state of an LSTM: `out, state = model(x, state)`. Also where the model keeps that
-        itself.
+        itself. A dictionary of which each batch writes every entry before it is read carries nothing on.
 
         ## Why
         The processes share the batches out: each has every N-th of them, and a state from the one before would belong

@@ -26,6 +26,8 @@ _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetCom
 
 _READ_FROM_FILES = LOADERS | CONFIG_LOADERS
 """Calls that give what a file holds."""
+_MAX_LEVELS = 3
+"""Names within names of a file that are told apart: ``saved["trainer"]["step"]``."""
 
 
 class Elements:
@@ -34,6 +36,7 @@ class Elements:
     def __init__(self, world: World) -> None:
         self._world = world
         self._memory = world.memory
+        self._levels: dict[ast.AST, int] = {}
         self._loaders: dict[ast.AST, bool] = {}
         self._named: dict[tuple[ast.AST, str], ast.AST] = {}
 
@@ -138,9 +141,11 @@ class Elements:
 
     def _of_file(self, ref: Ref, key: object) -> Ref | None:
         """What stands under a name in a file that was read: an object of its own, which others do not change with."""
-        if ref.view or not isinstance(key, str) or not self._is_read(ref.site):
+        level = self._levels.get(ref.site, 0)
+        if ref.view or not isinstance(key, str) or level >= _MAX_LEVELS or not (level or self._is_read(ref.site)):
             return None
         site = self._named.setdefault((ref.site, key), ast.copy_location(ast.Constant(key), ref.site))
+        self._levels[site] = level + 1
         part = self._memory.made(Ref(site, ref.context))
         self._memory.write(ref, element(key), RankValue(refs=frozenset((part,))))
         return part

@@ -229,7 +229,7 @@ class Project(Importer):
     @cached_property
     def _own_packages(self) -> dict[str, Path]:
         """Folders around the entry that it imports from by another name than they have here."""
-        on_path = set(self._path_entries)
+        on_path = set(self.path_entries)
         around = [self.entry_path.parent, *self.entry_path.parents[1:_MAX_PARENTS]]
         packages = [folder for folder in around if folder.parent in on_path and self._exists(folder / "__init__.py")]
         if not packages:
@@ -243,7 +243,7 @@ class Project(Importer):
         )
 
     def _bases(self, origin: Path) -> list[Path]:
-        return list(dict.fromkeys([*super()._bases(origin), *self._path_entries, *self._own_entries(origin)]))
+        return list(dict.fromkeys([*super()._bases(origin), *self.path_entries, *self._own_entries(origin)]))
 
     def _own_entries(self, origin: Path) -> list[Path]:
         """Folders that a file puts on ``sys.path`` itself, for the imports below: ``models/net.py`` adds ``ops``."""
@@ -256,7 +256,7 @@ class Project(Importer):
         return self._entries[origin]
 
     @cached_property
-    def _path_entries(self) -> list[Path]:
+    def path_entries(self) -> list[Path]:
         """Folders that the entry, or a file beside it that it imports first, puts on ``sys.path``."""
         found = added_folders(self.entry)
         for node in self.entry.tree.body:

@@ -120,7 +120,8 @@ class Variables:
     def of_its_class(self, items: list[HoldingVariable], value: Value) -> list[HoldingVariable]:
         """Without an attribute as other classes assign it, where a method gives its own object the model.
 
-        Classes with a common base have one variable for all their objects.
+        Classes with a common base have one variable for all their objects. A base gives it a model of its own, which a
+        derived class replaces by this one.
         """
         owners = [self._class_around(item) for item in items]
         makers = {
@@ -133,8 +134,19 @@ class Variables:
         return [
             item
             for item, owner in zip(items, owners, strict=True)
-            if owner is None or any(owner in maker.mro() or maker in owner.mro() for maker in makers)
+            if owner is None
+            or owner in makers
+            or (
+                any(owner in maker.mro() or maker in owner.mro() for maker in makers)
+                and not self._gives_another(item, value)
+            )
         ]
+
+    def _gives_another(self, item: HoldingVariable, value: Value) -> bool:
+        """Whether each assignment of a body gives the variable models that are known, and this one to none."""
+        sources = [_given(statement, item.path) for statement in item.assignments]
+        held = [self.program.roles.modules(source, item.scope) if source is not None else set() for source in sources]
+        return all(models and value not in models for models in held)
 
     def _class_around(self, item: HoldingVariable) -> ClassInfo | None:
         """The class in one of whose methods an attribute of ``self`` gets a model."""

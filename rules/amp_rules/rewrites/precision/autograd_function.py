@@ -172,6 +172,7 @@ def _called_in_float32(program: Program, info: ClassInfo) -> bool:
             names |= {target.id for target in parent.targets if isinstance(target, ast.Name)}
         elif not _is_in_float32(program, node, scope):
             return False
+    names |= _imported_as(program, names)
     others = [
         (node, scope)
         for node, _, scope in program.nodes()
@@ -179,6 +180,14 @@ def _called_in_float32(program: Program, info: ClassInfo) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr in names)
     ]
     return bool(places) and all(_is_in_float32(program, node, scope) for node, scope in others)
+
+
+def _imported_as(program: Program, names: set[str]) -> set[str]:
+    """The names that other files import some under: ``from operations import group as group_points``."""
+    imports = [node for node, _, _ in program.nodes() if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.asname for node in imports for alias in node.names if alias.asname is not None and alias.name in names
+    }
 
 
 def _is_in_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
