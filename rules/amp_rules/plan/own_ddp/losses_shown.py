@@ -107,7 +107,9 @@ def _other_passes(nodes: list[ast.AST], backward: Backward, names: set[str]) -> 
         if not isinstance(node, blocks.LOOPS) or node in above or not blocks.touches(names, blocks.writes(node)):
             continue
         # One before the backward pass, in its loop, may make its loss.
-        if node.lineno > backward.node.lineno or (above and above[0] not in blocks.enclosing(backward.module, node)):
+        if node.lineno > backward.statement.lineno or (
+            above and above[0] not in blocks.enclosing(backward.module, node)
+        ):
             yield node
 
 

@@ -121,8 +121,10 @@ def _tags(own: OwnDdp, client: Client) -> Iterator[tuple[ast.expr, Scope]]:
             continue
         yield tag, site.scope
         info = own.program.function_of(site.body)
-        names = {part.id for part in walk(tag) if isinstance(part, ast.Name)} & set(info.parameters if info else ())
-        for caller in own.program.flow.callers(info) if info is not None and names else ():
+        if info is None:
+            continue
+        names = {part.id for part in walk(tag) if isinstance(part, ast.Name)} & set(info.parameters)
+        for caller in own.program.flow.callers(info) if names else ():
             if own.reach(caller.scope.module, caller.call) is Reach.EVERY:
                 given = (info.argument(caller.call, name) for name in sorted(names))
                 yield from ((item, caller.scope) for item in given if item is not None)
