@@ -355,3 +355,14 @@ NUMPY_NUMBERS = frozenset(
     f"numpy.{name}" for name in "mean average median nanmean std var sum max min amax amin float32 float64".split()
 )
 """What gives a number of NumPy, or an array: ``torch.load`` refuses both alike."""
+
+NUMPY_ARITHMETIC = NUMPY_NUMBERS | {
+    f"numpy.{name}"
+    for name in (
+        "abs clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod sin sqrt square tan tanh"
+    ).split()
+}
+"""What gives a number of NumPy where it is given numbers."""
+
+SCHEDULES_OF_A_FUNCTION = frozenset(f"torch.optim.lr_scheduler.{name}" for name in ("LambdaLR", "MultiplicativeLR"))
+"""Schedulers that multiply the learning rate by what a function gives, their second argument ``lr_lambda``."""
