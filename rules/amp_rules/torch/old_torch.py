@@ -5,6 +5,8 @@ What is listed as renamed takes the same arguments and gives the same numbers on
 
 from __future__ import annotations
 
+import re
+
 ASYNC = "async"
 NON_BLOCKING = "non_blocking"
 COPYING = frozenset({"cuda", "to", "type", "copy_"})
@@ -350,6 +352,12 @@ PICKLED_SETTINGS = frozenset(
 
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html#weights-only
 """
+
+PARSED_OPTIONS = frozenset({"argparse.ArgumentParser.parse_args", "argparse.Namespace"})
+"""What gives the options of the command line as one object."""
+
+NAMED_AS_CLASS = re.compile(r"[A-Z]\w*[a-z]")
+"""Names of torch's classes; its modules are in small letters."""
 
 NUMPY_NUMBERS = frozenset(
     f"numpy.{name}" for name in "mean average median nanmean std var sum max min amax amin float32 float64".split()
