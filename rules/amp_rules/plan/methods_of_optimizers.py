@@ -40,8 +40,8 @@ def notes(program: Program) -> Iterator[Note]:
         others = more_places(program, [item[:2] for item in places])
         kind = made.rpartition(".")[2]
         text = (
-            f"`{module.text(call)}` raises AttributeError where `{held}` is of `{kind}`, which has no such method, here "
-            f"as in Apex{others}; {_ONLY_OTHERS[method].format(held)}"
+            f"`{module.text(call)}` raises AttributeError where `{held}` is of `{kind}`, which has no such method, "
+            f"here as in Apex{others}; {_ONLY_OTHERS[method].format(held)}"
         )
         yield note(REFUSED, module, call, text)
 
