@@ -583,3 +583,51 @@ def test_a_user_s_own_optimizer_steps_masters_with_float32_state() -> None:
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)  # which makes its state as it is built, half here
     step(model, optimizer, torch.randn(2, 4))
     assert {state["sum"].dtype for state in optimizer.state.values()} == {torch.float32}
+
+
+class Slow(torch.optim.Optimizer):
+    """Steps another optimizer, whose groups it shares, and pulls the weights halfway back every other step."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.count = inner, 0
+        self.param_groups = inner.param_groups
+        self.defaults: dict[str, Any] = {}
+        self.state = {p: {"slow": p.detach().clone()} for group in self.param_groups for p in group["params"]}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.inner.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state_dict)
+
+    def step(self, closure: Any = None) -> Any:
+        result = self.inner.step(closure)
+        self.count += 1
+        for group in self.param_groups:
+            for parameter in group["params"] if self.count % 2 == 0 else ():
+                slow = self.state[parameter]["slow"]
+                slow.lerp_(parameter.detach(), 0.5)
+                parameter.data.copy_(slow)
+        return result
+
+
+def test_an_optimizer_around_another_saves_and_loads_its_state() -> None:
+    amp.init("O2", dtype="bf16")
+    model = amp.prepare_model(nn.Linear(4, 4))
+    optimizer = Slow(amp.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9))
+    batch = torch.randn(2, 4)
+    for _ in range(3):
+        step(model, optimizer, batch)
+        assert set(optimizer.inner.state) == set(optimizer.state) == set(model.parameters())
+    saved = copy.deepcopy(optimizer.state_dict())
+    assert {state["momentum_buffer"].dtype for state in saved["state"].values()} == {torch.float32}
+    optimizer.load_state_dict(saved)
+    assert set(optimizer.param_groups[0]["params"]) == set(model.parameters()), "the groups from before"
+    before = [master.clone() for master in amp.master_params(optimizer)]
+    step(model, optimizer, batch)
+    for master, parameter, old in zip(amp.master_params(optimizer), model.parameters(), before, strict=True):
+        assert not torch.equal(master, old) and torch.equal(master.to(torch.bfloat16), parameter)
+    assert list(optimizer.inner.state) and set(optimizer.inner.state) == set(model.parameters())

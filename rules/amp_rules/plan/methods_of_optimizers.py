@@ -16,6 +16,9 @@ from amp_rules.torch.apex import OPTIMIZER_PATHS
 _ONLY_OTHERS = {"get_lr": 'ask `{}.param_groups[0]["lr"]`', "get_last_lr": 'ask `{}.param_groups[0]["lr"]`'}
 """Methods that neither torch's optimizers nor Apex's have, and what has the same answer."""
 
+_WRAPPERS = frozenset(f"apex.{place}.FP16_Optimizer" for place in ("contrib.optimizers", "fp16_utils", "optimizers"))
+"""What an optimizer of Apex is in where a variable holds both: they hand on no methods."""
+
 
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for the first such call of each method."""
@@ -23,10 +26,12 @@ def notes(program: Program) -> Iterator[Note]:
     for call, _, scope in program.calls():
         if not (isinstance(call.func, ast.Attribute) and call.func.attr in _ONLY_OTHERS):
             continue
-        for value in program.flow.values(call.func.value, scope):
+        values = program.flow.values(call.func.value, scope)
+        wrapper = next((str(value.ref) for value in values if value.ref in _WRAPPERS), None)
+        for value in values:
             is_apex = value.kind == "object" and value.ref in OPTIMIZER_PATHS
             if is_apex and not _asks_alike(program, scope.module, call, value.site):
-                found.setdefault(call.func.attr, []).append((scope.module, call, str(value.ref)))
+                found.setdefault(call.func.attr, []).append((scope.module, call, wrapper or str(value.ref)))
                 break
     for method, places in found.items():
         module, call, made = places[0]
@@ -35,8 +40,8 @@ def notes(program: Program) -> Iterator[Note]:
         others = more_places(program, [item[:2] for item in places])
         kind = made.rpartition(".")[2]
         text = (
-            f"`{module.text(call)}` raises AttributeError where `{held}` is a `{kind}`, which has no such method, here "
-            f"as in Apex{others}; {_ONLY_OTHERS[method].format(held)}"
+            f"`{module.text(call)}` raises AttributeError where `{held}` is of `{kind}`, which has no such method, "
+            f"here as in Apex{others}; {_ONLY_OTHERS[method].format(held)}"
         )
         yield note(REFUSED, module, call, text)
 

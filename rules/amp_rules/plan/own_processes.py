@@ -54,9 +54,8 @@ COMPLETE = "AMP230 to AMP239 find nothing to add; it stays as it is"
 """What is said of processes that were looked at, where nothing is told to be left as it is."""
 
 _NOT_LOOKED_AT = "these processes were not checked for missing parts; they stay as they are"
-_BY_HAND = (
-    "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel` and give each process its share of the data"
-)
+_BY_HAND = "wrap the model by hand in `torch.nn.parallel.DistributedDataParallel`"
+_SHARE = " and give each process its share of the data"
 _KEPT_IDLE = "it stays as it is for one process; for several, create the process group and wrap the model by hand"
 _WITH_TORCHRUN = "start the processes with torchrun instead, and train one model in each"
 
@@ -313,7 +312,7 @@ def _lacking(program: Program, name: str) -> tuple[str, str] | None:
             f"`{joining}` creates a process group, but nothing averages the gradients: each process would train "
             "its own model"
         )
-        return message, _BY_HAND
+        return message, _BY_HAND + ("" if program.calls_to(DISTRIBUTED_SAMPLERS) else _SHARE)
     if used & JOINS and not program.calls_to(LIBRARY_LAUNCHERS) and is_of_one(OwnGroup(program)):
         message = (
             f"`{min(used & JOINS)}` creates a group of one process (`rank=0`, `world_size=1`): nothing is distributed "

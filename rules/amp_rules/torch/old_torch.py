@@ -5,6 +5,8 @@ What is listed as renamed takes the same arguments and gives the same numbers on
 
 from __future__ import annotations
 
+import re
+
 ASYNC = "async"
 NON_BLOCKING = "non_blocking"
 COPYING = frozenset({"cuda", "to", "type", "copy_"})
@@ -351,7 +353,24 @@ PICKLED_SETTINGS = frozenset(
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html#weights-only
 """
 
+PARSED_OPTIONS = frozenset({"argparse.ArgumentParser.parse_args", "argparse.Namespace"})
+"""What gives the options of the command line as one object."""
+
+NAMED_AS_CLASS = re.compile(r"[A-Z]\w*[a-z]")
+"""Names of torch's classes; its modules are in small letters."""
+
 NUMPY_NUMBERS = frozenset(
     f"numpy.{name}" for name in "mean average median nanmean std var sum max min amax amin float32 float64".split()
 )
 """What gives a number of NumPy, or an array: ``torch.load`` refuses both alike."""
+
+NUMPY_ARITHMETIC = NUMPY_NUMBERS | {
+    f"numpy.{name}"
+    for name in (
+        "abs clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod sin sqrt square tan tanh"
+    ).split()
+}
+"""What gives a number of NumPy where it is given numbers."""
+
+SCHEDULES_OF_A_FUNCTION = frozenset(f"torch.optim.lr_scheduler.{name}" for name in ("LambdaLR", "MultiplicativeLR"))
+"""Schedulers that multiply the learning rate by what a function gives, their second argument ``lr_lambda``."""

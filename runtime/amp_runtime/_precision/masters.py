@@ -299,25 +299,54 @@ def _entries(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, _
 
 @contextmanager
 def standing_in(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """The optimizer's groups and state hold masters inside; also groups that are made anew meanwhile."""
+    """The optimizer's groups and state hold masters inside; also groups that are made anew meanwhile.
+
+    So do those of an optimizer that it wraps, as Lookahead and SAM do: that one makes the step.
+    """
     pairs = [(parameter, entry.tensor) for parameter, entry in _entries(optimizer)]
-    _substitute(optimizer, pairs)
+    optimizers = _with_wrapped(optimizer)
+    groups = _groups_of(optimizers)
+    _substitute(optimizers, groups, pairs)
     try:
         yield
-    finally:
-        _substitute(optimizer, [(master, parameter) for parameter, master in pairs])
+    finally:  # a wrapper keeps the old groups where the wrapped optimizer has new ones
+        groups += _groups_of(optimizers)
+        _substitute(optimizers, groups, [(master, parameter) for parameter, master in pairs])
 
 
-def _substitute(optimizer: torch.optim.Optimizer, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def _with_wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """The optimizer, and the optimizers in its attributes and in theirs."""
+    found = [optimizer]
+    for one in found:
+        for value in vars(one).values():
+            if isinstance(value, torch.optim.Optimizer) and all(value is not known for known in found):
+                found.append(value)
+    return found
+
+
+def _groups_of(optimizers: list[torch.optim.Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in optimizers for group in optimizer.param_groups]
+
+
+def _substitute(
+    optimizers: list[torch.optim.Optimizer],
+    groups: list[dict[str, Any]],
+    pairs: list[tuple[torch.Tensor, torch.Tensor]],
+) -> None:
     new = {id(old): tensor for old, tensor in pairs}
-    for group in optimizer.param_groups:
+    for group in groups:
         group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
-    for old, tensor in pairs:
-        if old in optimizer.state:
-            state = optimizer.state[tensor] = optimizer.state.pop(old)
-            for key, value in state.items():  # some optimizers make it as they are built, of the half parameters
-                if isinstance(value, torch.Tensor) and value.dtype in HALF_DTYPES and tensor.dtype is torch.float32:
-                    state[key] = value.float()
+    for held in [optimizer.state for optimizer in optimizers]:
+        for old, tensor in pairs:
+            if old in held:
+                _rekey(held, old, tensor)
+
+
+def _rekey(held: Any, old: torch.Tensor, tensor: torch.Tensor) -> None:
+    state = held[tensor] = held.pop(old)
+    for key, value in state.items():  # some optimizers make it as they are built, of the half parameters
+        if isinstance(value, torch.Tensor) and value.dtype in HALF_DTYPES and tensor.dtype is torch.float32:
+            state[key] = value.float()
 
 
 def _place(parameter: torch.Tensor, entry: _Master) -> None:

@@ -12,13 +12,14 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
-from amp_rules.plan.apex.kept_in_place import writes_into_half
+from amp_rules.plan.apex.kept_in_place import HalfWrite, writes_into_half
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
 from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
 from amp_rules.plan.apex.wrapping import wrapper_notes
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.drafts import Draft, changes_of, drafted, edits_of, joined
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.float32_functions import in_float32
 from amp_rules.plan.kept_levels import STARTS
 from amp_rules.plan.mixed_already import trains_with_torch_amp
@@ -150,7 +151,7 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         raise _Left(step_for_apex(program.entry.path))
     kept = writes_into_half(program) if with_amp else None
     if kept is not None:
-        raise _Left(_lost_writes(*kept))
+        raise _Left(_lost_writes(kept))
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
     # What the script says in words of Apex is gone from the drafts.
@@ -177,13 +178,14 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     return replace(report, notes=(*report.notes, *extension_notes(program), *wrapped))
 
 
-def _lost_writes(module: Module, node: ast.AST, name: str) -> Refusal:
-    rule = declining.APEX
+def _lost_writes(kept: HalfWrite) -> Refusal:
+    rule, module = declining.APEX, kept.module
+    half = "at O3 a buffer of batch norm is half" if kept.of_batch_norm else "at O2 and O3 a buffer is half"
     message = (
-        f"`{name}` writes into what it is given (`{module.text(node)}`): at O2 and O3 a buffer is half, and in FP32 "
-        "the function would write into a copy of it"
+        f"`{kept.name}` writes into what it is given (`{module.text(kept.node)}`): {half}, and in FP32 the function "
+        "would write into a copy of it"
     )
-    return Refusal(module.path, module.span(node), rule.code, rule.name, rule.unit, message, _COMPAT)
+    return Refusal(module.path, module.span(kept.node), rule.code, rule.name, rule.unit, message, _COMPAT)
 
 
 def _starts_always(report: Report) -> bool:
@@ -397,9 +399,11 @@ def _several_by_hand(reason: Refusal | None) -> str:
 
 def _told(program: Program, reason: Refusal) -> str:
     """The place of a reason, for people."""
+    module = next((item for item in program.flow.modules if item.path == reason.path), None)
+    name = name_of(program, module) if module is not None else reason.path.name
     if reason.span is None:
-        return reason.path.name
+        return name
     line = reason.span.start.line
     cell = cell_at(program.entry.cells, line) if reason.path == program.entry.path else None
     where = f"cell {cell.number}:{line - cell.start + 1}" if cell else str(line)
-    return f"{reason.path.name}:{where}"
+    return f"{name}:{where}"

@@ -1,34 +1,112 @@
 """Functions with a backward pass of their own that write into what they are given: a memory of features.
 
 At O1 such a buffer is FP32. At O2 and O3 it is half, as with Apex: a function in FP32 would write into a copy.
+Batch norm keeps its own in FP32 at O2.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.apex.stages import initializing
-from amp_rules.plan.function_writes import function_writes
+from amp_rules.plan.function_writes import FunctionWrite, function_writes
+from amp_rules.roles.batch_norm import is_batch_norm
 from amp_rules.roles.program import Program
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 from amp_rules.torch import apex as api
 
 _IN_FP32 = frozenset({"O0", "O1"})
 """Levels at which buffers stay FP32."""
+_NORM_IN_FP32 = _IN_FP32 | {"O2"}
 
 
-def writes_into_half(program: Program) -> tuple[Module, ast.AST, str] | None:
-    """The first place where such a function writes, with its name, in a program whose buffers may be half."""
-    if all(_level(call) in _IN_FP32 for call in initializing(program)):
+@dataclass(frozen=True)
+class HalfWrite:
+    """A place where such a function writes into what may be half.
+
+    Attributes:
+        module: the file.
+        node: what writes.
+        name: the function's.
+        of_batch_norm: whether it writes into buffers of batch norm, which are half at O3 alone.
+    """
+
+    module: Module
+    node: ast.AST
+    name: str
+    of_batch_norm: bool
+
+
+def writes_into_half(program: Program) -> HalfWrite | None:
+    """The first place where such a function writes, in a program whose buffers may be half."""
+    calls = initializing(program)
+    if all(_given(call, "opt_level", "O1") in _IN_FP32 for call in calls):
         return None
+    whole_norm = all(_given(call, "keep_batchnorm_fp32", None) in (None, True, "True") for call in calls)
+    half_norm = any(_given(call, "keep_batchnorm_fp32", None) in (False, "False") for call in calls)
+    at_most_o2 = all(_given(call, "opt_level", "O1") in _NORM_IN_FP32 for call in calls)
     for info in program.flow.classes.values():
         for write in function_writes(info):
-            return info.facts.module.module, write.node, info.facts.name
+            of_norm = not half_norm and _is_of_batch_norm(program, info, write)
+            if not (of_norm and whole_norm and at_most_o2):
+                return HalfWrite(info.facts.module.module, write.node, info.facts.name, of_norm)
     return None
 
 
-def _level(call: ast.Call) -> object:
-    place = api.INITIALIZE_PARAMETERS.index("opt_level")
-    given = keyword(call, "opt_level") or (call.args[place] if len(call.args) > place else None)
-    return "O1" if given is None else literal(given)
+def _given(call: ast.Call, name: str, default: object) -> object:
+    place = api.INITIALIZE_PARAMETERS.index(name)
+    given = keyword(call, name) or (call.args[place] if len(call.args) > place else None)
+    return default if given is None else literal(given)
+
+
+def _is_of_batch_norm(program: Program, info: ClassInfo, write: FunctionWrite) -> bool:
+    """Whether a forward pass writes into a parameter that only layers of batch norm give, of their own buffers."""
+    method, target = write.method, write.target
+    if method.name != "forward" or not isinstance(target, ast.Name) or target.id not in method.by_place:
+        return False
+    place = method.by_place.index(target.id) - _before_arguments(method)
+    calls = [(module, module.parents[node]) for module, node in _applications(program, info)]
+    return bool(calls) and all(
+        isinstance(call, ast.Call) and _gives_own_buffer(program, module, call, place) for module, call in calls
+    )
+
+
+def _before_arguments(method: FunctionFacts) -> int:
+    """How many parameters come before what ``apply`` is given: the context, and the class where it is asked for."""
+    return 2 if any(name.rpartition(".")[2] == "classmethod" for name, _ in method.decorators) else 1
+
+
+def _applications(program: Program, info: ClassInfo) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield what reads ``apply``, or a name that a file gives it: by their spelling, in all files."""
+    nodes = [(module, node) for module in program.flow.modules for node in module.nodes]
+    names: set[str] = set()
+    for module, node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "apply" and last_name(node.value) == info.facts.name:
+            parent = module.parents[node]
+            if isinstance(parent, ast.Assign) and all(isinstance(item, ast.Name) for item in parent.targets):
+                names |= {item.id for item in parent.targets if isinstance(item, ast.Name)}
+            else:
+                yield module, node
+    for module, node in nodes:
+        is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
+        is_of_module = isinstance(node, ast.Attribute) and node.attr in names
+        is_renamed = isinstance(node, ast.alias) and {node.name, node.asname} & {*names, info.facts.name}
+        if is_read or is_of_module or (is_renamed and isinstance(node, ast.alias) and node.asname is not None):
+            yield module, node
+
+
+def _gives_own_buffer(program: Program, module: Module, call: ast.Call, place: int) -> bool:
+    owners = [program.flow.classes[item] for item in module.ancestors(call) if item in program.flow.classes]
+    given = call.args[place] if len(call.args) > place else None
+    return (
+        any(is_batch_norm(name) for info in owners for name in info.external_bases())
+        and isinstance(given, ast.Attribute)
+        and isinstance(given.value, ast.Name)
+        and given.value.id == "self"
+    )

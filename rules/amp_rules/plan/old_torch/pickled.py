@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
+from amp_rules.plan.old_torch.numpy_rates import has_numpy_rates
 from amp_rules.plan.old_torch.old import OldProgram, Use
-from amp_rules.roles.path_objects import assigned
+from amp_rules.plan.old_torch.value_origins import origins
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name
@@ -16,7 +17,6 @@ from amp_rules.torch.old_torch import NUMPY_NUMBERS, PICKLED_SETTINGS
 
 Kind = Literal["settings", "numbers", "objects"]
 
-_HANDS_ON = frozenset({"builtins.max", "builtins.min"})
 _MAX_STEPS = 8
 """Variables, parameters and functions between what a checkpoint holds and what makes it."""
 
@@ -34,6 +34,8 @@ def pickled(old: OldProgram) -> Iterator[tuple[frozenset[str], Kind]]:
                 continue
             assert isinstance(saved.site, ast.Dict)
             kinds = {_kind(old, item, located[1], frozenset()) for item in saved.site.values}
+            if any(has_numpy_rates(old, item, located[1]) for item in saved.site.values):
+                kinds.add("numbers")
             keys = {
                 key.value for key in saved.site.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
             }
@@ -68,7 +70,7 @@ def _kind(old: OldProgram, node: ast.expr, scope: Scope, asked: frozenset[ast.AS
         return "numbers"
     if any(value.kind == "instance" for value in values):
         return "objects"
-    kinds = (_kind(old, item, where, asked) for item, where in _origins(old, node, scope))
+    kinds = (_kind(old, item, where, asked) for item, where in origins(old, node, scope))
     return next((kind for kind in kinds if kind is not None), None)
 
 
@@ -85,36 +87,6 @@ def _is_of_one_of_several(old: OldProgram, node: ast.expr, scope: Scope) -> bool
         if any(value.site is call and value.ref in owners for value in old.program.flow.values(call, where))
     )
     return bool(owners) and len(list(islice(made, len(owners) + 1))) > len(owners)
-
-
-def _origins(old: OldProgram, node: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
-    """Yield what an expression takes its value from."""
-    flow = old.program.flow
-    if isinstance(node, ast.Call):
-        for info in flow.callees(node):
-            yield from ((item, flow.scopes[info.node]) for item in info.returns if info.node in flow.scopes)
-        if old.program.callee_names(node, scope) & _HANDS_ON:
-            yield from ((item, scope) for item in node.args)
-    elif isinstance(node, (ast.Name, ast.Attribute)):
-        owner = scope.owner(node.id) if isinstance(node, ast.Name) else scope
-        yield from ((item, owner) for item in assigned(old.program, node, scope))
-        function = flow.functions.get(owner.node)
-        if isinstance(node, ast.Name) and function is not None:
-            yield from ((item, owner) for item in _known_arguments(node, function.node))
-            for caller in flow.callers(function) if node.id in function.parameters else ():
-                given = function.argument_or_default(caller.call, node.id)
-                if given is not None:
-                    yield given, flow.scope_given(function, caller, given)
-
-
-def _known_arguments(node: ast.Name, body: ast.AST) -> Iterator[ast.expr]:
-    """Yield the call behind the first of two variables: ``args, rest = parser.parse_known_args()``."""
-    for item in blocks.walk_body(body):
-        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Tuple) and item.targets[0].elts:
-            first = item.targets[0].elts[0]
-            is_it = isinstance(first, ast.Name) and first.id == node.id
-            if is_it and isinstance(item.value, ast.Call) and last_name(item.value.func) == "parse_known_args":
-                yield item.value
 
 
 def _is_mean_of_comparison(node: ast.expr) -> bool:

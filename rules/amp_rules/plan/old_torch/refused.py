@@ -53,6 +53,8 @@ _WORDS = {
                 _any_of(*old_names.GONE.keys() - old_names.GONE_MODULES),
                 *map(re.escape, sorted(old_names.GONE_MODULES)),
                 r"\bscatter(?:_add)?_?\(",
+                r"\bimport torch\.[\w.]*\.[A-Z]",
+                r"\bargs=\(\w+\)",
             ]
         ),
     }.items()

@@ -8,9 +8,11 @@ from amp_rules.plan import declining
 from amp_rules.plan.old_torch.old import OldProgram
 from amp_rules.roles.kinds import is_scheduler
 from amp_rules.source import blocks
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import imported
 from amp_rules.torch import old_torch as old_names
+from amp_rules.torch.distributed import SPAWNS
 
 _RULE = declining.OLD_PLACE
 
@@ -22,6 +24,8 @@ def report(old: OldProgram) -> None:
     _functions(old)
     _schedulers(old)
     _scattered(old)
+    _classes_as_modules(old)
+    _started_without_tuple(old)
 
 
 def _uses(old: OldProgram) -> None:
@@ -105,6 +109,31 @@ def _scattered(old: OldProgram) -> None:
         if old.program.flow.callees(node) or not names <= {f"torch.{method}"}:
             continue
         old.refuse(_RULE, module, node, f"`{method}` takes no `source`, and raises TypeError", "write `src=` there")
+
+
+def _classes_as_modules(old: OldProgram) -> None:
+    """``import torch.nn.parallel.DistributedDataParallel``: torch's modules have names in small letters."""
+    for module in old.modules:
+        for statement in old.tensors.names[module].import_statements:
+            for alias in statement.names if isinstance(statement, ast.Import) else ():
+                package, _, name = alias.name.rpartition(".")
+                if package.startswith("torch.") and old_names.NAMED_AS_CLASS.match(name):
+                    what = f"`import {alias.name}` imports a class as a module, and raises ModuleNotFoundError"
+                    renamed = f" as {alias.asname}" if alias.asname else ""
+                    old.refuse(_RULE, module, statement, what, f"write `from {package} import {name}{renamed}`")
+
+
+def _started_without_tuple(old: OldProgram) -> None:
+    """``mp.spawn(work, args=(args))``: what a parser gives is no tuple, and each process fails as it starts."""
+    for call, _, scope in old.program.calls():
+        given = keyword(call, "args")
+        if given is None or scope.module not in old.modules or not old.program.callee_names(call, scope) & SPAWNS:
+            continue
+        refs = {value.ref for value in old.program.flow.values(given, scope)}
+        if refs and refs <= old_names.PARSED_OPTIONS:
+            text = scope.module.text(given)
+            what = f"`args=({text})` of `{scope.module.text(call.func)}` is no tuple: the processes raise TypeError"
+            old.refuse(_RULE, scope.module, call, what, f"write `args=({text},)`")
 
 
 def _steps_scheduler(old: OldProgram, module: Module, node: ast.expr) -> bool:

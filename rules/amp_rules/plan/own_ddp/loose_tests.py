@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.ranks_behind_a_switch import ranks_behind_a_switch
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
@@ -20,6 +21,7 @@ def loose_tests(own: OwnDdp) -> Iterator[_Found]:
     yield from _behind_or(own)
     yield from _called_behind_or(own)
     yield from _in_other_modes(own)
+    yield from ranks_behind_a_switch(own)
 
 
 def _behind_or(own: OwnDdp) -> Iterator[_Found]:

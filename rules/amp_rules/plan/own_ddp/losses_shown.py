@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -18,7 +19,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.roles.sites import Backward, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name, values_given
+from amp_rules.source.syntax import called_name, values_given, walk
 
 
 def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -60,15 +61,20 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
         nodes = list(blocks.walk_body(backward.body))
     else:
         return
-    losses = _made_of(nodes, {path for path in blocks.reads(backward.loss) if path.isidentifier()})
+    names_of_loss = {path for path in blocks.reads(backward.loss) if path.isidentifier()}
+    others = list(_other_passes(nodes, backward, names_of_loss))
+    losses = _made_of([node for node in nodes if not _is_within(backward.module, node, others)], names_of_loss)
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
     for node in nodes:
         if not isinstance(node, ast.Call) or told.isdisjoint(blocks.reads(node)):
             continue
+        if _is_within(backward.module, node, others):
+            continue
         given = _given_to_be_shown(own, shares, node)
         if any(map(names_rank, given)):
             continue  # what every process says of itself
-        names = sorted({path for item in given for path in blocks.reads(item)} & told)
+        read = {path for item in given for path in blocks.reads(item)} & told
+        names = sorted(read - (_set_anew(given, losses, backward) - names_of_loss))
         if names and _is_outermost(backward.module, node):
             yield node, names[0]
 
@@ -92,6 +98,30 @@ def _is_a_round(own: OwnDdp, backward: Backward) -> bool:
     info = own.program.function_of(backward.body)
     callers = own.program.flow.callers(info) if info is not None else []
     return any(blocks.loop_around(item.scope.module, item.call) is not None for item in callers)
+
+
+def _other_passes(nodes: list[ast.AST], backward: Backward, names: set[str]) -> Iterator[ast.AST]:
+    """Yield loops of a round that work a loss of their own out and train on nothing: evaluations."""
+    above = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
+    for node in nodes:
+        if not isinstance(node, blocks.LOOPS) or node in above or not blocks.touches(names, blocks.writes(node)):
+            continue
+        # One before the backward pass, in its loop, may make its loss.
+        if node.lineno > backward.statement.lineno or (
+            above and above[0] not in blocks.enclosing(backward.module, node)
+        ):
+            yield node
+
+
+def _is_within(module: Module, node: ast.AST, loops: list[ast.AST]) -> bool:
+    return bool(loops) and any(above in loops for above in module.ancestors(node))
+
+
+def _set_anew(given: list[ast.expr], losses: set[str], backward: Backward) -> set[str]:
+    """Variables that the assignment above what is shown makes of something else, ``shown = [total, count]``."""
+    names = [node for item in given for node in walk(item) if isinstance(node, ast.Name) and node.id in losses]
+    made = {node.id: assigned_above(node, backward.scope) for node in names}
+    return {name for name, value in made.items() if value is not None and not blocks.reads(value) & losses}
 
 
 def _made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:

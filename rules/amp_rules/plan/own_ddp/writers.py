@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import literal
+from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.writers import WRITERS
 
@@ -53,6 +56,9 @@ def clients(own: OwnDdp) -> list[Client]:
         holder = own.may_be_own_file(site.module, site.node)
         if holder is not None:
             client.reason = f"its path {own.way_of_rank(holder)}"
+        tag = _tag_of_rank(own, client)
+        if tag is not None:
+            client.reason = f"it logs `{tag}`, which tells the processes apart: the curves of all are wanted"
         found.append(client)
     return found
 
@@ -92,6 +98,36 @@ def _follow(own: OwnDdp, client: Client) -> None:
             call = parent if isinstance(parent, ast.Call) else module.parents[parent]
             if isinstance(call, ast.Call) and not own.program.flow.callees(call):
                 client.reason = f"`{module.text(call)}` is given it"
+
+
+def _tag_of_rank(own: OwnDdp, client: Client) -> str | None:
+    """A name with the rank in it, under which every process logs: ``f"loss_{rank}"``."""
+    ranks = RankValues(own.program)
+    for tag, scope in _tags(own, client):
+        asked = (part for part in walk(tag) if isinstance(part, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)))
+        if any(ranks.of(part, scope) is not None for part in asked):
+            return scope.module.text(tag)
+    return None
+
+
+def _tags(own: OwnDdp, client: Client) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield the names under which something is logged, and what every process gives a function for a part of one."""
+    for site, _ in client.logs:
+        call = site.statement.value if isinstance(site.statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            continue
+        tag = keyword(call, "tag") or next(iter(call.args), None)
+        if tag is None:
+            continue
+        yield tag, site.scope
+        info = own.program.function_of(site.body)
+        if info is None:
+            continue
+        names = {part.id for part in walk(tag) if isinstance(part, ast.Name)} & set(info.parameters)
+        for caller in own.program.flow.callers(info) if names else ():
+            if own.reach(caller.scope.module, caller.call) is Reach.EVERY:
+                given = (info.argument(caller.call, name) for name in sorted(names))
+                yield from ((item, caller.scope) for item in given if item is not None)
 
 
 def _methods(own: OwnDdp, client: Client) -> list[ast.Attribute]:
