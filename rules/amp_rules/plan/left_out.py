@@ -339,6 +339,8 @@ class _LeftOut:
         Nor what leaves a part that the class makes without gradients: an averaged copy that is sampled from.
         """
         body = blocks.body_of(module, node)
+        if _is_replaced(module, body):
+            return False
         scope = self.program.flow.scopes.get(body)
         if scope is None:
             return True
@@ -396,6 +398,17 @@ def _cut_name(node: ast.Assign) -> ast.Name | None:
 def _is_related(value: Value, owner: ClassInfo) -> bool:
     """Whether an object may be one of a class: of it, of a base or of a class that derives from it."""
     return value.kind != "instance" or owner in value.ref.mro() or value.ref in owner.mro()
+
+
+def _is_replaced(module: Module, body: ast.AST) -> bool:
+    """Whether its class says a method once more below, so that it never runs."""
+    owner = module.parents.get(body)
+    if not isinstance(body, ast.FunctionDef) or body.decorator_list or not isinstance(owner, ast.ClassDef):
+        return False
+    return any(
+        isinstance(item, ast.FunctionDef) and item.name == body.name and item.lineno > body.lineno
+        for item in owner.body
+    )
 
 
 def _is_only_named(parent: ast.AST | None) -> bool:
