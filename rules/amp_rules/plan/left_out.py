@@ -344,7 +344,7 @@ class _LeftOut:
         scope = self.program.flow.scopes.get(body)
         if scope is None:
             return True
-        held = self.program.flow.values(node.value, scope)
+        held = self.program.flow.values(node.value, scope) or self._own(node.value, body)
         if held and not any(_is_related(value, owner) for value in held):
             return False
         if made and gets_no_gradient(self.program, module, node, body):
@@ -353,6 +353,14 @@ class _LeftOut:
         builds = info is not None and info.cls is not None and self._only_builds(info)
         parent = module.parents[node]
         return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
+
+    def _own(self, node: ast.expr, body: ast.AST) -> set[Value]:
+        """The object of ``self`` in a class of which the program makes none."""
+        info = self.program.function_of(body)
+        owner = self.program.flow.class_of(info) if info is not None else None
+        if info is None or owner is None or not isinstance(node, ast.Name) or node.id not in info.parameters[:1]:
+            return set()
+        return {Value("instance", owner)}
 
     def _not_read(self) -> str:
         """A model of a package that cannot be read: which of its parameters a forward pass uses is not known.
