@@ -187,11 +187,11 @@ class Loaders:
         """
         if not held or any(not held.isdisjoint(use.values) for use in given):
             return False
-        located = [self.program.locate(value.site) for value in held if isinstance(value.site, ast.Call)]
-        return len(located) == len(held) and all(
-            place is not None and bool(self.program.callee_names(value.site, place[1]) & LOADERS_OF_TORCH)
-            for value, place in zip(held, located, strict=True)
-        )
+        return all(isinstance(value.site, ast.Call) and self._makes_loader(value.site) for value in held)
+
+    def _makes_loader(self, call: ast.Call) -> bool:
+        located = self.program.locate(call)
+        return located is not None and bool(self.program.callee_names(call, located[1]) & LOADERS_OF_TORCH)
 
     def bar(self, node: ast.expr, site: Site) -> ast.Call | None:
         """The progress bar that a variable holds where a loop iterates it: ``bar`` after ``bar = tqdm(loader)``.

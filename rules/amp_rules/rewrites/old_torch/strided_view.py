@@ -125,8 +125,11 @@ class _Layout:
         if isinstance(node, (ast.Name, ast.Attribute)):
             key = self._tensors.key(module, node)
             known = self._tensors.definitions(module).get(key, []) if key is not None else []
-            given = [item.node for item in known if item.kind == "value" and not item.path]
-            given = [item for item in given if isinstance(item, ast.expr)]
+            given = [
+                item.node
+                for item in known
+                if item.kind == "value" and not item.path and isinstance(item.node, ast.expr)
+            ]
             first = _last_sure(module, given, node)
             return any(
                 item.lineno >= first and self.is_computed_of_transposed(module, item, computed=computed)
