@@ -156,7 +156,7 @@ def _is_part(program: Program, owner: ClassInfo) -> bool:
 def _relates_samples(program: Program, definitions: Definitions, node: ast.expr, scope: Scope) -> bool:
     """``a @ b.t()``, ``torch.cdist(a, b)``, ``z.std(0)``, a miner of pairs."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        return _is_product([node.left, node.right])
+        return _is_product(program, [node.left, node.right], scope)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
         return {_axis_given(definitions, node.left, scope), _axis_given(definitions, node.right, scope)} == {0, 1}
     if not isinstance(node, ast.Call):
@@ -164,10 +164,10 @@ def _relates_samples(program: Program, definitions: Definitions, node: ast.expr,
     if _is_of_own_pairs(program, definitions, node, scope):
         return True
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("addmm", "addmm_"):
-        return _is_product(node.args[-2:])  # ``distances.addmm_(1, -2, x, y.t())``
+        return _is_product(program, node.args[-2:], scope)  # ``distances.addmm_(1, -2, x, y.t())``
     names = program.callee_names(node, scope)
     if names & PRODUCTS:
-        return _is_product(node.args)
+        return _is_product(program, node.args, scope)
     if any(value.name.startswith(OF_ALL_PAIRS) for value in program.flow.values(node.func, scope)):
         return True
     if names & {"torch.einsum"}:
@@ -213,11 +213,21 @@ def _pairs_rows(call: ast.Call) -> bool:
     return pairs and all(isinstance(item, ast.Name) for item in call.args[1:])
 
 
-def _is_product(factors: list[ast.expr]) -> bool:
-    """Whether a product is of the rows of two variables; what an object holds is a weight of its own: ``self.m``."""
+def _is_product(program: Program, factors: list[ast.expr], scope: Scope) -> bool:
+    """Whether a product is of the rows of two variables; what an object holds is a weight of its own: ``self.m``.
+
+    So is a parameter that a variable has of a model.
+    """
     if any((blocks.path_of(_base(item)) or "").startswith("self.") for item in factors):
         return False
-    return any(map(_is_transposed, factors))
+    return any(_is_transposed(item) and not _is_weight(program, item, scope) for item in factors)
+
+
+def _is_weight(program: Program, factor: ast.expr, scope: Scope) -> bool:
+    """``weight.t()``, where ``weight`` comes of ``model.named_parameters()``."""
+    names = [part for part in walk(factor) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+    held = [program.flow.values(part, scope) for part in names]
+    return any(values and all(value.kind == "parameters" for value in values) for values in held)
 
 
 def _base(node: ast.expr) -> ast.expr:

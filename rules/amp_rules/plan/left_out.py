@@ -23,7 +23,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import last_name, own_name, walk
 from amp_rules.torch.functions import PARAMETER_MAKERS
 from amp_rules.torch.models import is_network_of_library
 from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
@@ -76,6 +76,7 @@ class _LeftOut:
     def reason(self) -> str:
         for info, site in self._forward_passes():
             found = self._choice(info, site) or self._unrecorded(info, site) or self._handed_back(info, site)
+            found = found or self._cut_off(info, site)
             if found:
                 return found
         outputs = Outputs(self.program, self.precision, self._uses_part)
@@ -208,6 +209,35 @@ class _LeftOut:
             for other in self.program.nodes_of(info.node)
         )
 
+    def _cut_off(self, info: FunctionFacts, site: Site) -> str:
+        """What a part gives and only its values are gone on with: ``out = self.body(x)``, ``out = out.detach()``.
+
+        A part that is frozen besides would need no such words in most scripts; the report says what is done either way.
+        """
+        for node in self.program.nodes_of(info.node):
+            if not isinstance(node, ast.Assign) or self.program.without_gradients(site.module, node, info.node):
+                continue
+            name = _cut_name(node)
+            if name is not None and self._is_all_that_is_read(name, node, info, site):
+                return f"{at(site.module, node)} cuts off the gradients of a part"
+        return ""
+
+    def _is_all_that_is_read(self, name: ast.Name, cut: ast.Assign, info: FunctionFacts, site: Site) -> bool:
+        """Whether a part has given a variable what is cut off, and nothing else read it before."""
+        uses = [
+            other
+            for other in self.program.nodes_of(info.node)
+            if isinstance(other, ast.Name) and other.id == name.id and other.lineno < cut.lineno
+        ]
+        stores = sorted((other for other in uses if isinstance(other.ctx, ast.Store)), key=lambda item: item.lineno)
+        made = blocks.statement_of(site.module, stores[-1]) if stores else None
+        if not isinstance(made, ast.Assign) or not isinstance(made.value, ast.Call):
+            return False
+        if any(isinstance(other.ctx, ast.Load) and other.lineno > made.lineno for other in uses):
+            return False
+        called = self.program.called_models(made.value, site.scope)
+        return any(map(has_parameters, called)) and not self._is_called_elsewhere(made.value, info, site)
+
     def _handed_back(self, info: FunctionFacts, site: Site) -> str:
         """A parameter that is read by itself and computed with in some branches alone, or in none.
 
@@ -309,10 +339,12 @@ class _LeftOut:
         Nor what leaves a part that the class makes without gradients: an averaged copy that is sampled from.
         """
         body = blocks.body_of(module, node)
+        if _is_replaced(module, body):
+            return False
         scope = self.program.flow.scopes.get(body)
         if scope is None:
             return True
-        held = self.program.flow.values(node.value, scope)
+        held = self.program.flow.values(node.value, scope) or self._own(node.value, body)
         if held and not any(_is_related(value, owner) for value in held):
             return False
         if made and gets_no_gradient(self.program, module, node, body):
@@ -321,6 +353,14 @@ class _LeftOut:
         builds = info is not None and info.cls is not None and self._only_builds(info)
         parent = module.parents[node]
         return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
+
+    def _own(self, node: ast.expr, body: ast.AST) -> set[Value]:
+        """The object of ``self`` in a class of which the program makes none."""
+        info = self.program.function_of(body)
+        owner = self.program.flow.class_of(info) if info is not None else None
+        if info is None or owner is None or not isinstance(node, ast.Name) or node.id not in info.parameters[:1]:
+            return set()
+        return {Value("instance", owner)}
 
     def _not_read(self) -> str:
         """A model of a package that cannot be read: which of its parameters a forward pass uses is not known.
@@ -350,9 +390,33 @@ class _LeftOut:
         return ""
 
 
+def _cut_name(node: ast.Assign) -> ast.Name | None:
+    """The variable that goes on as its own values: ``x = x.detach()``, ``x = Variable(x.data)``."""
+    value = node.value
+    if isinstance(value, ast.Call) and last_name(value.func) == "Variable" and len(value.args) == 1:
+        value = value.args[0]
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
+        value = value.func
+    if not (isinstance(value, ast.Attribute) and value.attr in ("data", "detach")):
+        return None
+    names = [item.id for item in node.targets if isinstance(item, ast.Name)]
+    return value.value if isinstance(value.value, ast.Name) and value.value.id in names else None
+
+
 def _is_related(value: Value, owner: ClassInfo) -> bool:
     """Whether an object may be one of a class: of it, of a base or of a class that derives from it."""
     return value.kind != "instance" or owner in value.ref.mro() or value.ref in owner.mro()
+
+
+def _is_replaced(module: Module, body: ast.AST) -> bool:
+    """Whether its class says a method once more below, so that it never runs."""
+    owner = module.parents.get(body)
+    if not isinstance(body, ast.FunctionDef) or body.decorator_list or not isinstance(owner, ast.ClassDef):
+        return False
+    return any(
+        isinstance(item, ast.FunctionDef) and item.name == body.name and item.lineno > body.lineno
+        for item in owner.body
+    )
 
 
 def _is_only_named(parent: ast.AST | None) -> bool:

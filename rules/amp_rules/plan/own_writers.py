@@ -9,7 +9,7 @@ from amp_rules.flow.values import ClassInfo
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.syntax import is_none, walk
-from amp_rules.torch.writers import WRITERS_OF_FOLDERS
+from amp_rules.torch.writers import CLIENTS_TO_DERIVE_FROM
 
 _OF_CLIENTS = frozenset({"log_dir", "logdir"})
 """What a stand-in for a writer tells as the writer does."""
@@ -25,7 +25,7 @@ def made(program: Program) -> Iterator[Site]:
             if value.kind != "instance" or value.site is not call:
                 continue
             info: ClassInfo = value.ref
-            if not info.external_bases() & WRITERS_OF_FOLDERS:
+            if not info.external_bases() & CLIENTS_TO_DERIVE_FROM:
                 continue
             if info not in known:
                 known[info] = _only_logs(program, info)

@@ -2,7 +2,8 @@
 
 ``if x.dtype == torch.float32: ... elif x.dtype == torch.float64: ... else: raise``: an author who had no half tensors
 wrote down all types that there were. Such a function gets float32, as does one that hands the type of its own argument
-on to it.
+on to it. Old code asks for a class, ``assert isinstance(x, torch.cuda.FloatTensor)``, or for a text, ``x.type() ==
+"torch.cuda.FloatTensor"``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.dtypes import FLOAT32_TYPES, HALF_TYPES
+from amp_rules.torch.dtypes import FLOAT32_TENSORS, FLOAT32_TYPES, HALF_TENSORS, HALF_TYPES
 
 _HANDED_ON = 4
 """Functions that hand a type on to the one that raises; more than two have not been seen."""
+
+
+_KNOWN_HALF = HALF_TYPES | HALF_TENSORS
+_KNOWN_FLOAT32 = FLOAT32_TYPES | FLOAT32_TENSORS
+_ANY_TYPE = frozenset({"torch.Tensor", "torch.autograd.Variable"})
+"""Classes that tensors of every type are of."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,22 @@ def _tests(program: Program, info: FunctionFacts) -> Iterator[tuple[ast.expr, as
         if isinstance(node, ast.If) and not blocks.is_elif(scope.module, node):
             test, asked = node.test, _refused_by_chain(program, node, scope)
         elif isinstance(node, ast.Assert):
-            test, asked = node.test, _asked(program, node.test, scope, ast.Eq, ast.In)
+            for part in _all_needed(node.test):
+                asked = _asked(program, part, scope, ast.Eq, ast.In)
+                if asked is not None:
+                    yield part, asked
+            continue
         elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
             known = [key for key in node.value.keys if key is not None]
             if len(known) == len(node.value.keys) and _are_without_half(program, known, scope):
                 test, asked = node, node.slice
         if test is not None and asked is not None:
             yield test, asked
+
+
+def _all_needed(test: ast.expr) -> list[ast.expr]:
+    """The tests that must all hold for one to hold."""
+    return list(test.values) if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _refused_by_chain(program: Program, branch: ast.If, scope: Scope) -> ast.expr | None:
@@ -147,28 +163,62 @@ def _asked(program: Program, test: ast.expr, scope: Scope, *operators: type[ast.
 
 def _compared(test: ast.expr, *operators: type[ast.cmpop]) -> tuple[ast.expr, list[ast.expr]] | None:
     """What is compared, and with which types."""
+    by_class = _asked_by_class(test, *operators)
+    if by_class is not None:
+        return by_class
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], operators)):
         return None
-    other = test.comparators[0]
-    return test.left, list(other.elts) if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
+    return test.left, _each(test.comparators[0])
+
+
+def _asked_by_class(test: ast.expr, *operators: type[ast.cmpop]) -> tuple[ast.expr, list[ast.expr]] | None:
+    """The type of what ``isinstance`` is given, and the classes; with ``not``, where what is not equal is asked for."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        wanted: type[ast.cmpop] = ast.NotIn
+        test = test.operand
+    else:
+        wanted = ast.In
+    is_asked = isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance"
+    if wanted not in operators or not is_asked:
+        return None
+    assert isinstance(test, ast.Call)
+    if len(test.args) != 2:
+        return None
+    return ast.Attribute(value=test.args[0], attr="dtype", ctx=ast.Load()), _each(test.args[1])
+
+
+def _each(types: ast.expr) -> list[ast.expr]:
+    return list(types.elts) if isinstance(types, (ast.Tuple, ast.List, ast.Set)) else [types]
 
 
 def _are_without_half(program: Program, types: list[ast.expr], scope: Scope) -> bool:
     """Whether these are types of torch, FP32 among them, and not both half types."""
     known: set[str] = set()
     for item in types:
-        names = program.names(item, scope) if isinstance(item, (ast.Name, ast.Attribute)) else set()
-        if not names or not all(name.startswith("torch.") for name in names):
+        if isinstance(item, ast.Constant) and isinstance(item.value, str):
+            names = {item.value}
+        else:
+            names = program.names(item, scope) if isinstance(item, (ast.Name, ast.Attribute)) else set()
+        if not names or names & _ANY_TYPE or not all(name.startswith("torch.") for name in names):
             return False
         known |= names
-    halves = {HALF_TYPES[name] for name in known & set(HALF_TYPES)}
-    return bool(known & FLOAT32_TYPES) and halves != set(HALF_TYPES.values())
+    halves = {_KNOWN_HALF[name] for name in known & set(_KNOWN_HALF)}
+    return bool(known & _KNOWN_FLOAT32) and halves != set(_KNOWN_HALF.values())
+
+
+def _tensor_of(asked: ast.expr) -> ast.expr | None:
+    """The tensor whose type an expression is: ``x.dtype``, or ``x.type()``."""
+    if isinstance(asked, ast.Call) and not asked.args and not asked.keywords:
+        asked = asked.func
+        return asked.value if isinstance(asked, ast.Attribute) and asked.attr == "type" else None
+    return asked.value if isinstance(asked, ast.Attribute) and asked.attr == "dtype" else None
 
 
 def _owners(program: Program, info: FunctionFacts, asked: ast.expr, depth: int) -> Iterator[FunctionFacts]:
     """Yield the functions that are given the tensor whose type an expression of a function is."""
-    if isinstance(asked, ast.Attribute) and asked.attr == "dtype" and isinstance(asked.value, ast.Name):
-        if asked.value.id in info.parameters:
+    tensor = _tensor_of(asked)
+    if isinstance(tensor, ast.Name):
+        if tensor.id in info.parameters:
             yield info
         return
     if not isinstance(asked, ast.Name) or depth == 0:

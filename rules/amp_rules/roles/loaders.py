@@ -17,6 +17,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS
+from amp_rules.torch.data import LOADERS_OF_TORCH
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _LIBRARY_ITERATORS = ("Iterator", "Loader")
@@ -168,15 +169,29 @@ class Loaders:
             if isinstance(node.func, ast.Attribute) and node.func.attr == "__iter__":
                 inner.append(node.func.value)
             if not any(value.site is node for value in held):
-                found = False
-                for argument in inner:
-                    for use in self.direct(argument.value if isinstance(argument, ast.Starred) else argument, site):
-                        found = True
-                        yield use
-                if found:
+                found = [
+                    use
+                    for argument in inner
+                    for use in self.direct(argument.value if isinstance(argument, ast.Starred) else argument, site)
+                ]
+                if found and not self._is_made_of_dataset(held, found):
+                    yield from found
                     return
         if held:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
+
+    def _is_made_of_dataset(self, held: set[Value], given: list[LoaderUse]) -> bool:
+        """Whether a function makes a loader of torch's anew: of what it is given, which then is a dataset.
+
+        ``make_loader(get_data(name, as_dataset=True))``, where ``get_data`` may give a loader, too.
+        """
+        if not held or any(not held.isdisjoint(use.values) for use in given):
+            return False
+        return all(isinstance(value.site, ast.Call) and self._makes_loader(value.site) for value in held)
+
+    def _makes_loader(self, call: ast.Call) -> bool:
+        located = self.program.locate(call)
+        return located is not None and bool(self.program.callee_names(call, located[1]) & LOADERS_OF_TORCH)
 
     def bar(self, node: ast.expr, site: Site) -> ast.Call | None:
         """The progress bar that a variable holds where a loop iterates it: ``bar`` after ``bar = tqdm(loader)``.

@@ -95,6 +95,9 @@ WRITERS_OF_FOLDERS = frozenset(
 )
 """Those that make up a folder where they are given none."""
 
+CLIENTS_TO_DERIVE_FROM = WRITERS_OF_FOLDERS | {"visdom.Visdom"}
+"""Those that scripts put classes of their own around, for plots of one kind."""
+
 FOLDERS_OF_WRITERS = frozenset({"log_dir", "logdir", "get_logdir"})
 """What tells the folder of a writer, which it makes up from the time and the host where it is given none."""
 

@@ -352,11 +352,15 @@ class Variables:
     def is_placing(self, statement: ast.stmt, path: str) -> bool:
         """Whether a simple statement moves the model, sets its weights, adds a part, or assigns the variable."""
         if isinstance(statement, ast.Assign):
-            if any(path in _flat_paths(target) for target in statement.targets):
+            if any(path in _flat_paths(target) or _puts_item(target, path) for target in statement.targets):
                 return True
-        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        is_thrown_away = isinstance(statement, ast.Assign) and all(map(_is_thrown_away, statement.targets))
+        if not (is_thrown_away or isinstance(statement, ast.Expr)):
             return False
+        assert isinstance(statement, (ast.Assign, ast.Expr))
         call = statement.value
+        if not isinstance(call, ast.Call):
+            return False
         if isinstance(call.func, ast.Attribute) and exact_path(call.func.value) == path:
             if call.func.attr in PLACING or call.func.attr in PUTS_PART:
                 return True
@@ -467,3 +471,13 @@ def exact_path(node: ast.AST) -> str | None:
 def holds(statement: ast.stmt, node: ast.AST) -> bool:
     """Whether a node is a part of a statement."""
     return any(child is node for child in walk(statement))
+
+
+def _puts_item(target: ast.expr, path: str) -> bool:
+    """``nets["head"] = head``: a container of models gets one more."""
+    return isinstance(target, ast.Subscript) and exact_path(target.value) == path
+
+
+def _is_thrown_away(target: ast.expr) -> bool:
+    """``_ = model.to(device)``: how notebooks show nothing of it."""
+    return isinstance(target, ast.Name) and target.id == "_"

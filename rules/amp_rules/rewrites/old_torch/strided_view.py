@@ -39,6 +39,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.edits import last_name
 from amp_rules.plan.old_torch.old import OldProgram, change
 from amp_rules.plan.rule import Rule
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import Replace
 from amp_rules.torch import old_torch as old_names
@@ -84,6 +85,27 @@ def _is_only_read(module: Module, node: ast.Call) -> bool:
         current = call
 
 
+def _last_sure(module: Module, given: list[ast.expr], read: ast.expr) -> int:
+    """The line of the last assignment that runs before a read whatever happens; those above it are overwritten.
+
+    ``correct = correct.contiguous()``.
+    """
+    around = set(module.ancestors(read))
+    return max(
+        (
+            item.lineno
+            for item in given
+            if item.lineno < read.lineno and _runs_first(module.parents[blocks.statement_of(module, item)], around)
+        ),
+        default=0,
+    )
+
+
+def _runs_first(suite_of: ast.AST, around: set[ast.AST]) -> bool:
+    """Whether what stands in a block above a read, which the block is around, has run; of two branches one has."""
+    return suite_of in around and not isinstance(suite_of, (ast.If, ast.Try))
+
+
 class _Layout:
     """How the elements of tensors lie in memory."""
 
@@ -103,12 +125,15 @@ class _Layout:
         if isinstance(node, (ast.Name, ast.Attribute)):
             key = self._tensors.key(module, node)
             known = self._tensors.definitions(module).get(key, []) if key is not None else []
-            return any(
-                item.kind == "value"
-                and not item.path
-                and isinstance(item.node, ast.expr)
-                and self.is_computed_of_transposed(module, item.node, computed=computed)
+            given = [
+                item.node
                 for item in known
+                if item.kind == "value" and not item.path and isinstance(item.node, ast.expr)
+            ]
+            first = _last_sure(module, given, node)
+            return any(
+                item.lineno >= first and self.is_computed_of_transposed(module, item, computed=computed)
+                for item in given
             )
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]

@@ -15,7 +15,8 @@ steps, with what they integrate; also those of a copy of the package that the pr
 
 A function of the project that asks for the type of a tensor, knows FP32 and FP64, and raises for others gets
 `@amp.float_function`: `if x.dtype == torch.float32: ... else: raise TypeError`. So does the one that gives it the type
-of its own argument, as in `cast(grid, image.dtype)`.
+of its own argument, as in `cast(grid, image.dtype)`; and one that asks for a class or its name, as
+`assert isinstance(x, torch.cuda.FloatTensor)`.
 
 Where the requirements of the project pin a DGL before 0.9, whose kernels refuse half, a function that passes messages
 (`g.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))`) gets it too, and so do layers of `dgl.nn`.
