@@ -262,11 +262,17 @@ def test_a_notebook_without_a_step_is_absent_with_ddp_too(tmp_path):
 
 
 def test_a_magic_that_would_be_taken_apart_is_a_reason(tmp_path):
-    report, result = migrated(notebook(*BEFORE[:5], "net(x).sum().backward()", "x\n\n%time opt.step()"), tmp_path)
+    report, result = migrated(notebook(*BEFORE[:5], "net(x).sum().backward()", "x\n\n%time opt.step(); x"), tmp_path)
     assert (report.precision, report.changes, report.edits) == ("declined", (), ())
     (reason,) = report.refusals
     assert (reason.code, reason.cell, reason.span.start.line) == (MAGIC.code, 7, 3)
-    assert sources(result)[6] == "x\n\n%time opt.step()"
+    assert sources(result)[6] == "x\n\n%time opt.step(); x"
+
+
+def test_a_magic_around_one_step_stays_around_it(tmp_path):
+    report, result = migrated(notebook(*BEFORE[:5], "net(x).sum().backward()", "x\n\n%time opt.step()"), tmp_path)
+    assert report.precision == "migrated"
+    assert sources(result)[6] == "x\n\n%time amp.scaler.step(opt)\namp.scaler.update()"
 
 
 def test_the_code_of_notebooks_is_their_own():

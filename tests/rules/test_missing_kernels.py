@@ -66,7 +66,7 @@ def test_a_method_becomes_the_function_that_it_stands_for(tmp_path: Path) -> Non
     "body",
     [
         "y = y * torch.linalg.inv(self.proj(y).float())",
-        "y = y @ mine.linalg.inv(self.proj(y))",
+        "y = y * mine.linalg.inv(self.proj(y))",
         "y = y + y.sort().values",
         "y = y @ torch.linalg.inv(y.double().t() @ y.double()).to(y.dtype)",
     ],
