@@ -18,7 +18,7 @@ from amp_rules.flow.records import Records, fields_of, named_tuple
 from amp_rules.flow.registries import Registries
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.store import Store
-from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value
+from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value, without_missing
 from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
@@ -71,7 +71,7 @@ class CallEvaluator:
         if is_super(node) and scope.is_function:
             return self._super(scope)
         evaluate = self._evaluation.expressions.evaluate
-        targets = evaluate(node.func, scope, overlay)
+        targets = without_missing(evaluate(node.func, scope, overlay))
         targets = self._inherited(node.func, scope, overlay) or targets
         arguments = [evaluate(argument, scope, overlay) for argument in node.args]
         keywords = {item.arg: evaluate(item.value, scope, overlay) for item in node.keywords}

@@ -289,3 +289,21 @@ class Cell:
     values: set[Value] = field(default_factory=set)
     readers: dict[ast.AST, None] = field(default_factory=dict)
     kinds: Counter[str] | None = None
+
+
+def without_missing(targets: set[Value]) -> set[Value]:
+    """What a call may run, without methods that a class of the project lacks, where a module has that function.
+
+    Below ``log = log.make_logger()`` the module's name holds an object, too, of which nobody asks for ``make_logger``.
+    """
+    if not any(value.kind == "function" and value.receiver is None for value in targets):
+        return targets
+    return {value for value in targets if not _is_missing(value)}
+
+
+def _is_missing(value: Value) -> bool:
+    owner = value.receiver
+    if value.kind != "attribute" or value.ref.of is not MemberOf.RECEIVER or owner is None or owner.kind != "instance":
+        return False
+    info = owner.ref
+    return info.external_bases() <= {"builtins.object", "object"} and info.find_method("__getattr__") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import Value, without_missing
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.libraries import Arguments, Libraries
@@ -39,7 +39,7 @@ class Calls:
             {item.arg: self._world.evaluate(item.value, frame) for item in node.keywords},
         )
         self._switch_mode(node, given, frame)
-        targets = self._world.flow.values(node.func, frame.scope)
+        targets = without_missing(self._world.flow.values(node.func, frame.scope))
         classes = [value for value in targets if value.kind == "class"]
         if classes:
             return join_all([self._construct(value, given, frame) for value in classes])

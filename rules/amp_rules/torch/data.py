@@ -126,6 +126,9 @@ SHUFFLES = frozenset(
 )
 """Functions that draw an order, or put what they are given into one."""
 
+SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
+"""Functions that put what they are given into an order that they draw, in its own place."""
+
 RANDOM_SAMPLERS = frozenset(
     f"torch.utils.data.{module}{name}"
     for module in ("", "sampler.")

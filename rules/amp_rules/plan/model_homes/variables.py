@@ -16,7 +16,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import is_none, walk
-from amp_rules.torch.models import PUTS_PART, TELLS_OF_MODEL
+from amp_rules.torch.models import PUTS_PART, RETURNS_RECEIVER, TELLS_OF_MODEL
 
 PLACING = frozenset(
     [
@@ -327,7 +327,7 @@ class Variables:
     def _is_another(self, given: ast.stmt, first: list[ast.stmt], item: HoldingVariable) -> bool:
         """Whether a statement gives the variable a model that it did not get before."""
         source = _given(given, item.path)
-        if given in first or source is None:
+        if given in first or source is None or _gives_itself(source, item.path):
             return False
         others = [one for one in (_given(one, item.path) for one in first) if one is not None]
         others = [one for one in others if item.path not in blocks.reads(one)] or others  # not ``model.to(device)``
@@ -450,6 +450,15 @@ def _given(statement: ast.stmt, path: str) -> ast.expr | None:
     value = getattr(statement, "value", None)
     pairs = [pair for item in targets if item is not None and value for pair in blocks.unpacked(item, value)]
     return next((given for target, given in pairs if exact_path(target) == path), None)
+
+
+def _gives_itself(source: ast.expr, path: str) -> bool:
+    """Whether a variable is given what it holds: ``model.train()``, ``model.to(device).eval()``."""
+    while isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+        if source.func.attr not in RETURNS_RECEIVER:
+            return False
+        source = source.func.value
+    return exact_path(source) == path
 
 
 def _flat_paths(target: ast.expr) -> set[str]:

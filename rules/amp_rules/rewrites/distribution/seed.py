@@ -11,6 +11,10 @@ The processes start from the same random state, so that splits and weights agree
 would be the same on all of them. A loop over a loader needs no such line: while a batch is worked on, each process
 draws numbers of its own for noise, dropout masks and augmentation.
 
+Where rows are shuffled once above the loop, `np.random.shuffle(rows)`, and the loop takes slices of them in turn, the
+line stands above the shuffle: each process has an order of its own. Else all would have the same slices until rows are
+shuffled again.
+
 Where such a loop is run several times, for folds of the data say, `amp.seed_alike()` goes back before each.
 
 ## Before
@@ -36,7 +40,7 @@ https://pytorch.org/docs/stable/notes/randomness.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.distribution import Distribution
@@ -46,6 +50,8 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
+from amp_rules.torch.data import SHUFFLES_IN_PLACE
+from amp_rules.torch.varying import DRAWN
 
 RULE = Rule("AMP208", "seed-by-rank", "Each process draws batches of its own.", "distribution")
 
@@ -98,4 +104,35 @@ def _first_draw(program: Program, loop: Site, drawn: Site) -> ast.stmt:
         for node in blocks.walk_own(statement):
             if isinstance(node, ast.Call) and callees & program.flow.callees(node):
                 return statement
-    return loop.node
+    return _shuffled_above(program, loop, where.suite[: where.index]) or loop.node
+
+
+def _shuffled_above(program: Program, loop: Site, above: Sequence[ast.stmt]) -> ast.stmt | None:
+    """The statement that shuffles the rows of which the loop takes slices, where nothing below it draws anything."""
+    rows = {
+        blocks.path_of(node.value)
+        for node in blocks.walk_own(loop.node)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load)
+    } - {None}
+
+    def shuffles(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and bool(program.callee_names(node, loop.scope) & SHUFFLES_IN_PLACE)
+            and any(blocks.path_of(given) in rows for given in node.args[:1])
+        )
+
+    def draws(node: ast.AST) -> bool:
+        located = program.locate(node) if isinstance(node, ast.Call) else None
+        return (
+            isinstance(node, ast.Call)
+            and located is not None
+            and not shuffles(node)
+            and any(name.startswith(DRAWN) for name in program.callee_names(node, located[1]))
+        )
+
+    draws_anything = program.closure(draws)
+    for index, statement in enumerate(above):
+        if any(map(shuffles, blocks.walk_own(statement))):
+            return None if any(map(draws_anything, above[index:])) else statement
+    return None
