@@ -114,6 +114,8 @@ def _why(program: Program, call: ast.Call, scope: Scope) -> str:
         if called and _is_open(node) and any(_finds_by_name(name) for name in called):
             place = f": `{located[1].module.text(node)}`" if node not in (call, call.func) else ""
             return f"by a name that is known only when the script runs{place}"
+    if isinstance(call.func, ast.Subscript) and not program.flow.values(call.func, scope):
+        return f"and what `{scope.module.text(call.func)}` holds is not known"
     if _is_undefined(call.func, scope):
         return f"and that file neither defines nor imports `{scope.module.text(call.func)}`"
     libraries = sorted({name.split(".")[0] for name in names} - {"builtins", "torch"})

@@ -81,11 +81,6 @@ EXACT_SCHEDULES = frozenset({"torch.optim.lr_scheduler.OneCycleLR"})
 """Schedules that raise when they are stepped more often than they are long."""
 
 
-_TAKES_NOISE_OUT = ("diffusers.schedulers.", "diffusers.DD", "diffusers.DPM", "diffusers.Euler", "diffusers.PNDM",
-                    "diffusers.LMS", "diffusers.UniPC", "diffusers.Heun", "diffusers.LCM", "diffusers.KDPM2",
-                    "diffusers.KarrasVe", "diffusers.ScoreSde", "diffusers.Flow", "diffusers.Consistency")  # fmt: skip
-
-
 def is_scheduler_name(name: str) -> bool:
     """Whether a dotted name is that of a learning rate scheduler.
 
@@ -93,7 +88,7 @@ def is_scheduler_name(name: str) -> bool:
     diffusers calls a scheduler takes the noise out of a sample, step by step, and has nothing to do with a rate.
     """
     last = name.rpartition(".")[2]
-    if name.startswith(_TAKES_NOISE_OUT) and not last.startswith("get_"):
+    if name.startswith("diffusers.") and last.endswith("Scheduler"):
         return False
     return name.startswith(SCHEDULER_PREFIXES) or "schedule" in last.lower() or last.endswith("LR")
 
