@@ -36,6 +36,8 @@ _ALONE = {
     "noop_settings_of_a_sweep": "AMP903: each process needs the settings of the run",
     "noop_run_that_gives_data": "AMP903: each process needs the data of the run",
     "sign_in_steps_of_an_attack": "AMP812 takes the sign of a gradient that is added for the gradient itself",
+    "noop_opened_for_both_and_read": "AMP903 takes a file that is opened for both for one that is written",
+    "saved_under_another_name": "AMP903 takes a method of the script's own, run by one process, for a library's",
     "slopes_of_a_potential": "AMP713: the linter does not know that a model's own callers give it no half tensors",
     "some_of_a_list_are_none": "AMP813 and AMP814 take the one optimizer of a list for the same in each turn of a loop",
 }
