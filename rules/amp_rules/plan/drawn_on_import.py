@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_main_guard, is_under_main_guard
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.precision import Precision
@@ -49,8 +49,7 @@ _SEEDS = {"numpy": "np.random.seed(0)", "random": "random.seed(0)", "torch": "to
 
 
 def _is_above_the_start(module: Module, call: ast.Call, precision: Precision) -> bool:
-    around = [call, *blocks.enclosing(module, call)]
-    if any(isinstance(item, ast.If) and is_main_guard(item) for item in around):
+    if is_under_main_guard(module, call):
         return False
     if not module.is_entry:
         return True
