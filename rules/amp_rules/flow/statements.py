@@ -13,7 +13,8 @@ from amp_rules.flow.imports import Imports
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.source.blocks import own_parts, suites, walk_own
+from amp_rules.source.blocks import enclosing, own_parts, suites, walk_own
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import children
 
@@ -225,6 +226,11 @@ def nodes_run(body: ast.AST, scope: Scope) -> Iterator[ast.AST]:
         is_left_out = is_imported and isinstance(part, ast.If) and is_main_guard(part)
         for item in getattr(part, "orelse", ()) if is_left_out else (part,):
             yield from walk_own(item)
+
+
+def is_under_main_guard(module: Module, node: ast.AST) -> bool:
+    """Whether a node stands under ``if __name__ == "__main__":`` within its own body."""
+    return any(isinstance(item, ast.If) and is_main_guard(item) for item in enclosing(module, node))
 
 
 def is_main_guard(node: ast.If) -> bool:

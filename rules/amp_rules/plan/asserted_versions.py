@@ -29,15 +29,14 @@ _OF_NUMBERS: dict[str, Callable[..., object]] = {"int": int, "float": float, "st
 
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for each ``assert torch.__version__.split(".")[0] == "1"``, and for ``if ...: raise`` of that kind."""
-    for node, body, scope in program.nodes():
-        refusing = isinstance(node, ast.Assert)
-        raising = isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)
-        if not (refusing or raising) or not program.runs(body):
+    for node, _, scope in program.nodes():
+        if not isinstance(node, (ast.Assert, ast.If)):
             continue
-        assert isinstance(node, (ast.Assert, ast.If))
+        if isinstance(node, ast.If) and not isinstance(node.body[-1], ast.Raise):
+            continue
         if any(isinstance(parent, (ast.If, ast.Try)) for parent in blocks.enclosing(scope.module, node)):
             continue
-        if VERSION_OF_TORCH in ast.unparse(node.test) and _always(node.test, not refusing):
+        if VERSION_OF_TORCH in ast.unparse(node.test) and _always(node.test, isinstance(node, ast.If)):
             text = (
                 f"`{scope.module.text(node.test)}` ends the script with PyTorch 2.4 and later, which the new "
                 "code needs: take the line out"
@@ -48,7 +47,7 @@ def notes(program: Program) -> Iterator[Note]:
 def _always(test: ast.expr, outcome: bool) -> bool:
     try:
         return all(bool(_value(test, version)) is outcome for version in _VERSIONS)
-    except (_Unknown, TypeError, ValueError, IndexError):
+    except (_Unknown, TypeError, ValueError, LookupError):
         return False
 
 
@@ -86,10 +85,7 @@ def _compared(node: ast.Compare, version: str) -> bool:
     values = [_value(item, version) for item in (node.left, *node.comparators)]
     if any(isinstance(item, _Version) for item in values):
         values = [_parsed(item) for item in values]
-    return all(
-        _COMPARISONS[type(op)](one, other) if type(op) in _COMPARISONS else _unknown()
-        for op, one, other in zip(node.ops, values, values[1:], strict=False)
-    )
+    return all(_COMPARISONS[type(op)](one, other) for op, one, other in zip(node.ops, values, values[1:], strict=False))
 
 
 def _part(node: ast.Subscript, version: str) -> object:
@@ -139,7 +135,3 @@ def _parsed(value: object) -> _Version:
     if found is None:
         raise _Unknown
     return _Version(int(item) for item in found[0].split("."))
-
-
-def _unknown() -> bool:
-    raise _Unknown

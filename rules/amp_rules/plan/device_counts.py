@@ -28,7 +28,7 @@ class DeviceCounts:
         self._lengths = lengths
         spreading = program.calls_to(DATA_PARALLEL | SPREAD_IN_ONE_CALL)
         wrapping = [site for site in spreading if isinstance(site.node, ast.Call)]
-        self.are_used = bool(wrapping)
+        self._are_used = bool(wrapping)
         self._devices = [
             Site(site.module, site.scope, site.body, given)
             for site in wrapping
@@ -40,7 +40,7 @@ class DeviceCounts:
 
     def products(self) -> Iterator[Site]:
         """Yield products with the number of GPUs."""
-        for node, body, scope in self._program.nodes() if self.are_used else ():
+        for node, body, scope in self._program.nodes() if self._are_used else ():
             factors: list[ast.expr] = []
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 factors = [node.left, node.right]
@@ -51,7 +51,7 @@ class DeviceCounts:
 
     def divided_losses(self, precision: Precision) -> Iterator[Site]:
         """Yield where a loss is divided by the number of GPUs, in a training step or in a function that it calls."""
-        if not self.are_used:
+        if not self._are_used:
             return
         covered = {node for run in precision.training for item in run.statements() for node in blocks.walk_own(item)}
         covered |= {node for site in precision.backwards for node in _written_for(self._program, site)}
@@ -69,7 +69,37 @@ class DeviceCounts:
     def _is_number(self, node: ast.expr, scope: Scope) -> bool:
         if _variable(node, scope) in self._compared:
             return True
-        return _is_count(self._program, self._lengths, node, scope, self._devices, self._texts)
+        return self._is_count(node, scope)
+
+    def _is_count(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
+        """Whether an expression is the number of GPUs: asked for, or the length of what ``device_ids`` is given.
+
+        So is the length of a text's parts that these were made of: ``len(args.gpus.split(","))``.
+        """
+        if isinstance(node, ast.Call):
+            if self._program.callee_names(node, scope) & DEVICE_COUNTS:
+                return True
+            if blocks.path_of(node.func) == "len" and len(node.args) == 1:
+                if any(_is_same(self._program, node.args[0], scope, other) for other in self._devices):
+                    return True
+                return bool(self._texts & set(_split_texts(self._program, self._lengths, node.args[0], scope)))
+            inside = node.args if self._lengths.keeps(node, scope) else []
+            return any(self._is_count(item, scope, depth) for item in inside)
+        key = self._program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if depth >= _MAX_VARIABLES:
+            return False
+        if isinstance(node, ast.Attribute) and (key is None or not self._lengths.assigned.get(key)):
+            # Of an object that is not followed, as settings that a library makes: what the same function puts there.
+            path = blocks.path_of(node)
+            values = [
+                item.value
+                for item in self._program.nodes_of(scope.node)
+                if isinstance(item, ast.Assign) and path is not None and path in map(blocks.path_of, item.targets)
+            ]
+            return any(self._is_count(item, scope, depth + 1) for item in values)
+        return key is not None and any(
+            self._is_count(value, where, depth + 1) for value, where in self._lengths.assigned.get(key, ())
+        )
 
 
 def is_of_rate(site: Site) -> bool:
@@ -127,46 +157,6 @@ def _variable(node: ast.expr, scope: Scope) -> tuple[str, ast.AST] | None:
     """A variable or an option by its path and the body that its first name belongs to."""
     path = blocks.path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
     return (path, scope.owner(path.split(".")[0]).node) if path is not None else None
-
-
-def _is_count(
-    program: Program,
-    lengths: WholeLengths,
-    node: ast.expr,
-    scope: Scope,
-    devices: list[Site],
-    texts: set[str],
-    depth: int = 0,
-) -> bool:
-    """Whether an expression is the number of GPUs: asked for, or the length of what ``device_ids`` is given.
-
-    So is the length of a text's parts that these were made of: ``len(args.gpus.split(","))``.
-    """
-    if isinstance(node, ast.Call):
-        if program.callee_names(node, scope) & DEVICE_COUNTS:
-            return True
-        if blocks.path_of(node.func) == "len" and len(node.args) == 1:
-            if any(_is_same(program, node.args[0], scope, other) for other in devices):
-                return True
-            return bool(texts & set(_split_texts(program, lengths, node.args[0], scope)))
-        inside = node.args if lengths.keeps(node, scope) else []
-        return any(_is_count(program, lengths, item, scope, devices, texts, depth) for item in inside)
-    key = program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
-    if depth >= _MAX_VARIABLES:
-        return False
-    if isinstance(node, ast.Attribute) and (key is None or not lengths.assigned.get(key)):
-        # Of an object that is not followed, as settings that a library makes: what the same function puts there.
-        path = blocks.path_of(node)
-        values = [
-            item.value
-            for item in program.nodes_of(scope.node)
-            if isinstance(item, ast.Assign) and path is not None and path in map(blocks.path_of, item.targets)
-        ]
-        return any(_is_count(program, lengths, item, scope, devices, texts, depth + 1) for item in values)
-    return key is not None and any(
-        _is_count(program, lengths, value, where, devices, texts, depth + 1)
-        for value, where in lengths.assigned.get(key, ())
-    )
 
 
 def _split_texts(program: Program, lengths: WholeLengths, node: ast.AST, scope: Scope, depth: int = 0) -> Iterator[str]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_main_guard, is_under_main_guard
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import is_none
-from amp_rules.torch.data import ARRAY_SPLITS, DATA_PARTS, LOADERS_OF_TORCH, SHUFFLES, SPLITS
+from amp_rules.torch.data import ARRAY_SPLITS, DATA_PARTS, LOADERS_OF_TORCH, SHUFFLES, SHUFFLES_IN_PLACE, SPLITS
 from amp_rules.torch.replication import SEEDS
 
 
@@ -25,32 +27,34 @@ def reasons(program: Program, precision: Precision) -> Iterator[Declined]:
     Such a file is one that others import, or the script itself where all that is prepared stands in functions. A seed
     that is set above makes the draws of all processes the same.
     """
-    for call, body, scope in program.calls():
-        if not isinstance(body, ast.Module) or not _is_above_the_start(scope.module, call, precision):
+    for site in program.calls_to(ARRAY_SPLITS | SPLITS | SHUFFLES):
+        call, module = site.node, site.module
+        assert isinstance(call, ast.Call)
+        if not isinstance(site.body, ast.Module) or not _is_above_the_start(module, call, precision):
             continue
-        family = _family(program, call, scope)
-        if family is None or _is_seeded(program, scope.module, call, family):
+        family = _family(program, call, site.scope)
+        if family is None or _is_seeded(program, module, call, family):
             continue
-        read = _reading(program, Site(scope.module, scope, body, call))
+        read = _reading(program, site)
         if read is None:
             continue
-        line = f"line {read.told_line}" + ("" if read.module is scope.module else f" of {read.module.path.name}")
+        line = f"line {read.told_line}" + ("" if read.module is module else f" of {read.module.path.name}")
         yield declining.decline(
             declining.LOCAL_DECISION,
-            scope.module,
+            module,
             call,
-            f"`{scope.module.text(call)}` draws above `amp.init`, with random numbers of its own on each process, and "
+            f"`{module.text(call)}` draws above `amp.init`, with random numbers of its own on each process, and "
             f"{line} takes its data by it: each process would train on another split",
             f"set a seed above it (`{_SEEDS[family]}`), or draw in the function that trains, below `amp.init`",
         )
 
 
+_BINDING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)
 _SEEDS = {"numpy": "np.random.seed(0)", "random": "random.seed(0)", "torch": "torch.manual_seed(0)"}
 
 
 def _is_above_the_start(module: Module, call: ast.Call, precision: Precision) -> bool:
-    around = [call, *blocks.enclosing(module, call)]
-    if any(isinstance(item, ast.If) and is_main_guard(item) for item in around):
+    if is_under_main_guard(module, call):
         return False
     if not module.is_entry:
         return True
@@ -70,9 +74,9 @@ def _family(program: Program, call: ast.Call, scope: Scope) -> str | None:
     """Whose random numbers a call takes for an order or a split; None where it takes none, or has a seed of its own."""
     names = program.callee_names(call, scope)
     if names & ARRAY_SPLITS:
-        given = next((item.value for item in call.keywords if item.arg == "random_state"), None)
+        given = keyword(call, "random_state")
         return "numpy" if given is None or is_none(given) else None
-    if not names & (SPLITS | SHUFFLES) or any(item.arg == "generator" for item in call.keywords):
+    if not names & (SPLITS | SHUFFLES) or keyword(call, "generator") is not None:
         return None
     return min(names).split(".")[0]
 
@@ -81,30 +85,22 @@ def _is_seeded(program: Program, module: Module, call: ast.Call, family: str) ->
     """Whether a seed is set above: in the file, in one that it imports, or in the script above its imports."""
     entry = program.entry
     last = max((item.lineno for item in entry.tree.body if isinstance(item, (ast.Import, ast.ImportFrom))), default=0)
-    for other, body, scope in program.calls():
+    seeds = [
+        site
+        for site in program.calls_to(frozenset(name for name in SEEDS if name.split(".")[0] == family))
+        if isinstance(site.node, ast.Call) and site.node.args and not is_none(site.node.args[0])
+    ]
+    nodes, bodies = {site.node for site in seeds}, {site.body for site in seeds}
+    for other, body, scope in program.calls() if seeds else ():
         if not isinstance(body, ast.Module):
             continue
-        seeds = {name for node in [other, *_run_by(program, other)] for name in _seeds(program, node)}
-        if not any(name.split(".")[0] == family for name in seeds):
-            continue
         if scope.module is module:
-            if other.lineno < call.lineno:
-                return True
-        elif not scope.module.is_entry or other.lineno < last:
+            is_above = other.lineno < call.lineno
+        else:
+            is_above = not scope.module.is_entry or other.lineno < last
+        if is_above and (other in nodes or not bodies.isdisjoint(program.called_from({other}))):
             return True
     return False
-
-
-def _run_by(program: Program, call: ast.Call) -> Iterator[ast.AST]:
-    for body in program.called_from({call}):
-        yield from program.nodes_of(body)
-
-
-def _seeds(program: Program, node: ast.AST) -> set[str]:
-    located = program.locate(node) if isinstance(node, ast.Call) else None
-    if not isinstance(node, ast.Call) or located is None or not node.args or is_none(node.args[0]):
-        return set()
-    return program.callee_names(node, located[1]) & SEEDS
 
 
 def _reading(program: Program, site: Site) -> Site | None:
@@ -129,11 +125,11 @@ def _drawn(program: Program, site: Site) -> set[str]:
     assert isinstance(site.node, ast.Call)
     first = site.statement
     names = {path for path in blocks.writes(first) if "." not in path}
-    if any(name.endswith(".shuffle") for name in program.callee_names(site.node, site.scope)):
+    if program.callee_names(site.node, site.scope) & SHUFFLES_IN_PLACE:
         names |= {path for item in site.node.args[:1] if (path := blocks.path_of(item)) is not None}
     for statement in site.module.tree.body:
-        if statement.lineno > first.lineno and names & blocks.reads(statement):
-            if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
+        if statement.lineno > first.lineno and isinstance(statement, _BINDING):
+            if names & blocks.reads(statement):
                 names |= {path for path in blocks.writes(statement) if "." not in path}
     return names
 
@@ -152,10 +148,7 @@ def _imported(module: Module, source: Module, names: set[str]) -> set[str]:
 
 
 def _becomes_data(program: Program, module: Module, node: ast.Name, body: ast.AST, scope: Scope) -> bool:
-    info = program.function_of(body)
-    if info is not None and info.cls is not None and "__getitem__" in info.cls.methods:
-        return True
-    if any(site.body is body for site in program.backwards):
+    if _is_of_dataset(program.function_of(body)) or any(site.body is body for site in program.backwards):
         return True
     for above in module.ancestors(node):
         if above is body:
@@ -163,12 +156,12 @@ def _becomes_data(program: Program, module: Module, node: ast.Name, body: ast.AS
         if isinstance(above, ast.Call):
             names = program.callee_names(above, scope)
             takes = names & LOADERS_OF_TORCH or any(name.rpartition(".")[2] in DATA_PARTS for name in names)
-            if takes or any("__getitem__" in methods for methods in _methods(program, above)):
+            made = (info for info in program.flow.callees(above) if info.name == "__init__")
+            if takes or any(map(_is_of_dataset, made)):
                 return True
     return False
 
 
-def _methods(program: Program, call: ast.Call) -> Iterator[set[str]]:
-    for info in program.flow.callees(call):
-        if info.cls is not None and info.name == "__init__":
-            yield set(info.cls.methods)
+def _is_of_dataset(info: FunctionFacts | None) -> bool:
+    """Whether a function is a method of a dataset."""
+    return info is not None and info.cls is not None and "__getitem__" in info.cls.methods

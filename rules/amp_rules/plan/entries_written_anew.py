@@ -10,7 +10,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name
+from amp_rules.source.syntax import called_name, values_given
 
 _MAX_DEPTH = 4
 """Functions that hand a dictionary on to others."""
@@ -27,7 +27,7 @@ def is_filled_anew(body: Sequence[ast.stmt], path: str, site: Site) -> bool:
     last = max((module.start(use) for use in stores), default=None)
     return (
         last is not None
-        and all(_statement(module, use) in body for use in stores)
+        and all(blocks.statement_of(module, use) in body for use in stores)
         and all(use in stores or _is_read_below(module, use, stores) or module.start(use) > last for use in uses)
     )
 
@@ -40,14 +40,13 @@ def takes_entries_alone(program: Program, call: ast.Call, path: str, depth: int 
 
 def _takes(program: Program, call: ast.Call, path: str, info: FunctionFacts, depth: int) -> bool:
     given = [name for name in info.parameters if _is_path(info.argument(call, name), path)]
-    named = [node for item in [*call.args, *(word.value for word in call.keywords)] for node in blocks.walk_own(item)]
+    named = [node for item in values_given(call) for node in blocks.walk_own(item)]
     if len(given) != 1 or sum(_is_path(node, path) for node in named) != 1:
         return False
     name, module = given[0], info.module.module
-    body = [item for item in blocks.own_parts(info.node) if isinstance(item, ast.stmt)]
-    if any(_is_bound(node, name) for item in body for node in ast.walk(item)):
+    if any(_is_bound(node, name) for item in info.body for node in ast.walk(item)):
         return False
-    uses = _uses(body, name)
+    uses = _uses(info.body, name)
     stores = [use for use in uses if _is_store(module, use)]
     for use in uses:
         parent = module.parents[use]
@@ -89,10 +88,6 @@ def _key(module: Module, use: ast.expr) -> object:
     return None
 
 
-def _statement(module: Module, use: ast.expr) -> ast.stmt:
-    return blocks.statement_of(module, use)
-
-
 def _is_store(module: Module, use: ast.expr) -> bool:
     """``entries["loss"] = value``."""
     parent = module.parents[use]
@@ -103,12 +98,14 @@ def _is_store(module: Module, use: ast.expr) -> bool:
 def _is_read_below(module: Module, use: ast.expr, stores: Sequence[ast.expr]) -> bool:
     """Whether an entry is read below a statement that writes it whenever the reading one runs."""
     key = _key(module, use)
-    reading = _statement(module, use)
+    if key is None:
+        return False
+    reading = blocks.statement_of(module, use)
     around = {reading, *blocks.enclosing(module, use)}
     for store in stores:
-        if key is None or _key(module, store) != key:
+        if _key(module, store) != key:
             continue
-        where = blocks.place(module, _statement(module, store))
+        where = blocks.place(module, blocks.statement_of(module, store))
         if around & set(where.suite[where.index + 1 :]):
             return True
     return False

@@ -21,9 +21,9 @@ def evaluated_by_index(program: Program) -> Iterator[Site]:
         program: the program.
     """
     for node, body, scope in program.nodes():
-        if not isinstance(node, ast.For) or program.is_model_code(body) or not _only_looks(program, node, scope):
+        if not isinstance(node, ast.For) or program.is_model_code(body):
             continue
-        if _takes_by_index(node) or _takes_own_batches(program, node):
+        if (_takes_by_index(node) or _takes_own_batches(program, node)) and _only_looks(program, node, scope):
             yield Site(scope.module, scope, body, node.iter)
 
 

@@ -174,10 +174,9 @@ def _found(
         if need in _WEAK and site.body in of_places and is_of_tensors(program, site):
             yield site, "place", item.lowered
             continue
-        if need == "data" and not judged[site.module].is_of_scores(place := site.module.span(site.node), "exact"):
-            if any(places.are_given(site, raw) for raw in judged[site.module].of_inputs.get(place, ())):
-                yield site, "exact", item.lowered
-                continue
+        if need == "data" and _is_of_inputs(places, judged[site.module], site):
+            yield site, "exact", item.lowered
+            continue
         if need == "rest" and not _is_function(program, site):
             continue  # a layer learns what it is subtracted from
         # What a model computes it may lose digits of; its output, of which a loss is made, is float32.
@@ -185,6 +184,13 @@ def _found(
             continue
         if need != "data" or (is_of_tensors(program, site) and is_made_of_data(program, site)):
             yield site, need, item.lowered
+
+
+def _is_of_inputs(places: HalfPlaces, check: _Products, site: Site) -> bool:
+    """Whether an operand is made of what no region computed, and the product is not what a softmax is taken of."""
+    place = site.module.span(site.node)
+    given = check.of_inputs.get(place, ())
+    return not check.is_of_scores(place, "exact") and any(places.are_given(site, raw) for raw in given)
 
 
 def _is_function(program: Program, site: Site) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.roles.device_origins import DeviceUse
 from amp_rules.roles.devices import Devices
@@ -64,8 +64,7 @@ def _is_early(module: Module, node: ast.AST, start: Place | None) -> bool:
     """Whether a node of a file's own body runs above the start: on import, or in the script above the place."""
     if not isinstance(blocks.body_of(module, node), ast.Module) or module.cells:
         return False
-    around = [*blocks.enclosing(module, node)]
-    if any(isinstance(item, ast.If) and is_main_guard(item) for item in around):
+    if is_under_main_guard(module, node):
         return False
     if not module.is_entry:
         return True

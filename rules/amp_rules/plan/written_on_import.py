@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.sites import Site
-from amp_rules.source import blocks
 
 
 def written_on_import(effect: FileEffect, followed: Iterable[tuple[Site, Site]]) -> bool:
@@ -41,5 +40,4 @@ def not_on_import(effect: FileEffect, read: Site) -> Declined:
 def _runs_on_import(site: Site) -> bool:
     if site.module.is_entry or not isinstance(site.body, ast.Module):
         return False
-    around = [site.statement, *blocks.enclosing(site.module, site.statement)]
-    return not any(isinstance(item, ast.If) and is_main_guard(item) for item in around)
+    return not is_under_main_guard(site.module, site.node)

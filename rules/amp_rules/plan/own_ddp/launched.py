@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_main_guard, is_under_main_guard
 from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment, takes_rank_of_launcher
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -113,9 +113,7 @@ def _is_required(call: ast.Call) -> bool:
 
 def _is_for_another_entry(program: Program, module: Module, node: ast.AST) -> bool:
     """Whether a place is run only where its file is started, and not imported."""
-    return module is not program.entry and any(
-        isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, node)
-    )
+    return module is not program.entry and is_under_main_guard(module, node)
 
 
 def _required_variables(program: Program) -> list[Site]:

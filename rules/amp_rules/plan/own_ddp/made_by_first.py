@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import is_of_first
 from amp_rules.roles.sites import Site, calling
@@ -135,9 +135,7 @@ def _is_between_barriers(own: OwnDdp, site: Site) -> bool:
 
 def _is_guarded(own: OwnDdp, site: Site) -> bool:
     """Whether a place is what another file does as a script."""
-    return site.module is not own.program.entry and any(
-        isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(site.module, site.node)
-    )
+    return site.module is not own.program.entry and is_under_main_guard(site.module, site.node)
 
 
 def _lets_first_go(own: OwnDdp, given: ast.expr) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.flow.values import CallSite
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -116,9 +116,7 @@ class Parents:
         if not isinstance(body, ast.Module):
             return self._run_alone(body, seen)
         # A started process runs the script's own file once more, but for what the guard keeps.
-        return module is self._program.entry and any(
-            isinstance(item, ast.If) and is_main_guard(item) for item in blocks.enclosing(module, caller.call)
-        )
+        return module is self._program.entry and is_under_main_guard(module, caller.call)
 
 
 def _tests_of_starts(module: Module, start: ast.AST, other: ast.stmt) -> list[ast.expr]:

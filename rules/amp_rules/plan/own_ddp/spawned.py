@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import training_workers
@@ -42,8 +42,7 @@ class Spawned:
         if not self._workers:
             return True
         if isinstance(site.body, ast.Module):
-            around = blocks.enclosing(site.module, site.node)
-            return not any(isinstance(item, ast.If) and is_main_guard(item) for item in around)
+            return not is_under_main_guard(site.module, site.node)
         return site.body in self._below
 
     def is_beside(self, site: Site) -> bool:
