@@ -15,7 +15,7 @@ from amp_rules.roles.skippable import Skippable
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import conjuncts, walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import first_argument
 from amp_rules.text.runtime_vocabulary import RUNTIME
@@ -242,14 +242,10 @@ def _is_guarded(module: Module, node: ast.AST) -> bool:
     """Whether only the first process comes to a node."""
     return any(
         isinstance(parent, ast.If)
-        and any(_asks_for_main(test) for test in _operands(parent.test))
+        and any(_asks_for_main(test) for test in conjuncts(parent.test))
         and any(node in walk(item) for item in parent.body)
         for parent in blocks.enclosing(module, node)
     )
-
-
-def _operands(test: ast.expr) -> list[ast.expr]:
-    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _asks_for_main(test: ast.expr) -> bool:

@@ -22,7 +22,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import conjuncts, own_name, walk
 from amp_rules.torch.gradients import GRADIENT, NORMS
 
 _COPIES = frozenset({"clone", "detach"})
@@ -161,7 +161,7 @@ def _is_only_read_in(program: Program, name: str, site: Site, guard: ast.If) -> 
 
 def _tests(test: ast.expr, norm: str) -> list[ast.expr] | None:
     """The parts of a condition that are all about the norm: not zero, a number, finite; None for any other."""
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    parts = conjuncts(test)
     for part in parts:
         call = part.operand if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not) else part
         if isinstance(part, ast.Name) and part.id == norm:

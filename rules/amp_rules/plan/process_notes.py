@@ -35,6 +35,7 @@ from amp_rules.plan.rest_shown import (
     OF_DRAWS,
     REST,
     has_rest,
+    in_order,
     shown_alone,
     shown_elsewhere,
     shown_of_shares,
@@ -107,17 +108,16 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*shown_of_batches(processes, found), *over_shares(processes)]
     found += kept_by_models(processes, found)
     places = [*shown_of_shares(program, processes.agreed.ranks)]
-    drawn = {*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places)
-    drawn_here = sorted(drawn, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
+    drawn = in_order({*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places))
     alone = [] if found else [*shown_alone(processes, places)]
-    of_draws = [] if found or alone else [*shown_alone(processes, drawn_here, OF_DRAWS)]
+    of_draws = [] if found or alone else [*shown_alone(processes, drawn, OF_DRAWS)]
     found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
     for told in found:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn_here, found) else ""
+    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn, found) else ""
     for several in kinds.values():
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"
@@ -211,7 +211,8 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
 
 
 def _evaluated_without_loader(program: Program) -> Iterator[Note]:
-    for site in list(evaluated_by_index(program))[:1]:
+    site = next(evaluated_by_index(program), None)
+    if site is not None:
         text = f"`{site.module.text(site.node)}` is evaluated by every process: the metrics and the time are those of "
         yield notes.note(notes.EVALUATION, site.module, site.node, text + "one process")
 

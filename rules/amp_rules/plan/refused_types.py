@@ -18,6 +18,7 @@ from amp_rules.roles.statement_runs import StatementRun
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import conjuncts
 from amp_rules.torch.dtypes import FLOAT32_TENSORS, FLOAT32_TYPES, HALF_TENSORS, HALF_TYPES
 
 _HANDED_ON = 4
@@ -90,7 +91,7 @@ def _tests(program: Program, info: FunctionFacts) -> Iterator[tuple[ast.expr, as
         if isinstance(node, ast.If) and not blocks.is_elif(scope.module, node):
             test, asked = node.test, _refused_by_chain(program, node, scope)
         elif isinstance(node, ast.Assert):
-            for part in _all_needed(node.test):
+            for part in conjuncts(node.test):
                 asked = _asked(program, part, scope, ast.Eq, ast.In)
                 if asked is not None:
                     yield part, asked
@@ -101,11 +102,6 @@ def _tests(program: Program, info: FunctionFacts) -> Iterator[tuple[ast.expr, as
                 test, asked = node, node.slice
         if test is not None and asked is not None:
             yield test, asked
-
-
-def _all_needed(test: ast.expr) -> list[ast.expr]:
-    """The tests that must all hold for one to hold."""
-    return list(test.values) if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _refused_by_chain(program: Program, branch: ast.If, scope: Scope) -> ast.expr | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
@@ -102,8 +102,13 @@ def shown_elsewhere(processes: Distribution, places: Sequence[Shown]) -> Iterato
     """
     if processes.sums.after or processes.sums.here or names_joint_metrics(processes.program):
         return
-    for site, name in sorted(places, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))[:1]:
+    for site, name in in_order(places)[:1]:
         yield Told(site, name, *_OF_SHARES)
+
+
+def in_order(places: Iterable[Shown]) -> list[Shown]:
+    """By file and line."""
+    return sorted(places, key=lambda shown: (str(shown[0].module.path), shown[0].line, shown[1]))
 
 
 def _drawing(processes: Distribution) -> Iterator[BatchLoop]:

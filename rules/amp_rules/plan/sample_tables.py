@@ -12,6 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.containers import CONTAINERS
 from amp_rules.torch.data import COUNTERS, TABLE_CLEARS, TABLE_WRITES
@@ -96,15 +97,9 @@ def _of_samples(program: Program, loop: Site, node: ast.AST, batch: set[str]) ->
     """The variables of a loop over the samples of a batch; not the place in it, which is the same in each batch."""
     if not isinstance(node, ast.For) or not blocks.reads(node.iter) & batch:
         return set()
-    target: ast.expr = node.target
-    names = program.callee_names(node.iter, loop.scope) if isinstance(node.iter, ast.Call) else set()
-    if names & COUNTERS:
+    if isinstance(node.iter, ast.Call) and program.callee_names(node.iter, loop.scope) & COUNTERS:
         return set()
-    if "builtins.enumerate" in names:
-        if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
-            return set()
-        target = target.elts[1]
-    return {part.id for part in walk(target) if isinstance(part, ast.Name)}
+    return _items_of(program, node, loop.scope)
 
 
 def _added_to(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -214,13 +209,17 @@ def _of_batch(program: Program, loop: Site, inside: list[ast.AST]) -> set[str]:
     if not isinstance(loop.node, (ast.For, ast.AsyncFor)) or _counts(program, loop):
         drawn = {name for node in inside for name in _drawn(program, loop, node)}
         return _with_computed(inside, drawn, _reads_any)
-    target, iterated = loop.node.target, loop.node.iter
-    if isinstance(iterated, ast.Call) and "builtins.enumerate" in program.callee_names(iterated, loop.scope):
+    return _with_computed(inside, _items_of(program, loop.node, loop.scope), _reads_any)
+
+
+def _items_of(program: Program, loop: ast.For | ast.AsyncFor, scope: Scope) -> set[str]:
+    """The variables of a loop for what it goes through, without that for the number of the round."""
+    target, iterated = loop.target, loop.iter
+    if isinstance(iterated, ast.Call) and "builtins.enumerate" in program.callee_names(iterated, scope):
         if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
             return set()
         target = target.elts[1]
-    found = {node.id for node in walk(target) if isinstance(node, ast.Name)}
-    return _with_computed(inside, found, _reads_any)
+    return {part.id for part in walk(target) if isinstance(part, ast.Name)}
 
 
 def _reads_any(value: ast.expr, known: set[str]) -> set[str]:

@@ -16,7 +16,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import conjuncts, walk
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[object, object], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
 
@@ -67,7 +67,7 @@ def _skipped_sides(
     program: Program, owner: ClassInfo, info: FunctionFacts, scope: Scope, node: ast.If | ast.IfExp
 ) -> Iterator[_Side]:
     """The sides of a condition that a setting may keep from running; what follows a return is one."""
-    tests = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+    tests = conjuncts(node.test)
     body: list[ast.AST] = [*node.body] if isinstance(node, ast.If) else [node.body]
     orelse: list[ast.AST] = [*node.orelse] if isinstance(node, ast.If) else [node.orelse]
     if isinstance(node, ast.If) and not orelse and isinstance(body[-1], ast.Return):

@@ -232,7 +232,7 @@ def handed_back(program: Program, place: Counted, kept: set[str]) -> Iterator[Co
             loader = site.module.text(argument)
         paths = {variable(parts[index]): path for index, path in given.items() if index < len(parts)}
         sums = tuple(path for path in paths if path is not None)
-        steps, means = (frozenset(path for path in sums if paths[path] in kept) for kept in (place.steps, place.means))
+        steps, means = (frozenset(path for path in sums if paths[path] in held) for held in (place.steps, place.means))
         yield Counted(
             site.module, site.scope, site.body, statement, sums, (), loader, frozenset(), steps, place.depth + 1, means
         )

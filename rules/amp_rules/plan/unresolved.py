@@ -22,13 +22,18 @@ _BY_NAME = frozenset({"importlib.import_module", "builtins.__import__", "builtin
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
 _BUILTINS = frozenset(dir(builtins))
-_OUTSIDE = "a script that is not part of this program"
 _BINDS_BY_TEXT = frozenset({"__builtins__", "__dict__", "builtins", "exec", "globals", "vars"})
 
 
 def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
     """A clause for a message, as in "which `instantiate(cfg.model)` makes, by a name known at run time only"."""
-    pending = [Site(scope.module, scope, body, node)]
+    clause, advice = _end(program, Site(scope.module, scope, body, node))
+    return clause + advice
+
+
+def _end(program: Program, start: Site) -> tuple[str, str]:
+    """The clause, and what to do where a script that is not part of the program gives what is not known."""
+    pending = [start]
     seen: set[ast.AST] = set()
     while pending and len(seen) < _MAX_STEPS:
         site = pending.pop(0)
@@ -40,7 +45,7 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
             why = _why(program, current, site.scope)
             if why:
                 where = f"{name_of(program, site.module)}:{site.module.line_on_disk(current.lineno)}"
-                return f", which `{site.module.text(current)}` makes ({where}), {why}"
+                return f", which `{site.module.text(current)}` makes ({where}), {why}", ""
             if isinstance(current.func, ast.Name):  # a variable may hold the class: ``cls()``
                 pending.append(Site(site.module, site.scope, site.body, current.func))
             continue
@@ -48,9 +53,9 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
         if outside is not None:
             file = outside.module.module
             place = f"`{_called(outside)}` ({file.path.name}:{file.line_on_disk(outside.node.lineno)})"
-            return f", which {place} is given by {_OUTSIDE}: migrate that script"
+            return f", which {place} is given by a script that is not part of this program", ": migrate that script"
         pending.extend(_given(program, current, site))
-    return ""
+    return "", ""
 
 
 def loop_trail(program: Program, site: Site) -> str:
@@ -63,9 +68,9 @@ def loop_trail(program: Program, site: Site) -> str:
         counted = {node for call in walk(loop.iter) if _counts(call) for node in walk(call)}
         for node in walk(loop.iter):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in counted:
-                trail = trail_end(program, node, site.scope, site.body)
-                if _OUTSIDE in trail:
-                    return f"`{node.id}`{trail.rpartition(':')[0]}"
+                clause, advice = _end(program, Site(site.module, site.scope, site.body, node))
+                if advice:
+                    return f"`{node.id}`{clause}"
     return ""
 
 

@@ -14,7 +14,7 @@ from amp_rules.flow.flow import Flow
 from amp_rules.flow.values import Value
 from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_scheduler
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name
+from amp_rules.source.syntax import conjuncts, own_name
 from amp_rules.torch.optimizers import HOLDS_OPTIMIZER, is_optimizer_name, is_scheduler_name
 
 _MODEL_USES = frozenset({"parameters", "state_dict", "load_state_dict", "named_parameters"})
@@ -84,8 +84,7 @@ class Roles:
             if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 break
             if isinstance(parent, ast.If) and inner in parent.body:
-                test = parent.test
-                tests = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+                tests = conjuncts(parent.test)
                 if any(self._asks_for_scheduler(item, call.func.value, scope) for item in tests):
                     return True
             inner = parent

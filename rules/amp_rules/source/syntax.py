@@ -150,6 +150,11 @@ def is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def conjuncts(test: ast.expr) -> list[ast.expr]:
+    """What a test asks for all at once; a test that asks for one thing alone."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
 def whole_of(node: ast.AST) -> ast.expr | None:
     """``args`` of ``vars(args)`` and of ``args.__dict__``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars" and node.args:

@@ -10,7 +10,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import is_super
+from amp_rules.source.syntax import conjuncts, is_super
 from amp_rules.torch import evaluating
 from amp_rules.torch.replication import CLOCKS, DRAWING_METHODS, DRAWS, DROPOUT, NOT_DRAWN, PROCESS
 
@@ -228,8 +228,7 @@ def _only_in_training(info: FunctionFacts, node: ast.AST) -> bool:
         if parent is info.node:
             return False
         if isinstance(parent, ast.If) and child in parent.body:
-            test = parent.test
-            parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+            parts = conjuncts(parent.test)
             if any(isinstance(part, ast.Attribute) and part.attr == "training" for part in parts):
                 return True
         child = parent

@@ -20,6 +20,7 @@ from amp_rules.plan.model_homes.variables import (
     HoldingVariable,
     Variables,
     is_function,
+    without_placing,
 )
 from amp_rules.plan.model_homes.wrapping import Wrapping
 from amp_rules.plan.part_by_part import PartByPart
@@ -358,7 +359,7 @@ class Homes:
         if value.is_given_model:
             return value.site in set(arguments_of(info.node))
         given = [info.argument(caller.call, name) for caller in self.flow.callers(info)]
-        return any(item is not None and _without_placing(item) is value.site for item in given)
+        return any(item is not None and without_placing(item) is value.site for item in given)
 
     def _choose(self, candidates: list[HoldingVariable], value: Value) -> HoldingVariable | None:
         candidates = [
@@ -458,10 +459,3 @@ def _is_made_within(part: Value, whole: Value) -> bool:
     if part.site is None or whole.site is None or part.site is whole.site:
         return False
     return whole.kind == "object" and any(node is part.site for node in walk(whole.site))
-
-
-def _without_placing(node: ast.expr) -> ast.expr:
-    """``Net()`` of ``Net().to(device)``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
-        node = node.func.value
-    return node

@@ -354,11 +354,7 @@ class Variables:
         if isinstance(statement, ast.Assign):
             if any(path in _flat_paths(target) or _puts_item(target, path) for target in statement.targets):
                 return True
-        is_thrown_away = isinstance(statement, ast.Assign) and all(map(_is_thrown_away, statement.targets))
-        if not (is_thrown_away or isinstance(statement, ast.Expr)):
-            return False
-        assert isinstance(statement, (ast.Assign, ast.Expr))
-        call = statement.value
+        call = _thrown_away(statement)
         if not isinstance(call, ast.Call):
             return False
         if isinstance(call.func, ast.Attribute) and exact_path(call.func.value) == path:
@@ -454,11 +450,14 @@ def _given(statement: ast.stmt, path: str) -> ast.expr | None:
 
 def _gives_itself(source: ast.expr, path: str) -> bool:
     """Whether a variable is given what it holds: ``model.train()``, ``model.to(device).eval()``."""
-    while isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
-        if source.func.attr not in RETURNS_RECEIVER:
-            return False
-        source = source.func.value
-    return exact_path(source) == path
+    return exact_path(without_placing(source)) == path
+
+
+def without_placing(node: ast.expr) -> ast.expr:
+    """``Net()`` of ``Net().to(device)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
+        node = node.func.value
+    return node
 
 
 def _flat_paths(target: ast.expr) -> set[str]:
@@ -487,6 +486,9 @@ def _puts_item(target: ast.expr, path: str) -> bool:
     return isinstance(target, ast.Subscript) and exact_path(target.value) == path
 
 
-def _is_thrown_away(target: ast.expr) -> bool:
-    """``_ = model.to(device)``: how notebooks show nothing of it."""
-    return isinstance(target, ast.Name) and target.id == "_"
+def _thrown_away(statement: ast.stmt) -> ast.expr | None:
+    """What a statement computes for nothing to hold it; notebooks write ``_ = model.to(device)`` to show none of it."""
+    if isinstance(statement, ast.Assign):
+        is_held = any(not isinstance(target, ast.Name) or target.id != "_" for target in statement.targets)
+        return statement.value if not is_held else None
+    return statement.value if isinstance(statement, ast.Expr) else None

@@ -14,7 +14,7 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import conjuncts, walk
 from amp_rules.torch.apex import ALL_WRAPPERS
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL
 
@@ -269,9 +269,7 @@ def _stands_under(module: Module, node: ast.AST, shape: str) -> bool:
     inner = node
     for item in blocks.enclosing(module, node):
         if isinstance(item, ast.If) and any(inner is part or inner in set(walk(part)) for part in item.body):
-            test = item.test
-            parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-            if shape in map(ast.dump, parts):
+            if shape in map(ast.dump, conjuncts(item.test)):
                 return True
         inner = item
     return False

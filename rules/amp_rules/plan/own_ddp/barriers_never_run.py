@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import conjuncts
 from amp_rules.torch.distributed import BARRIERS
 
 

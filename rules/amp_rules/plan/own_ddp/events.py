@@ -6,12 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import is_none, last_name
+from amp_rules.source.syntax import conjuncts, is_none, last_name
 
 
 def is_never_true(own: OwnDdp, test: ast.expr) -> bool:

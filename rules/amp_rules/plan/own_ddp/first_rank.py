@@ -11,7 +11,6 @@ from amp_rules.checks.common.rank_branches import in_several
 from amp_rules.plan.own_ddp.bound import is_bound
 from amp_rules.plan.own_ddp.options_in_spawned import alike_in_spawned
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.rank_values import Rank, RankValues
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -19,7 +18,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import conjuncts, last_name, walk
 from amp_rules.torch.distributed import SPAWNS
 from amp_rules.torch.idioms import EXACT_FIRST_RANK
 

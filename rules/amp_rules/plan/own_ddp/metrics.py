@@ -19,7 +19,6 @@ from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.packed import packed_value
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.plan.own_ddp.sampler_lists import is_of_some
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
 from amp_rules.plan.rank_sums import RankSums
@@ -35,7 +34,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import conjuncts, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)

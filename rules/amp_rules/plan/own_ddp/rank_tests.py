@@ -10,11 +10,6 @@ from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name, walk
 
 
-def conjuncts(test: ast.expr) -> list[ast.expr]:
-    """What a test asks for all at once; a test that asks for one thing alone."""
-    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-
-
 def certain_parts(test: ast.expr, holds: bool) -> Iterator[tuple[ast.expr, bool]]:
     """The tests that come out for certain with one of several: all of ``a and b``, none of ``a or b``."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

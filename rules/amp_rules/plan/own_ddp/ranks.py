@@ -17,14 +17,14 @@ from amp_rules.plan.own_ddp.held_by_one import HeldByOne
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.overridden import Overridden
 from amp_rules.plan.own_ddp.parents import Parents
-from amp_rules.plan.own_ddp.rank_tests import asks_which, conjuncts, is_of_first
+from amp_rules.plan.own_ddp.rank_tests import asks_which, is_of_first
 from amp_rules.plan.statement_order import comes_after
 from amp_rules.roles.sites import calling
 from amp_rules.roles.workers import training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import conjuncts, last_name, walk
 
 _ALONE = (Reach.ONE, Reach.EACH_NODE)
 

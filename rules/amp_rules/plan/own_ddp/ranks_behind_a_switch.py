@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import conjuncts, last_name, walk
 from amp_rules.torch.distributed import GETS_RANK
 
 _MAX_CALLERS = 4

@@ -9,11 +9,10 @@ from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.made_by_first import is_in_turns
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.rank_tests import conjuncts
 from amp_rules.roles.sites import Site
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import conjuncts, walk
 from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import LOADERS, LOOKS
 

@@ -12,7 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import conjuncts, walk
 
 _LAST = "fp16 half float16 mixed_precision half_precision".split()
 
@@ -41,11 +41,10 @@ class Flag:
 
     def is_tested_by(self, test: ast.expr) -> bool:
         """Whether a condition holds only where the flag does."""
-        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
         return any(
             isinstance(part, (ast.Name, ast.Attribute, ast.Compare))
             and any(ast.dump(_last(part)) == ast.dump(_last(own)) for own in self.tests)
-            for part in parts
+            for part in conjuncts(test)
         )
 
 
