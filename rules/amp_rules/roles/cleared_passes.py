@@ -7,68 +7,46 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from amp_rules.flow.flow import Flow
 from amp_rules.source import blocks
-from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import GRADIENT
 
 _WEIGHTS = frozenset({"named_parameters", "parameters"})
 
 
-class _Pass(Protocol):
-    """A backward pass."""
-
-    @property
-    def module(self) -> Module: ...
-    @property
-    def scope(self) -> Scope: ...
-    @property
-    def body(self) -> ast.AST: ...
-    @property
-    def call(self) -> ast.Call: ...
-
-
-class _Program(Protocol):
-    """What is asked of a program."""
-
-    flow: Flow
-
-    def function_of(self, body: ast.AST) -> FunctionFacts | None: ...
-
-
-def reads_of_cleared(program: _Program, item: _Pass) -> frozenset[ast.AST] | None:
+def reads_of_cleared(flow: Flow, module: Module, body: ast.AST, call: ast.Call) -> frozenset[ast.AST] | None:
     """What reads gradients in the function of a pass, where each is of a model that the pass clears first; else None.
 
     Args:
-        program: the program.
-        item: the pass.
+        flow: what names may hold.
+        module: the file of the pass.
+        body: the function of the pass.
+        call: the pass.
     """
-    statement = blocks.statement_of(item.module, item.call)
-    cleared = dict(_cleared(program, blocks.statements_above(item.module, statement, item.body)))
+    statement = blocks.statement_of(module, call)
+    cleared = dict(_cleared(flow, blocks.statements_above(module, statement, body)))
     found = set()
-    for node in blocks.walk_body(item.body):
+    for node in blocks.walk_body(body):
         if not isinstance(node, ast.Attribute) or node.attr != GRADIENT:
             continue
-        line = cleared.get(_model_of(item.module, node))
+        line = cleared.get(_model_of(module, node))
         if line is None or node.lineno <= line or not isinstance(node.ctx, ast.Load):
             return None
         found.add(node)
-    written = {path for part in blocks.own_parts(item.body) for path in blocks.writes(part)}
+    written = {path for part in blocks.own_parts(body) for path in blocks.writes(part)}
     return frozenset(found) if found and not blocks.touches(written, set(cleared)) else None
 
 
-def _cleared(program: _Program, statements: Iterable[ast.stmt]) -> Iterator[tuple[str, int]]:
+def _cleared(flow: Flow, statements: Iterable[ast.stmt]) -> Iterator[tuple[str, int]]:
     """The models whose gradients some statements clear, and in which line: ``model.zero_grad()``."""
     for statement in statements:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad":
             path = blocks.path_of(call.func.value)
-            if path is not None and not program.flow.callees(call):
+            if path is not None and not flow.callees(call):
                 yield path, statement.lineno
 
 

@@ -19,7 +19,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, ends_process, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_text, own_name, walk
+from amp_rules.source.syntax import is_text, own_name, values_given, walk
 from amp_rules.torch.file_access import (
     ARCHIVES,
     CHANGERS,
@@ -299,9 +299,8 @@ def _exports(program: Program, call: ast.Call, scope: Scope) -> bool:
         return False
     values = program.flow.values(call.func.value, scope)
     made = {value.name.partition(".")[0] for value in values if value.kind == "object"}
-    of_library = len(values) == sum(value.kind == "object" for value in values) and made.isdisjoint(_OF_PYTHON)
-    given = [*call.args, *(word.value for word in call.keywords)]
-    return bool(made) and of_library and any(_is_file(program, item, scope) for item in given)
+    of_library = all(value.kind == "object" for value in values) and made.isdisjoint(_OF_PYTHON)
+    return bool(made) and of_library and any(_is_file(program, item, scope) for item in values_given(call))
 
 
 def _is_file(program: Program, node: ast.expr, scope: Scope) -> bool:

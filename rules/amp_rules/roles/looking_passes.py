@@ -203,7 +203,7 @@ def _reads_of(item: _Pass) -> frozenset[ast.AST] | None:
 
 def _reads_of_weights(program: _Program, item: _Pass) -> frozenset[ast.AST] | None:
     """What reads gradients in the function of a pass, where all is of weights that it clears first; else None."""
-    return reads_of_cleared(program, item) if _is_plain(item) else None
+    return reads_of_cleared(program.flow, item.module, item.body, item.call) if _is_plain(item) else None
 
 
 def _is_plain(item: _Pass) -> bool:

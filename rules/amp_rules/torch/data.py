@@ -121,13 +121,11 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
-SHUFFLES = frozenset(
-    {"random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample"}
-)
-"""Functions that draw an order, or put what they are given into one."""
-
 SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """Functions that put what they are given into an order that they draw, in its own place."""
+
+SHUFFLES = SHUFFLES_IN_PLACE | {"numpy.random.permutation", "torch.randperm", "random.sample"}
+"""Functions that draw an order, or put what they are given into one."""
 
 RANDOM_SAMPLERS = frozenset(
     f"torch.utils.data.{module}{name}"

@@ -247,12 +247,14 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
     }
     for call in calls:
         located = program.locate(call)
+        if located is None:
+            continue
+        module = located[1].module
         given = [item for name in _CHOOSING if (item := given_to_loader(call, name)) is not None]
-        for item in given if located is not None else ():
+        for item in given:
             origins = [origin for origin in ranks.origins(item) if origin.kind is Kind.BATCH]
-            if located is None or not origins:
+            if not origins:
                 continue
-            module = located[1].module
             cause = min(origins, key=lambda origin: origin.line)
             line = cause.module.line_on_disk(cause.line)
             place = f"line {line}" if cause.module is module else f"line {line} of {cause.module.path.name}"

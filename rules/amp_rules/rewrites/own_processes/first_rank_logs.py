@@ -153,22 +153,18 @@ def _logs_without_client(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]
 def _name_of_one(site: Site) -> str | None:
     """The variable of a function or a file that is given a client, and nothing else anywhere."""
     statement = site.statement
-    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if not isinstance(target, ast.Name) or not isinstance(statement, ast.Assign) or statement.value is not site.node:
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or statement.value is not site.node:
         return None
-    owner = site.scope.owner(target.id)
-    is_here = owner.node is site.body
-    stores = [
-        node
-        for node in walk(site.body)
-        if isinstance(node, (ast.Name, ast.Global, ast.Nonlocal))
-        if (
-            node.id == target.id and not isinstance(node.ctx, ast.Load)
-            if isinstance(node, ast.Name)
-            else target.id in node.names
-        )
-    ]
-    return target.id if is_here and stores == [target] else None
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or site.scope.owner(target.id).node is not site.body:
+        return None
+    return target.id if [node for node in walk(site.body) if _stores(node, target.id)] == [target] else None
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load)
+    return isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names
 
 
 def _asked_where_made(own: OwnDdp, site: Site) -> str | None:

@@ -41,16 +41,18 @@ https://pytorch.org/docs/stable/amp.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
+from amp_rules.plan.infinite_noise import is_infinite_at_zero
 from amp_rules.plan.integrated_states import integrated_states
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Replace
@@ -58,11 +60,8 @@ from amp_rules.text.expression_edits import add_keyword, in_type, substitute
 from amp_rules.torch.accumulation import (
     ACCUMULATING,
     DECAYING,
-    DRAWING,
     DRAWN_LIKE_ANOTHER,
     DRAWN_OF_A_TYPE,
-    INFINITE_AT_ZERO,
-    KEEPS_ZERO,
     LIKE_ANOTHER,
     MADE_BY_ANOTHER,
     MADE_OF_A_TYPE,
@@ -88,7 +87,7 @@ def changes(context: Context) -> Iterator[Change]:
                 _is_numbered(program, site.node, site)
                 or _is_index(site)
                 or _accumulates(program, site)
-                or (is_drawn := _is_infinite_at_zero(program, site))
+                or (is_drawn := is_infinite_at_zero(program, site))
             )
         ):
             continue
@@ -269,80 +268,6 @@ def _accumulates(program: Program, site: Site) -> bool:
     return any(_adds_in_place(node, path) for path in kept for body in methods for node in blocks.walk_body(body))
 
 
-def _is_infinite_at_zero(program: Program, site: Site) -> bool:
-    """Whether a tensor is noise of which a logarithm or the like is taken: at once, or under the name that it gets."""
-    drawn = _noise(program, site)
-    if drawn is None:
-        return False
-    parents = site.module.parents
-    if _is_in_logarithm(parents, drawn):
-        return True
-    names = {
-        path
-        for target, value in blocks.pairs_of(blocks.statement_of(site.module, drawn))
-        if _is_made_of(parents, value, drawn)
-        and (path := blocks.path_of(target)) not in blocks.reads(value)  # noise is added to an activation
-    }
-    return any(
-        isinstance(node, ast.Name) and node.id in names and _is_in_logarithm(parents, node)
-        for node in blocks.walk_body(site.body)
-    )
-
-
-def _noise(program: Program, site: Site) -> ast.Call | None:
-    """``torch.rand_like(x)``, and ``torch.empty_like(x).uniform_()`` for the tensor that is filled."""
-    assert isinstance(site.node, ast.Call)
-    if program.callee_names(site.node, site.scope) & (DRAWN_LIKE_ANOTHER | DRAWN_OF_A_TYPE):
-        return site.node
-    method = site.module.parents.get(site.node)
-    call = site.module.parents.get(method) if isinstance(method, ast.Attribute) and method.attr in DRAWING else None
-    return call if isinstance(call, ast.Call) else None
-
-
-Parents = Mapping[ast.AST, ast.AST]
-
-
-def _above(parents: Parents, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """The arithmetic around a number, from within, each time with the part that it stands in."""
-    while True:
-        above = parents.get(node)
-        if isinstance(above, ast.Attribute):
-            call = parents.get(above)
-            above = call if isinstance(call, ast.Call) and call.func is above else None
-        if isinstance(above, ast.Call):
-            name = last_name(above.func)
-            if name not in INFINITE_AT_ZERO | KEEPS_ZERO | VIEWS:
-                return
-        elif not isinstance(above, (ast.BinOp, ast.UnaryOp)) or _is_kept_from_zero(above):
-            return
-        yield above, node
-        node = above
-
-
-def _is_kept_from_zero(node: ast.AST) -> bool:
-    """``u + 1``, whose logarithm is finite."""
-    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
-        return False
-    numbers = [item.value for item in (node.left, node.right) if isinstance(item, ast.Constant)]
-    return any(isinstance(number, (int, float)) and number > _EPSILON for number in numbers)
-
-
-_EPSILON = 1e-3
-"""More than this is added for its own sake, and not to guard against zero."""
-
-
-def _is_in_logarithm(parents: Parents, node: ast.AST) -> bool:
-    return any(
-        (isinstance(above, ast.Call) and last_name(above.func) in INFINITE_AT_ZERO)
-        or (isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and above.right is part)
-        for above, part in _above(parents, node)
-    )
-
-
-def _is_made_of(parents: Parents, value: ast.expr, node: ast.AST) -> bool:
-    return value is node or any(above is value for above, _ in _above(parents, node))
-
-
 def _unwrapped(value: ast.expr | None) -> ast.expr | None:
     """``x`` of ``Variable(x)``."""
     is_variable = isinstance(value, ast.Call) and last_name(value.func) == "Variable" and len(value.args) == 1
@@ -352,8 +277,13 @@ def _unwrapped(value: ast.expr | None) -> ast.expr | None:
 def _adds_in_place(node: ast.AST, path: str) -> bool:
     if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
         return blocks.path_of(node.target) == path
-    is_added = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ACCUMULATING
-    return is_added and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
+    return _calls_method(node, path, ACCUMULATING)
+
+
+def _calls_method(node: ast.AST, path: str, methods: frozenset[str]) -> bool:
+    """Whether one of some methods of a variable is called."""
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods
+    return is_method and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 def _adds_to(site: Site, node: ast.AST, path: str) -> bool:
@@ -377,7 +307,7 @@ def _converted(context: Context) -> Iterator[Change]:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and len(call.args) == 1):
             continue
         made = call.func.value
-        numbers = _without_views(made)
+        numbers = _without(made, VIEWS)
         if not isinstance(numbers, ast.Call) or not context.program.callee_names(numbers, site.scope) & NUMBERED:
             continue
         module, given = site.module, call.args[0]
@@ -395,9 +325,9 @@ def _converted(context: Context) -> Iterator[Change]:
             yield Change(RULE, module, call, message, [Replace(call, substitute(code))], needs_import=True)
 
 
-def _without_views(node: ast.expr) -> ast.expr:
-    """What a chain of views is of: ``torch.arange(n)`` of ``torch.arange(n).view(2, -1).contiguous()``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+def _without(node: ast.expr, methods: frozenset[str]) -> ast.expr:
+    """What a chain of some methods is of: ``torch.arange(n)`` of ``torch.arange(n).view(2, -1).contiguous()``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
         node = node.func.value
     return node
 
@@ -418,17 +348,12 @@ def _is_used_as_tensor(site: Site, node: ast.expr) -> bool:
 
 def _averaged(context: Context) -> Iterator[Change]:
     """``self.mean = h.mean(0)``, where a method of the class has it decay: ``self.mean.mul_(0.99).add_(...)``."""
-    program = context.program
-    for site in context.precision.nodes(program):
-        statement = site.node
-        if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
-            continue
+    for site, statement, info in _assigned_by_models(context):
         path, like = blocks.path_of(statement.targets[0]), _root(statement.value)
-        info = program.function_of(site.body)
-        if like is None or path is None or not _is_of_model(statement.targets[0]) or info is None or info.cls is None:
+        if like is None or path is None or not _is_of_model(statement.targets[0]) or info.cls is None:
             continue
         bodies = [method.node for method in info.cls.methods.values()]
-        if not any(_decays(node, path) for body in bodies for node in blocks.walk_body(body)):
+        if not any(_calls_method(node, path, DECAYING) for body in bodies for node in blocks.walk_body(body)):
             continue
         wide = context.vocabulary.at_least_float32(site.module, f"{like}.dtype")
         message = f"`{path}` has at least FP32: small steps of a moving average are lost in half"
@@ -439,15 +364,8 @@ def _averaged(context: Context) -> Iterator[Change]:
 
 def _root(value: ast.expr) -> str | None:
     """``h`` of ``h.detach().mean(0)``; None for what is given otherwise."""
-    node = value
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_SAME_TYPE:
-        node = node.func.value
+    node = _without(value, OF_SAME_TYPE)
     return node.id if isinstance(node, ast.Name) and node is not value else None
-
-
-def _decays(node: ast.AST, path: str) -> bool:
-    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DECAYING
-    return is_method and blocks.path_of(node.func.value) == path  # type: ignore[attr-defined]
 
 
 _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", "type_as"})
@@ -456,13 +374,8 @@ _CHOOSES_TYPE = frozenset({"to", "float", "double", "half", "bfloat16", "type", 
 
 def _set_weights(context: Context) -> Iterator[Change]:
     """``self.bias.data = -x.mean(0)``, in a model's method that is given ``x``."""
-    program = context.program
-    for site in context.precision.nodes(program):
-        statement = site.node
-        if not isinstance(statement, ast.Assign) or not program.is_model_code(site.body):
-            continue
-        info = program.function_of(site.body)
-        if info is not None and info.name == "__init__":
+    for site, statement, info in _assigned_by_models(context):
+        if info.name == "__init__":
             continue  # what makes a model is given settings
         target, value = statement.targets[-1], statement.value
         if not (isinstance(target, ast.Attribute) and target.attr == "data" and _is_of_model(target.value)):
@@ -475,6 +388,16 @@ def _set_weights(context: Context) -> Iterator[Change]:
         owner = ast.unparse(target.value)
         message = f"`{owner}` keeps its type: set from a half activation it would be half from then on"
         yield Change(RULE, site.module, statement, message, [Replace(value, in_type(f"{owner}.dtype"))])
+
+
+def _assigned_by_models(context: Context) -> Iterator[tuple[Site, ast.Assign, FunctionFacts]]:
+    """Yield the assignments in methods of models, each with its method."""
+    program = context.program
+    for site in context.precision.nodes(program):
+        if isinstance(site.node, ast.Assign) and program.is_model_code(site.body):
+            info = program.function_of(site.body)
+            assert info is not None
+            yield site, site.node, info
 
 
 def _is_of_model(node: ast.expr) -> bool:

@@ -172,6 +172,8 @@ def _called_in_float32(program: Program, info: ClassInfo) -> bool:
             names |= {target.id for target in parent.targets if isinstance(target, ast.Name)}
         elif not _is_in_float32(program, node, scope):
             return False
+    if not names:
+        return bool(places)
     names |= _imported_as(program, names)
     others = [
         (node, scope)
