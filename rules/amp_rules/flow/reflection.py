@@ -18,6 +18,8 @@ from amp_rules.flow.values import Value, dictionary_of
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 
+IMPORTS_BY_NAME = frozenset({"importlib.import_module", "builtins.__import__"})
+"""Functions that import the module whose name they are given."""
 _MAX_SIBLINGS = 60
 """Modules of a folder that a name made at run time can find. Folders of models have up to fifty; each is evaluated.
 What comes after them, by name, is not looked at, and a model defined there is not known."""
@@ -54,7 +56,7 @@ class Reflection:
     def apply(self, name: str, given: Invocation) -> set[Value] | None:
         """What a built-in function of this kind gives; None for other functions."""
         node, arguments, scope = given.node, given.arguments, given.scope
-        if name in ("importlib.import_module", "builtins.__import__") and node.args:
+        if name in IMPORTS_BY_NAME and node.args:
             return self._import_by_name(given)
         if name == "imp.load_source" and len(node.args) > 1:
             return self._load_by_path(given)

@@ -8,7 +8,6 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.syntax import walk
 
 _NORM = "BatchNorm"
 
@@ -18,15 +17,15 @@ def are_frozen(program: Program) -> bool:
 
     ``model.freeze_bn()``, ``model.apply(freeze)``, or the model's own ``train``.
     """
-    for info in program.flow.functions.values():
-        if _evaluates_norms(info) and (info.name == "train" or _always_runs(program, info)):
-            return True
-    return False
+    return any(
+        _evaluates_norms(info) and (info.name == "train" or _always_runs(program, info))
+        for info in program.flow.functions.values()
+    )
 
 
 def _evaluates_norms(info: FunctionFacts) -> bool:
     """``for m in self.modules(): if isinstance(m, nn.BatchNorm2d): m.eval()``."""
-    for node in walk(info.node):
+    for node in info.nodes:
         if not isinstance(node, ast.If) or _NORM not in (asked := ast.unparse(node.test)):
             continue
         for item in node.body:
@@ -39,10 +38,10 @@ def _evaluates_norms(info: FunctionFacts) -> bool:
 
 def _always_runs(program: Program, info: FunctionFacts) -> bool:
     sites = [calling(item) for item in program.flow.callers(info)]
-    for node, body, scope in program.nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "apply":
-            if any(isinstance(item, ast.Name) and item.id == info.name for item in node.args):
-                sites.append(Site(scope.module, scope, body, node))
+    for call, body, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply":
+            if any(isinstance(item, ast.Name) and item.id == info.name for item in call.args):
+                sites.append(Site(scope.module, scope, body, call))
     return any(
         not any(isinstance(parent, ast.If) for parent in blocks.enclosing(site.module, site.node)) for site in sites
     )

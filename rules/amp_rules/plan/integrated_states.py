@@ -75,12 +75,14 @@ class _Sums(Check):
 
 def _is_step(module: Module, statement: ast.Assign) -> bool:
     """Whether an assignment in a loop adds to a state what a function of that state gave, times a number."""
-    loop, total = blocks.loop_around(module, statement), statement.value
-    target = statement.targets[0]
-    if loop is None or not isinstance(target, ast.Name) or not isinstance(total, ast.BinOp):
+    target, total = statement.targets[0], statement.value
+    if not isinstance(target, ast.Name) or not isinstance(total, ast.BinOp):
         return False
     first, *terms = _terms(total)
     if not (isinstance(first, ast.Name) and first.id == target.id and terms):
+        return False
+    loop = blocks.loop_around(module, statement)
+    if loop is None:
         return False
     turning = blocks.writes_target(loop) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
     return any(_is_scaled(term) and _is_of_state(loop, term, target.id, turning) for term in terms)

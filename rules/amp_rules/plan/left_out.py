@@ -215,10 +215,10 @@ class _LeftOut:
         A part that is frozen besides would need no such words in most scripts; the report says what is done either way.
         """
         for node in self.program.nodes_of(info.node):
-            if not isinstance(node, ast.Assign) or self.program.without_gradients(site.module, node, info.node):
+            if not isinstance(node, ast.Assign) or (name := _cut_name(node)) is None:
                 continue
-            name = _cut_name(node)
-            if name is not None and self._is_all_that_is_read(name, node, info, site):
+            recorded = not self.program.without_gradients(site.module, node, info.node)
+            if recorded and self._is_all_that_is_read(name, node, info, site):
                 return f"{at(site.module, node)} cuts off the gradients of a part"
         return ""
 
@@ -288,8 +288,7 @@ class _LeftOut:
             for (holder, name), cell in self.program.flow.cells.items():
                 if holder is not owner.facts.node or not any(map(has_parameters, cell.values)):
                     continue
-                made = is_made_for_itself(owner, str(name))
-                if not any(self._uses_attribute(*read, owner, made) for read in self._reads.get(str(name), ())):
+                if not any(self._uses_attribute(*read, owner) for read in self._reads.get(str(name), ())):
                     return f"`{owner.facts.name}.{name}` takes no part in a forward pass"
         return ""
 
@@ -333,7 +332,7 @@ class _LeftOut:
             for caller in callers
         )
 
-    def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo, made: bool) -> bool:
+    def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
         """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's.
 
         Nor what leaves a part that the class makes without gradients: an averaged copy that is sampled from.
@@ -347,7 +346,7 @@ class _LeftOut:
         held = self.program.flow.values(node.value, scope) or self._own(node.value, body)
         if held and not any(_is_related(value, owner) for value in held):
             return False
-        if made and gets_no_gradient(self.program, module, node, body):
+        if gets_no_gradient(self.program, module, node, body) and is_made_for_itself(owner, node.attr):
             return False
         info = self.program.function_of(body)
         builds = info is not None and info.cls is not None and self._only_builds(info)

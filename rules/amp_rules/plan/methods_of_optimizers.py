@@ -11,12 +11,13 @@ from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.torch import own_half
 from amp_rules.torch.apex import OPTIMIZER_PATHS
 
 _ONLY_OTHERS = {"get_lr": 'ask `{}.param_groups[0]["lr"]`', "get_last_lr": 'ask `{}.param_groups[0]["lr"]`'}
 """Methods that neither torch's optimizers nor Apex's have, and what has the same answer."""
 
-_WRAPPERS = frozenset(f"apex.{place}.FP16_Optimizer" for place in ("contrib.optimizers", "fp16_utils", "optimizers"))
+_WRAPPERS = frozenset(f"{place}.{own_half.WRAPPER}" for place in own_half.APEX)
 """What an optimizer of Apex is in where a variable holds both: they hand on no methods."""
 
 

@@ -5,29 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.plan.notes import NOT_READ, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.scopes import Scope
 
-_IMPORTS = frozenset({"importlib.import_module", "builtins.__import__"})
 _MAX_STEPS = 10
 """Attributes, variables and calls of ``getattr`` between a model and the import that gave its module."""
 
 
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for each such import of which a trained model comes."""
-    told: set[ast.AST] = set()
-    for site in _unread(program):
-        for value in program.trained:
-            made = value.site
-            if value.kind != "object" or value.name != "torch.nn.Module" or not isinstance(made, ast.Call):
-                continue
-            located = program.locate(made)
-            if located is None or site.node in told or _import_of(program, made, located[1]) is not site.node:
-                continue
-            told.add(site.node)
+    unread = _unread(program)
+    behind_models = set(_behind_models(program)) if unread else set()
+    for site in unread:
+        if site.node in behind_models:
             text = (
                 f"`{site.module.text(site.node)}` names the module of the model when the script runs: it was not "
                 "looked at"
@@ -39,12 +33,24 @@ def _unread(program: Program) -> list[Site]:
     """The imports by a name that is not written there, and that no file of the project is known for."""
     return [
         site
-        for site in program.calls_to(_IMPORTS)
+        for site in program.calls_to(IMPORTS_BY_NAME)
         if isinstance(site.node, ast.Call)
         and site.node.args
         and not isinstance(site.node.args[0], ast.Constant)
         and not any(value.kind == "module" for value in program.flow.values(site.node, site.scope))
     ]
+
+
+def _behind_models(program: Program) -> Iterator[ast.expr]:
+    """Yield what gives the modules of the trained models whose class is not known."""
+    for value in program.trained:
+        made = value.site
+        if value.kind != "object" or value.name != "torch.nn.Module" or not isinstance(made, ast.Call):
+            continue
+        located = program.locate(made)
+        given = _import_of(program, made, located[1]) if located is not None else None
+        if given is not None:
+            yield given
 
 
 def _import_of(program: Program, call: ast.Call, scope: Scope) -> ast.expr | None:

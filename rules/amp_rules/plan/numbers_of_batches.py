@@ -93,8 +93,9 @@ def _index_of(statement: ast.stmt, name: str) -> int | None:
 
 
 def _is_of_all_elements(node: ast.expr) -> bool:
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    return is_call and node.func.attr in ("mean", "sum") and not (node.args or node.keywords)  # type: ignore[attr-defined]
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    return node.func.attr in ("mean", "sum") and not (node.args or node.keywords)
 
 
 def bare(node: ast.expr) -> ast.expr:

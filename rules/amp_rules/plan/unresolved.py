@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator
 
+from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_homes.home import made_at
@@ -18,7 +19,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
 
-_BY_NAME = frozenset({"importlib.import_module", "builtins.__import__", "builtins.getattr", "builtins.eval"})
+_BY_NAME = IMPORTS_BY_NAME | {"builtins.getattr", "builtins.eval"}
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
 _BUILTINS = frozenset(dir(builtins))

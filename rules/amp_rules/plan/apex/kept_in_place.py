@@ -15,8 +15,7 @@ from amp_rules.plan.apex.stages import initializing
 from amp_rules.plan.function_writes import FunctionWrite, function_writes
 from amp_rules.roles.batch_norm import is_batch_norm
 from amp_rules.roles.program import Program
-from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 from amp_rules.torch import apex as api
@@ -60,8 +59,7 @@ def writes_into_half(program: Program) -> HalfWrite | None:
 
 
 def _given(call: ast.Call, name: str, default: object) -> object:
-    place = api.INITIALIZE_PARAMETERS.index(name)
-    given = keyword(call, name) or (call.args[place] if len(call.args) > place else None)
+    given = argument_at(call, name, api.INITIALIZE_PARAMETERS.index(name))
     return default if given is None else literal(given)
 
 
@@ -70,16 +68,12 @@ def _is_of_batch_norm(program: Program, info: ClassInfo, write: FunctionWrite) -
     method, target = write.method, write.target
     if method.name != "forward" or not isinstance(target, ast.Name) or target.id not in method.by_place:
         return False
-    place = method.by_place.index(target.id) - _before_arguments(method)
+    # ``apply`` gives the context itself, and the class where it is asked for.
+    place = method.by_place.index(target.id) - (2 if method.is_class_method else 1)
     calls = [(module, module.parents[node]) for module, node in _applications(program, info)]
     return bool(calls) and all(
         isinstance(call, ast.Call) and _gives_own_buffer(program, module, call, place) for module, call in calls
     )
-
-
-def _before_arguments(method: FunctionFacts) -> int:
-    """How many parameters come before what ``apply`` is given: the context, and the class where it is asked for."""
-    return 2 if any(name.rpartition(".")[2] == "classmethod" for name, _ in method.decorators) else 1
 
 
 def _applications(program: Program, info: ClassInfo) -> Iterator[tuple[Module, ast.AST]]:
@@ -93,11 +87,12 @@ def _applications(program: Program, info: ClassInfo) -> Iterator[tuple[Module, a
                 names |= {item.id for item in parent.targets if isinstance(item, ast.Name)}
             else:
                 yield module, node
+    known = {*names, info.facts.name}
     for module, node in nodes:
         is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names
         is_of_module = isinstance(node, ast.Attribute) and node.attr in names
-        is_renamed = isinstance(node, ast.alias) and {node.name, node.asname} & {*names, info.facts.name}
-        if is_read or is_of_module or (is_renamed and isinstance(node, ast.alias) and node.asname is not None):
+        is_renamed = isinstance(node, ast.alias) and node.asname is not None and {node.name, node.asname} & known
+        if is_read or is_of_module or is_renamed:
             yield module, node
 
 

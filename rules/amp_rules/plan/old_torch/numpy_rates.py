@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.old_torch.old import OldProgram
 from amp_rules.plan.old_torch.value_origins import origins
 from amp_rules.roles.program import Program
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import argument_at, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.old_torch import NUMPY_ARITHMETIC, SCHEDULES_OF_A_FUNCTION
 
@@ -44,17 +44,14 @@ def _rates(old: OldProgram) -> Iterator[tuple[ast.expr, Scope]]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(map(_is_rate, targets)):
                 yield node.value, scope
-    for call, _, scope in old.program.calls():
-        if not old.program.callee_names(call, scope) & SCHEDULES_OF_A_FUNCTION:
-            continue
-        given = keyword(call, "lr_lambda") or (call.args[1] if len(call.args) > 1 else None)
+    for site in old.program.calls_to(SCHEDULES_OF_A_FUNCTION):
+        given = argument_at(site.node, "lr_lambda", 1) if isinstance(site.node, ast.Call) else None
         if isinstance(given, ast.Lambda):
-            yield given.body, old.program.flow.scopes.get(given, scope)
+            yield given.body, old.program.flow.scopes.get(given, site.scope)
         elif given is not None:
-            for value in old.program.flow.values(given, scope):
-                info = old.program.flow.functions.get(value.ref.node) if value.kind == "function" else None
-                for item in info.returns if info is not None else ():
-                    yield item, old.program.flow.scopes.get(info.node, scope) if info is not None else scope
+            for value in old.program.flow.values(given, site.scope):
+                for item in value.ref.returns if value.kind == "function" else ():
+                    yield item, old.program.flow.scopes.get(value.ref.node, site.scope)
 
 
 def _is_rate(target: ast.expr) -> bool:

@@ -125,15 +125,17 @@ def _classes_as_modules(old: OldProgram) -> None:
 
 def _started_without_tuple(old: OldProgram) -> None:
     """``mp.spawn(work, args=(args))``: what a parser gives is no tuple, and each process fails as it starts."""
-    for call, _, scope in old.program.calls():
+    for site in old.program.calls_to(SPAWNS):
+        call, module = site.node, site.module
+        assert isinstance(call, ast.Call)
         given = keyword(call, "args")
-        if given is None or scope.module not in old.modules or not old.program.callee_names(call, scope) & SPAWNS:
+        if given is None or module not in old.modules:
             continue
-        refs = {value.ref for value in old.program.flow.values(given, scope)}
+        refs = {value.ref for value in old.program.flow.values(given, site.scope)}
         if refs and refs <= old_names.PARSED_OPTIONS:
-            text = scope.module.text(given)
-            what = f"`args=({text})` of `{scope.module.text(call.func)}` is no tuple: the processes raise TypeError"
-            old.refuse(_RULE, scope.module, call, what, f"write `args=({text},)`")
+            text = module.text(given)
+            what = f"`args=({text})` of `{module.text(call.func)}` is no tuple: the processes raise TypeError"
+            old.refuse(_RULE, module, call, what, f"write `args=({text},)`")
 
 
 def _steps_scheduler(old: OldProgram, module: Module, node: ast.expr) -> bool:

@@ -93,7 +93,8 @@ def changes(context: Context) -> Iterator[Change]:
         module = forward.module.module
         name = info.facts.name
         message = f"`{name}` runs in FP32: its backward pass runs without autocast, where half and FP32 do not mix"
-        if "setup_context" not in info.facts.methods and not _is_of_class(forward):
+        # Of a class method the first argument is the class, which torch's decorator takes for the context.
+        if "setup_context" not in info.facts.methods and not forward.is_class_method:
             assert not isinstance(forward.node, ast.Lambda)
             written = context.vocabulary.decorated_in_float32(module, forward.node)
             yield Change.written(RULE, module, forward.node, message, written)
@@ -104,11 +105,6 @@ def changes(context: Context) -> Iterator[Change]:
     for node, scope in _of_libraries(program):
         message = f"`{scope.module.text(node)}` runs in FP32: its kernels are given a weight, which stays FP32"
         yield Change.written(RULE, scope.module, node, message, context.vocabulary.in_float32(scope.module, node))
-
-
-def _is_of_class(method: FunctionFacts) -> bool:
-    """Whether the class comes before the context among the arguments, which torch's decorator takes for the context."""
-    return any(name.rpartition(".")[2] == "classmethod" for name, _ in method.decorators)
 
 
 def _of_libraries(program: Program) -> Iterator[tuple[ast.Attribute, Scope]]:
