@@ -132,7 +132,7 @@ class Suites:
                 touched = [item for item in places if item in self._touched]
                 if touched:
                     concerned = True
-                    if touched in (places[:1], places[-1:]) and self._stands_beside(touched[0], places):
+                    if len(touched) == 1 and self._stands_beside(touched[0], places):
                         rows.append((touched[0], new))
                     else:
                         rows.extend(zip(places, one_line_each(new), strict=True))
@@ -145,11 +145,7 @@ class Suites:
 
     def _stands_beside(self, place: Place | None, line: list[Place | None]) -> bool:
         """Whether all that happens at a statement of ``a; b`` is that lines come above or below the whole line."""
-        if (
-            place is None
-            or any(place in actions for actions in (self._wraps, self._removals, self._unwraps))
-            or place in self._ends
-        ):
+        if place is None or any(place in it for it in (self._wraps, self._removals, self._unwraps, self._ends)):
             return False
         return all(place == line[-1 if item.after else 0] for item in self._inserts[place])
 
