@@ -112,7 +112,10 @@ def alike_seed(own: OwnDdp, names: frozenset[str] = _SEEDS) -> Site | None:
         if (spawned and isinstance(site.body, ast.Module)) or own.reach(site.module, site.node) is Reach.EVERY
         if spawned is None or spawned.run(site) or spawned.is_beside(site)
     ]
-    if not reached or any(differs(own, site, site.node) or _is_drawn(own, site, site.node) for site in seeds):
+    if not reached or any(differs(own, site, site.node) for site in seeds):
+        return None
+    # What starts the processes tells them the number that it has drawn.
+    if spawned is None and any(_is_drawn(own, site, site.node) for site in seeds):
         return None
     return reached[0]
 
@@ -130,26 +133,29 @@ def _seeds_again(own: OwnDdp, site: Site, other: Site) -> bool:
 def _is_drawn(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -> bool:
     """Whether each process may draw a seed for itself, or take it from its clock: ``seed = random.randint(1, 999)``."""
     for part in walk(node):
-        located = own.program.locate(part) if isinstance(part, ast.Call) and part is not site.node else None
-        if located is not None and isinstance(part, ast.Call):
-            names = own.program.callee_names(part, located[1])
-            if any((name.startswith(_DRAWING) and name not in SEEDS) or name in CLOCKS for name in names):
-                return not own.program.calls_to(SPAWNS)  # which tells the number to those that it starts
-    if not depth:
-        return False
-    info = own.program.function_of(site.body)
-    for part in walk(node):
+        if not isinstance(part, ast.Call) or part is site.node or (located := own.program.locate(part)) is None:
+            continue
+        names = own.program.callee_names(part, located[1])
+        if any((name.startswith(_DRAWING) and name not in SEEDS) or name in CLOCKS for name in names):
+            return True
+    for part in walk(node) if depth else ():
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
         values = [(value, site) for value in assigned(own.program, part, site.scope)]
-        if info is not None and isinstance(part, ast.Name) and part.id in info.parameters:
-            given = [
-                (info.argument_or_default(item.call, part.id), calling(item)) for item in own.program.flow.callers(info)
-            ]
-            values += [(value, where) for value, where in given if value is not None]
-        if any(_is_drawn(own, where, value, depth - 1) for value, where in values):
+        if any(_is_drawn(own, where, value, depth - 1) for value, where in (*values, *_given(own, site, part))):
             return True
     return False
+
+
+def _given(own: OwnDdp, site: Site, node: ast.expr) -> Iterator[tuple[ast.expr, Site]]:
+    """Yield what callers give a parameter of the function around a place; nothing where it is another variable."""
+    info = own.program.function_of(site.body)
+    if info is None or not isinstance(node, ast.Name) or node.id not in info.parameters:
+        return
+    for caller in own.program.flow.callers(info):
+        given = info.argument_or_default(caller.call, node.id)
+        if given is not None:
+            yield given, calling(caller)
 
 
 def seeded_alike(own: OwnDdp, seed: Site, module: Module, *, beside: Site | None = None, workers: bool = False) -> str:
@@ -227,10 +233,7 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
         return any(differs(own, where, entry, max(depth - 1, 0)) for entry, where in entries)
     if names_rank(node):
         return True
-    if not depth:
-        return False
-    info = own.program.function_of(site.body)
-    for part in walk(node):
+    for part in walk(node) if depth else ():
         if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
             continue
         if isinstance(part, ast.Name) and (site.body, part.id) in own.joined_under:
@@ -241,12 +244,8 @@ def differs(own: OwnDdp, site: Site, node: ast.AST, depth: int = _MAX_CALLERS) -
             values = [value for value in values if _is_whole(site.module, value) or _is_for(site.module, value, around)]
         if any(differs(own, site, value, depth - 1) for value in values):
             return True
-        if info is None or not isinstance(part, ast.Name) or part.id not in info.parameters:
-            continue
-        for caller in own.program.flow.callers(info):
-            given = info.argument_or_default(caller.call, part.id)
-            if given is not None and differs(own, calling(caller), given, depth - 1):
-                return True
+        if any(differs(own, where, value, depth - 1) for value, where in _given(own, site, part)):
+            return True
     return False
 
 
@@ -269,13 +268,8 @@ def _held(own: OwnDdp, site: Site, node: ast.expr, depth: int) -> list[tuple[ast
     if not isinstance(node, ast.Name):
         return []
     values = [(value, site) for value in assigned(own.program, node, site.scope) if _is_whole(site.module, value)]
-    info = own.program.function_of(site.body)
-    if not values and info is not None and node.id in info.parameters:
-        for caller in own.program.flow.callers(info):
-            given = info.argument_or_default(caller.call, node.id)
-            values += [(given, calling(caller))] if given is not None else []
     found = []
-    for value, where in values:
+    for value, where in values or _given(own, site, node):
         if isinstance(value, (ast.Name, ast.Subscript)):
             found += _held(own, where, value, depth - 1) if depth else []
         else:

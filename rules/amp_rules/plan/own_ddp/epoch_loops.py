@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -86,10 +87,8 @@ def _loop_over_bar(use: LoaderUse) -> ast.For | None:
 
 def _below(site: Site, statement: ast.stmt) -> Iterator[ast.stmt]:
     """Yield the statements that run after one in its suite, and below the branches around it."""
-    around = [item for item in blocks.enclosing(site.module, statement) if isinstance(item, ast.stmt)]
-    for item in [statement, *around]:
-        if item is not statement and not isinstance(item, ast.If):
-            return
+    branches = takewhile(lambda item: isinstance(item, ast.If), blocks.enclosing(site.module, statement))
+    for item in (statement, *branches):
         where = blocks.place(site.module, item)
         yield from where.suite[where.index + 1 :]
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.waiting_calls import asks_for_rank, is_counterpart
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.waiting import Waiting
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import BARRIERS, EXCHANGES
@@ -17,7 +16,6 @@ def exchanged_by_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield such operations, and calls that lead to one: the first of each function."""
     if not own.program.calls_to(EXCHANGES | BARRIERS):
         return
-    waiting = Waiting(own)
     told: set[ast.AST] = set()
     for call, body, scope in own.program.calls():
         module = scope.module
@@ -26,9 +24,9 @@ def exchanged_by_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         facts = own.facts(module)
         branches = list(own.branches(module, call))
         tests = [branch for branch in branches if asks_for_rank(facts, *branch)]
-        if len(tests) != 1 or not waiting.at(call, module) or not own.is_of_first_alone(module, call):
+        if len(tests) != 1 or not own.waiting.at(call, module) or not own.is_of_first_alone(module, call):
             continue
-        others = [other for other in waiting.of(body, module) if not own.is_of_first_alone(module, other)]
+        others = [other for other in own.waiting.of(body, module) if not own.is_of_first_alone(module, other)]
         if any(is_counterpart(facts, call, tests[0], other) for other in others if _may_pair(own, call, other, module)):
             continue
         told.add(body)

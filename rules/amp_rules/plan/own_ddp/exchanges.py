@@ -319,9 +319,12 @@ def _row(node: ast.AST) -> tuple[set[str], set[str]] | None:
     path = blocks.path_of(node.func.value)
     if path is not None and isinstance(node.func.value, ast.Subscript):
         # One of several lists: ``history["loss"].append(loss)`` puts nothing into the others.
-        given = {name for item in (*node.args, *node.keywords) for name in blocks.reads(item)}
-        return {path, ast.unparse(node.func.value)}, given
+        return {path, ast.unparse(node.func.value)}, _read_by_arguments(node)
     return ({path}, blocks.reads(node)) if path is not None else None
+
+
+def _read_by_arguments(call: ast.Call) -> set[str]:
+    return {name for item in (*call.args, *call.keywords) for name in blocks.reads(item)}
 
 
 def _written_by(node: ast.AST) -> set[str]:
@@ -378,8 +381,7 @@ def _receivers(node: ast.stmt, given: set[str], names: Names) -> Iterator[str]:
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
             path, imported = blocks.path_of(part.func.value), names.dotted(part.func.value)
             is_module = imported is not None and "." not in imported  # ``torch.save(model, f"{loss}.pt")``
-            read = {name for item in (*part.args, *part.keywords) for name in blocks.reads(item)}
-            if path is not None and not is_module and blocks.touches(given, read):
+            if path is not None and not is_module and blocks.touches(given, _read_by_arguments(part)):
                 yield path
 
 

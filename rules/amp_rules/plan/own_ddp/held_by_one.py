@@ -98,11 +98,11 @@ class HeldByOne:
             return  # a function that hands its parameter on to itself
         if key is None and isinstance(node, ast.Attribute) and depth and not self._may_be_given(node.attr):
             # Nothing but an assignment gives ``args.should_save`` to settings.
-            for store in self._stores[node.attr] if node.attr not in seen else ():
-                if isinstance(store.node, ast.Attribute):
-                    yield from self._given(_assigned(store), store, depth, seen | {node.attr})
-            if not any(isinstance(store.node, ast.Attribute) for store in self._stores[node.attr]):
+            stores = [store for store in self._stores[node.attr] if isinstance(store.node, ast.Attribute)]
+            if not stores:
                 yield None
+            for store in stores if node.attr not in seen else ():
+                yield from self._given(_assigned(store), store, depth, seen | {node.attr})
             return
         if key is None or not depth:
             yield None
@@ -126,17 +126,14 @@ class HeldByOne:
         """Yield what a value that is given at a place comes of: the place itself, unless it is a name for another."""
         if is_none(value):
             return
-        if value is not None and self._asks_for_first(value):
+        if value is not None and (literal(value) is False or self._asks_for_first(value)):
             yield Site(place.module, place.scope, place.body, value)
             return
         if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And) and depth:
             yield from self._of_first(value, place, depth, seen) or [place]
             return
         # Where one process alone comes by, it does not matter what it has.
-        if literal(value) is False:
-            assert value is not None
-            yield Site(place.module, place.scope, place.body, value)
-        elif isinstance(value, (ast.Name, ast.Subscript)) and not self._is_alone(place.module, place.node):
+        if isinstance(value, (ast.Name, ast.Subscript)) and not self._is_alone(place.module, place.node):
             yield from self._made(value, place, depth - 1, seen)
         elif isinstance(value, ast.Call) and (given := self._returned(value)) and depth:
             yield from [place] if self._is_alone(place.module, place.node) else given
@@ -190,15 +187,16 @@ class HeldByOne:
     def _entries(self, node: ast.Subscript, site: Site, depth: int, seen: frozenset[object]) -> Iterator[Site | None]:
         """Yield the places that give an entry of a dictionary anything but None, and None for what is not known."""
         name = literal(node.slice)
-        made = [value.site for value in self._program.flow.values(node.value, site.scope)]
+        values = self._program.flow.values(node.value, site.scope)
+        made = {value.site for value in values}
         if not made or not depth or not isinstance(name, str) or node in seen:
             yield None
             return
-        anew = self._set_anew(node, set(made), site)
+        anew = self._set_anew(made, site)
         if anew is not None:
             yield from self._given(_assigned(anew), anew, depth - 1, seen | {node})
             return
-        for item in made:
+        for item in (value.site for value in values):
             located = self._program.locate(item) if isinstance(item, ast.Dict) else None
             if located is None or not isinstance(item, ast.Dict) or None in item.keys:
                 yield None
@@ -207,38 +205,34 @@ class HeldByOne:
             for key, value in zip(item.keys, item.values, strict=True):
                 if literal(key) == name:
                     yield from self._given(value, Site(scope.module, scope, body, value), depth - 1, seen | {node})
-        for store in self._stored_entries:
-            assert isinstance(store.node, ast.Subscript)
-            written = literal(store.node.slice)
-            held = [value.site for value in self._program.flow.values(store.node.value, store.scope)]
+        for entry, held, store in self._stored_entries:
+            written = literal(entry.slice)
             is_another = isinstance(written, (str, int)) and written != name
-            if is_another or (held and not any(item in made for item in held)):
+            if is_another or (held and held.isdisjoint(made)):
                 continue
             if held and written == name:
                 yield from self._given(_assigned(store), store, depth - 1, seen | {node})
             elif held or written == name:
                 yield None
 
-    def _set_anew(self, node: ast.Subscript, made: set[ast.AST | None], site: Site) -> Site | None:
+    def _set_anew(self, made: set[ast.AST | None], site: Site) -> Site | None:
         """The only place that writes into a dictionary, where it sets all entries, as a class or a function begins."""
-        stores = [
-            store
-            for store in self._stored_entries
-            if isinstance(store.node, ast.Subscript)
-            and {v.site for v in self._program.flow.values(store.node.value, store.scope)} & made
-        ]
-        if len(stores) != 1 or not isinstance(stores[0].node, ast.Subscript):
+        stores = [(entry, store) for entry, held, store in self._stored_entries if held & made]
+        if len(stores) != 1:
             return None
-        store = stores[0]
+        entry, store = stores[0]
         info = self._program.function_of(store.body)
         if info is None or not (info.name == "__init__" or (store.body is site.body and store.line < site.line)):
             return None
-        return store if any(_sets_all(item, store) for item in getattr(info.node, "body", ())) else None
+        begins = getattr(info.node, "body", ())
+        return store if any(_sets_all(item, entry, store.statement) for item in begins) else None
 
     @cached_property
-    def _stored_entries(self) -> list[Site]:
+    def _stored_entries(self) -> list[tuple[ast.Subscript, set[ast.AST | None], Site]]:
+        """The entries that the program writes, with where the dictionaries are made that they may be of."""
+        values = self._program.flow.values
         return [
-            Site(scope.module, scope, body, node)
+            (node, {value.site for value in values(node.value, scope)}, Site(scope.module, scope, body, node))
             for node, body, scope in self._program.nodes()
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
         ]
@@ -275,19 +269,19 @@ class HeldByOne:
         return found
 
 
-def _sets_all(loop: ast.stmt, store: Site) -> bool:
+def _sets_all(loop: ast.stmt, entry: ast.Subscript, statement: ast.stmt) -> bool:
     """Whether a loop goes through a dictionary: ``for name, on in flags.items(): flags[name] = on and self.first``."""
-    asked = loop.iter.func if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) else None
-    if not isinstance(loop, ast.For) or not isinstance(store.node, ast.Subscript) or store.statement not in loop.body:
+    if not isinstance(loop, ast.For) or statement not in loop.body:
         return False
+    asked = loop.iter.func if isinstance(loop.iter, ast.Call) else None
     key = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
     return (
         isinstance(asked, ast.Attribute)
         and asked.attr == "items"
-        and ast.unparse(asked.value) == ast.unparse(store.node.value)
+        and ast.unparse(asked.value) == ast.unparse(entry.value)
         and isinstance(key, ast.Name)
-        and isinstance(store.node.slice, ast.Name)
-        and key.id == store.node.slice.id
+        and isinstance(entry.slice, ast.Name)
+        and key.id == entry.slice.id
     )
 
 

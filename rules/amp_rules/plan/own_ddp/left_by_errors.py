@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.own_ddp.waiting import Waiting
 from amp_rules.plan.swallowed_failures import goes_on
 from amp_rules.ranks.statements import handles
 from amp_rules.source import blocks
@@ -25,7 +24,6 @@ def left_by_errors(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AS
     """
     if not own.program.calls_to(EXCHANGES | BARRIERS):
         return
-    waiting = Waiting(own)
     told: set[ast.AST] = set()
     for node, body, scope in own.program.nodes():
         module = scope.module
@@ -38,8 +36,8 @@ def left_by_errors(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AS
         tried = module.parents[caught]
         assert isinstance(tried, ast.Try)
         behind = [item for item in _calls(tried.body) if item.lineno > (branch.end_lineno or branch.lineno)]
-        waits = next((call for call in behind if waiting.at(call, module)), None)
-        if waits is None or any(waiting.at(call, module) for call in _calls([*caught.body, *tried.finalbody])):
+        waits = next((call for call in behind if own.waiting.at(call, module)), None)
+        if waits is None or any(own.waiting.at(call, module) for call in _calls([*caught.body, *tried.finalbody])):
             continue
         if own.reach(module, waits) is not Reach.EVERY or own.is_of_first_alone(module, node):
             continue

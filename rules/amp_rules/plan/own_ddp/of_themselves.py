@@ -9,7 +9,7 @@ from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, last_name, walk
+from amp_rules.source.syntax import called_name, last_name, values_given, walk
 
 
 def names_process(value: ast.expr) -> bool:
@@ -37,4 +37,4 @@ def is_only_told_of_itself(program: Program, site: Site, path: str) -> bool:
 def _tells_process(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or called_name(node) not in SHOWING_OR_WRITING:
         return False
-    return any(map(names_process, (*node.args, *(item.value for item in node.keywords))))
+    return any(map(names_process, values_given(node)))

@@ -16,6 +16,7 @@ from amp_rules.plan.options import Options
 from amp_rules.plan.own_ddp.named_by_rank import NamedByRank
 from amp_rules.plan.own_ddp.named_by_samples import is_named_by_samples
 from amp_rules.plan.own_ddp.ranks import ReachOfRanks
+from amp_rules.plan.own_ddp.waiting import Waiting
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.words import Words
@@ -50,6 +51,11 @@ class OwnDdp(ReachOfRanks):
         """The calls of ``DistributedDataParallel``, torch's and Apex's, which the runtime has."""
         wrappers = DISTRIBUTED_DATA_PARALLEL | ALL_WRAPPERS
         return [site for site in self.program.calls_to(wrappers) if site.module in self.modules]
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Which calls wait for all processes."""
+        return Waiting(self)
 
     @cached_property
     def put_into(self) -> dict[str, list[tuple[ast.expr, Site]]]:

@@ -61,12 +61,14 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
 def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:
     """Yield the loaders of evaluations whose batches an object of the project fetches: ``Prefetcher(loader)``."""
     for call, body, scope in own.program.calls():
-        made = own.program.flow.values(call, scope) if own.reach(scope.module, call) is Reach.EVERY else set()
+        made = own.program.flow.values(call, scope)
         if not made or not all(value.kind == "instance" and value.site is call for value in made):
             continue
         if not all(map(_takes_batches, made)) or any(map(own.program.runs_backward, blocks.own_parts(body))):
             continue
         if not any(map(own.program.runs_forward, blocks.own_parts(body))):
+            continue
+        if own.reach(scope.module, call) is not Reach.EVERY:
             continue
         for given in values_given(call):
             values = frozenset(

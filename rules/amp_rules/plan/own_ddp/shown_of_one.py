@@ -83,7 +83,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             yield loop.module, added[names[0]], f"{text}: {rest}"
             named |= {(loop.body, root_of(name)) for name in names}
             continue
-        saved = [path for path in added if _is_saved(own, loop, path) and not metrics.may_tell_of(loop.body, path)]
+        in_files = _saved(own, loop) if added else set()
+        saved = [path for path in added if path in in_files and not metrics.may_tell_of(loop.body, path)]
         if saved:
             quoted = listed([f"`{name}`" for name in saved])
             many = len(saved) > 1
@@ -96,8 +97,8 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     yield from shown_losses(own, shares, loops)
 
 
-def _is_saved(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
-    """Whether a checkpoint below a loop has a sum for one of its entries: ``torch.save({"loss": total / n}, name)``."""
+def _saved(own: OwnDdp, loop: TrainingLoop) -> set[str | None]:
+    """What checkpoints below a loop have for an entry, or divided by something: ``{"loss": total / n}``."""
     below = [node for node in blocks.walk_body(loop.body) if getattr(node, "lineno", 0) > loop.line]
     entries = [
         entry
@@ -105,10 +106,10 @@ def _is_saved(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
         if isinstance(call, ast.Call) and call.args and own.program.callee_names(call, loop.scope) & SAVES
         for entry in _entries(below, call.args[0])
     ]
-    return any(
-        variable(entry.left if isinstance(entry, ast.BinOp) and isinstance(entry.op, ast.Div) else entry) == path
+    return {
+        variable(entry.left if isinstance(entry, ast.BinOp) and isinstance(entry.op, ast.Div) else entry)
         for entry in entries
-    )
+    }
 
 
 def _entries(nodes: list[ast.AST], saved: ast.expr) -> list[ast.expr]:

@@ -39,6 +39,7 @@ class Client:
 def clients(own: OwnDdp) -> list[Client]:
     """The clients that every process makes."""
     found = []
+    ranks = RankValues(own.program)
     for site in own.program.calls_to(WRITERS):
         if site.module not in own.modules or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
@@ -56,7 +57,7 @@ def clients(own: OwnDdp) -> list[Client]:
         holder = own.may_be_own_file(site.module, site.node)
         if holder is not None:
             client.reason = f"its path {own.way_of_rank(holder)}"
-        tag = _tag_of_rank(own, client)
+        tag = _tag_of_rank(own, client, ranks)
         if tag is not None:
             client.reason = f"it logs `{tag}`, which tells the processes apart: the curves of all are wanted"
         found.append(client)
@@ -100,9 +101,8 @@ def _follow(own: OwnDdp, client: Client) -> None:
                 client.reason = f"`{module.text(call)}` is given it"
 
 
-def _tag_of_rank(own: OwnDdp, client: Client) -> str | None:
+def _tag_of_rank(own: OwnDdp, client: Client, ranks: RankValues) -> str | None:
     """A name with the rank in it, under which every process logs: ``f"loss_{rank}"``."""
-    ranks = RankValues(own.program)
     for tag, scope in _tags(own, client):
         asked = (part for part in walk(tag) if isinstance(part, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)))
         if any(ranks.of(part, scope) is not None for part in asked):
