@@ -16,15 +16,14 @@ from amp_runtime._data import loader, streams
 from amp_runtime._distributed import averaging, buffers, group, shadow, sharding
 from amp_runtime._noticing import setting, start
 from amp_runtime._precision import (
-    attention_masks,
     half_models,
     lacking,
     masters,
-    mixed_writes,
     optimizer_state,
     properties,
     recompute,
     registered,
+    replaced,
 )
 from amp_runtime._precision.kept import keeping, remember
 from amp_runtime._quantizing import library
@@ -189,8 +188,7 @@ def init(
     if properties.put_in_force(chosen):
         scaler.restart()
     convert_bfloat16(context.mixed)
-    mixed_writes.follow(context.mixed)
-    attention_masks.follow(context.mixed)
+    replaced.follow(context.mixed)
     registered.follow()
     context.parallel = parallel
     context.sync_bn = sync_bn
@@ -227,8 +225,7 @@ def shutdown() -> None:
     context.reset()
     convert_bfloat16(False)
     registered.forget()
-    mixed_writes.follow(False)
-    attention_masks.follow(False)
+    replaced.follow(False)
     recompute.leave()
     optimizer_state.stop_watching_optimizers()
     masters.stop_following()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from amp_rules import migrate
 from amp_rules.plan.options import Options
-from migrating import ENTRY, cases, migrated
+from migrating import ENTRY, FIXTURES, cases, migrated
 
 OWN = ("AMP230", "AMP231", "AMP232", "AMP233", "AMP234", "AMP235", "AMP236", "AMP237", "AMP238", "AMP239")
 CHANGING = [case for case in cases() if case.code in OWN and not case.is_noop]
@@ -720,7 +719,7 @@ def test_a_method_of_the_wrapper_alone_is_no_forward_pass(tmp_path):
 
 
 def test_a_helper_that_joins_nothing_yet_creates_no_group(tmp_path):
-    path = Path(__file__).parents[2] / "fixtures/declines/AMP290/group_that_a_helper_does_not_join_yet.py"
+    path = FIXTURES / "declines/AMP290/group_that_a_helper_does_not_join_yet.py"
     report, _ = completed(tmp_path, path.read_text())
     (own,) = [item for item in report.refusals if item.code == "AMP290"]
     assert own.message.endswith("needs a process group, which nothing in the script creates")

@@ -15,53 +15,15 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from amp_runtime._precision.policy import casting
-
 _LARGEST = torch.finfo(torch.float16).max
 
-_MASKED: tuple[tuple[Any, str, int, str], ...] = (
-    (functional, "scaled_dot_product_attention", 3, "attn_mask"),
-    (torch, "baddbmm", 0, "input"),
-)
-"""What adds a mask to scores: the place and the name of the mask among the arguments.
 
-The second is what ``nn.MultiheadAttention`` calls where its weights are asked for.
-"""
-
-_replaced: list[tuple[Any, str, Any]] = []
-
-
-def follow(wanted: bool) -> None:
-    """Has masks keep their finite numbers, or gives torch's own functions back."""
-    if wanted and not _replaced:
-        for space, name, place, argument in _MASKED:
-            _replace(space, name, place, argument)
-    elif _replaced and not wanted:
-        while _replaced:
-            space, name, original = _replaced.pop()
-            setattr(space, name, original)
-
-
-def _replace(space: Any, name: str, place: int, argument: str) -> None:
-    original = getattr(space, name)
-    if "amp_original" in getattr(original, "__dict__", ()):
-        return  # registered by the script, which chose a precision
-
-    @functools.wraps(original)
-    def holding(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not casting():
-            return original(*args, **kwargs)
-        if argument in kwargs:
-            kwargs[argument] = held(kwargs[argument])
-        elif len(args) > place:
-            args = (*args[:place], held(args[place]), *args[place + 1 :])
-        return original(*args, **kwargs)
-
-    holding.amp_original = original  # type: ignore[attr-defined]
-    _replaced.append((space, name, original))
-    setattr(space, name, holding)
-    # TorchScript knows torch's functions by identity, and would try to compile this one.
-    torch.jit._builtins._register_builtin(holding, f"aten::{name}")
+def _with_mask_held(
+    place: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if name in kwargs:
+        return args, {**kwargs, name: held(kwargs[name])}
+    return (*args[:place], *map(held, args[place : place + 1]), *args[place + 1 :]), kwargs
 
 
 def held(mask: Any) -> Any:
@@ -73,3 +35,13 @@ def held(mask: Any) -> Any:
         return mask
     is_beyond = mask.isfinite() & (mask.abs() > _LARGEST)
     return torch.where(is_beyond, mask.sign() * (_LARGEST / 2), mask)
+
+
+CHANGES = (
+    (functional, "scaled_dot_product_attention", functools.partial(_with_mask_held, 3, "attn_mask")),
+    (torch, "baddbmm", functools.partial(_with_mask_held, 0, "input")),
+)
+"""What adds a mask to scores, by the place and the name of the mask among the arguments.
+
+The second is what ``nn.MultiheadAttention`` calls where its weights are asked for.
+"""

@@ -336,10 +336,10 @@ def _substitute(
     new = {id(old): tensor for old, tensor in pairs}
     for group in groups:
         group["params"] = [new.get(id(parameter), parameter) for parameter in group["params"]]
-    for held in [optimizer.state for optimizer in optimizers]:
+    for optimizer in optimizers:
         for old, tensor in pairs:
-            if old in held:
-                _rekey(held, old, tensor)
+            if old in optimizer.state:
+                _rekey(optimizer.state, old, tensor)
 
 
 def _rekey(held: Any, old: torch.Tensor, tensor: torch.Tensor) -> None:

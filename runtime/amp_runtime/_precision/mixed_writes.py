@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from amp_runtime._precision.policy import casting
 from amp_runtime._precision.rules import CASTABLE
 
 _INDEXED = ("index_add", "index_copy", "index_put", "index_reduce", "lerp", "masked_scatter", "put", "scatter")
@@ -33,68 +32,41 @@ _OF_ONE_TYPE = ("allclose", "complex", "heaviside", "isclose", "polar")
 _OF_FIRST = ("embedding_bag",)
 """Functions whose first tensor is a table of weights."""
 
-_replaced: list[tuple[Any, str, Any]] = []
-
-
-def follow(wanted: bool) -> None:
-    """Has writes of mixed types convert, or gives torch's own functions back."""
-    if wanted and not _replaced:
-        for name in _WRITING:
-            _replace(torch.Tensor, name, _into_first)
-        for name in _GIVING:
-            _replace(torch.Tensor, name, _into_widest)
-            _replace(torch, name, _into_widest)
-        for name in _OF_ONE_TYPE:
-            _replace(torch, name, _into_widest)
-            if hasattr(torch.Tensor, name):
-                _replace(torch.Tensor, name, _into_widest)
-        for name in _OF_FIRST:
-            _replace(torch, name, _into_first)
-    elif _replaced and not wanted:
-        while _replaced:
-            space, name, own = _replaced.pop()
-            if own is None:
-                delattr(space, name)
-            else:
-                setattr(space, name, own)
-
-
 Types = Callable[[list[torch.Tensor]], torch.dtype]
 
 
-def _into_first(tensors: list[torch.Tensor]) -> torch.dtype:
+def _of_first(tensors: list[torch.Tensor]) -> torch.dtype:
     return tensors[0].dtype
 
 
-def _into_widest(tensors: list[torch.Tensor]) -> torch.dtype:
+def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
     return functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
 
 
-def _replace(space: Any, name: str, common: Types) -> None:
-    original = getattr(space, name)
-    if "amp_original" in getattr(original, "__dict__", ()):
-        return  # registered by the script, which chose a precision
-
-    @functools.wraps(original)
-    def converting(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not casting():
-            return original(*args, **kwargs)
-        given = [*args, *kwargs.values()]
-        tensors = [value for value in given if isinstance(value, torch.Tensor) and value.dtype in CASTABLE]
-        if len(tensors) < 2 or tensors[0] is not given[0] or all(x.dtype is tensors[0].dtype for x in tensors):
-            return original(*args, **kwargs)
-        dtype = common(tensors)
-        args = tuple([_as(value, dtype) for value in args])
-        return original(*args, **{key: _as(value, dtype) for key, value in kwargs.items()})
-
-    converting.amp_original = original  # type: ignore[attr-defined]
-    _replaced.append((space, name, vars(space).get(name)))
-    setattr(space, name, converting)
-    if space is torch:
-        # TorchScript knows torch's functions by identity, and would try to compile this one.
-        torch.jit._builtins._register_builtin(converting, f"aten::{name}")
+def _converted(common: Types, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = [*args, *kwargs.values()]
+    tensors = [value for value in given if isinstance(value, torch.Tensor) and value.dtype in CASTABLE]
+    if len(tensors) < 2 or tensors[0] is not given[0] or all(x.dtype is tensors[0].dtype for x in tensors):
+        return args, kwargs
+    dtype = common(tensors)
+    return tuple([_as(value, dtype) for value in args]), {key: _as(value, dtype) for key, value in kwargs.items()}
 
 
 def _as(value: Any, dtype: torch.dtype) -> Any:
     is_cast = isinstance(value, torch.Tensor) and value.dtype in CASTABLE and value.dtype is not dtype
     return value.to(dtype) if is_cast else value
+
+
+_INTO_FIRST, _INTO_WIDEST = (functools.partial(_converted, common) for common in (_of_first, _widest))
+
+CHANGES = (
+    *((torch.Tensor, name, _INTO_FIRST) for name in _WRITING),
+    *((torch, name, _INTO_FIRST) for name in _OF_FIRST),
+    *(
+        (space, name, _INTO_WIDEST)
+        for space in (torch.Tensor, torch)
+        for name in (*_GIVING, *_OF_ONE_TYPE)
+        if hasattr(space, name)
+    ),
+)
+"""The functions, and what becomes of the arguments of each."""

@@ -634,10 +634,12 @@ class Scaler(torch.amp.GradScaler):
             if self._known_optimizers.get(optimizer) not in (None, len(parameters)):
                 self._loose.look_again()  # it was given parameters since its last step
             loose = self._loose.make_true(self._records) if self._losses and self.is_enabled() else None
-            # Parameters of no prepared model are copies, which get the gradients of the model's own.
-            held = set(map(id, parameters)) if loose is not None else set()
-            copied = None if any(id(p) in held for model in prepared_models() for p in model.parameters()) else loose
-            self._unscale_and_check(optimizer, record, parameters, copied)
+            if loose is not None:
+                # Parameters of no prepared model are copies, which get the gradients of the model's own.
+                held = set(map(id, parameters))
+                if any(id(p) in held for model in prepared_models() for p in model.parameters()):
+                    loose = None
+            self._unscale_and_check(optimizer, record, parameters, loose)
         record.unit = None
         record.ready = True
 
