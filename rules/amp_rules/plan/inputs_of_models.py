@@ -18,9 +18,7 @@ _SAME = frozenset({"detach", "data", "clone", "cpu", "to", "view", "reshape", "m
 def only_feeds_models(program: Program, model: Value) -> bool:
     """Whether each output of a model goes to another model, or is shown, as far as its name is read."""
     fed = False
-    for call, body, scope in program.calls():
-        if model not in program.called_models(call, scope):
-            continue
+    for call, body, scope in program.calls_of_model(model):
         if _goes_to_model(program, scope, call, model):
             fed = True
             continue

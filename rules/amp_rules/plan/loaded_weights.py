@@ -201,11 +201,8 @@ def _reads(program: Program, name: str, scope: Scope) -> list[tuple[ast.Name, Sc
     owner = scope.owner(name)
     return [
         (node, where)
-        for node, _, where in program.nodes()
-        if isinstance(node, ast.Name)
-        and node.id == name
-        and where.owner(name) is owner
-        and isinstance(node.ctx, ast.Load)
+        for node, where in program.reads_named(name)
+        if isinstance(node, ast.Name) and where.owner(name) is owner
     ]
 
 

@@ -66,6 +66,7 @@ class Bodies:
         self.found_by_name = FoundByName(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
         self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
+        self._models_of_calls: dict[ast.Call, frozenset[Value]] = {}
 
     @property
     def entry(self) -> Module:
@@ -170,6 +171,18 @@ class Bodies:
                     isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
                 ):
                     found.append((node, where))
+        return found
+
+    def reads_named(self, name: str) -> list[tuple[ast.Name | ast.Attribute, Scope]]:
+        """What can run and reads a variable or an attribute of this name, in the order of files and lines."""
+        return self._reads_by_name.get(name, [])
+
+    @cached_property
+    def _reads_by_name(self) -> dict[str, list[tuple[ast.Name | ast.Attribute, Scope]]]:
+        found: dict[str, list[tuple[ast.Name | ast.Attribute, Scope]]] = {}
+        for node, _, scope in self.nodes():
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                found.setdefault(last_name(node), []).append((node, scope))
         return found
 
     def names(self, node: ast.expr, scope: Scope) -> set[str]:
@@ -304,6 +317,25 @@ class Bodies:
 
     def called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         """Models whose forward pass the call runs directly."""
+        known = self._models_of_calls.get(call)
+        if known is None:
+            known = self._models_of_calls[call] = frozenset(self._find_called_models(call, scope))
+        return set(known)
+
+    def calls_of_model(self, model: Value) -> list[tuple[ast.Call, ast.AST, Scope]]:
+        """Every call that runs a model's forward pass directly, with its body and scope."""
+        return [self._calls[place] for place in self._calls_by_model.get(model, ())]
+
+    @cached_property
+    def _calls_by_model(self) -> dict[Value, list[int]]:
+        """The places among all calls of those that run a model's forward pass, by the model."""
+        found: dict[Value, list[int]] = {}
+        for place, (call, _, scope) in enumerate(self._calls):
+            for model in self.called_models(call, scope):
+                found.setdefault(model, []).append(place)
+        return found
+
+    def _find_called_models(self, call: ast.Call, scope: Scope) -> set[Value]:
         if is_super(call) or self._makes_itself(call, scope):
             return set()
         found = self.roles.modules(call.func, scope)

@@ -87,11 +87,18 @@ class OptimizerModels(Bodies):
 
     def _is_called(self, model: Value, among: set[Value]) -> bool:
         """Whether a variable is called that holds a model, and others of a few at most."""
-        return any(
-            model in (held := set(filter(is_module, self.flow.values(call.func, scope)))) and held <= among
-            for call, body, scope in self._calls
-            if isinstance(call.func, (ast.Name, ast.Attribute)) and not self.is_model_code(body)
-        )
+        return any(held <= among for held in self._held_when_called.get(model, ()))
+
+    @cached_property
+    def _held_when_called(self) -> dict[Value, list[frozenset[Value]]]:
+        """By each model all that the variables can hold that may hold it where they are called."""
+        found: dict[Value, list[frozenset[Value]]] = {}
+        for call, body, scope in self._calls:
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and not self.is_model_code(body):
+                held = frozenset(filter(is_module, self.flow.values(call.func, scope)))
+                for model in held:
+                    found.setdefault(model, []).append(held)
+        return found
 
     def _libraries_with(self, value: Value) -> set[Value]:
         """The models of a library that the script puts a model into: ``model.fc = nn.Linear(512, 2)``.

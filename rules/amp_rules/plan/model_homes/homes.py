@@ -219,10 +219,8 @@ class Homes:
 
     def _gives_only_parts(self, item: HoldingVariable, others: set[Value]) -> bool:
         parts: set[Value] = set()
-        for node, _, scope in self.program.nodes():
-            if not isinstance(node, ast.Name) or node.id != item.path or not isinstance(node.ctx, ast.Load):
-                continue
-            if self.flow.key(node, scope) != item.key:
+        for node, scope in self.program.reads_named(item.path):
+            if not isinstance(node, ast.Name) or self.flow.key(node, scope) != item.key:
                 continue
             parents = scope.module.parents
             part = parents[node]

@@ -164,12 +164,9 @@ class Variables:
 
     def is_read(self, item: HoldingVariable) -> bool:
         """Whether anything reads the variable: ``_, name = make()`` throws a model away."""
-        name = item.path.rpartition(".")[2]
-        for node, _, scope in self.program.nodes():
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                own = node.id if isinstance(node, ast.Name) else node.attr
-                if own == name and self.flow.key(node, scope) in (item.key, None):
-                    return True
+        reads = self.program.reads_named(item.path.rpartition(".")[2])
+        if any(self.flow.key(node, scope) in (item.key, None) for node, scope in reads):
+            return True
         return isinstance(item.key[0], tuple)  # an item of a container, which is read as a whole
 
     def is_run(self, item: HoldingVariable) -> bool:
@@ -193,8 +190,8 @@ class Variables:
         given = {argument.arg for argument in arguments_of(item.body)} if is_function(item.body) else set()
         if not owner or not all(_assigned_name(statement) in given for statement in item.assignments):
             return False
-        for node, _, scope in self.program.nodes():
-            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+        for node, scope in self.program.reads_named(name):
+            if isinstance(node, ast.Attribute):
                 parent = scope.module.parents[node]
                 told = isinstance(parent, ast.Attribute) and parent.attr in _RUNS_NOTHING
                 if not told and self._may_be(node, scope, item):
