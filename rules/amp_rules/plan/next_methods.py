@@ -9,8 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.notes import NEXT_METHOD, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
-
-_LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+from amp_rules.torch.data import LOADERS_OF_TORCH
 
 
 def notes(program: Program) -> Iterator[Note]:
@@ -31,4 +30,4 @@ def notes(program: Program) -> Iterator[Note]:
 
 
 def _is_loader(value: Value) -> bool:
-    return value.kind == "object" and value.ref in _LOADERS
+    return value.kind == "object" and value.ref in LOADERS_OF_TORCH

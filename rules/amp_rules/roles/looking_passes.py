@@ -20,6 +20,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, own_name, walk
+from amp_rules.torch.data import LOADERS_OF_TORCH
 from amp_rules.torch.gradients import CLIP_METHODS, GRADIENT, GRADIENT_HOOK_FUNCTIONS, GRADIENT_HOOKS
 
 _MARKS = frozenset({"requires_grad", "requires_grad_", "retain_grad"})
@@ -27,7 +28,6 @@ _MARKS = frozenset({"requires_grad", "requires_grad_", "retain_grad"})
 
 _COPIES = frozenset({"clone", "detach"})
 _SAME_ELSEWHERE = frozenset({"cpu", "cuda", "double", "float", "requires_grad_", "to"})
-_LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 
 _KEEP_BATCHES = frozenset(
     {"builtins.list", "builtins.sorted", "builtins.tuple", "collections.deque", "itertools.cycle", "itertools.tee"}
@@ -292,7 +292,12 @@ def _is_new(program: _Program, item: _Pass, name: ast.Name, is_retained: bool) -
 def _stacks_samples(value: Value) -> bool:
     """Whether a value is a loader that makes new tensors of its samples."""
     call = value.site
-    if value.kind != "object" or value.ref not in _LOADERS or not isinstance(call, ast.Call) or len(call.args) > 2:
+    if (
+        value.kind != "object"
+        or value.ref not in LOADERS_OF_TORCH
+        or not isinstance(call, ast.Call)
+        or len(call.args) > 2
+    ):
         return False
     words = {word.arg: word.value for word in call.keywords}
     size = call.args[1] if len(call.args) > 1 else words.get("batch_size")

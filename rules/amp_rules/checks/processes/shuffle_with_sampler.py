@@ -9,8 +9,8 @@ from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.lint.check import Check, LintedFile, replacement
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name, spelling
+from amp_rules.torch.data import LOADERS_OF_TORCH
 
-_LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 _POSITIONS = {"batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4, "drop_last": 8}
 
 
@@ -64,7 +64,7 @@ class ShuffleWithSampler(Check):
         if "DataLoader" not in module.module.source.text:
             return
         for call in calls_named(module, ("DataLoader",)):
-            if module.dotted(call.func) in _LOADERS:
+            if module.dotted(call.func) in LOADERS_OF_TORCH:
                 self._judge(file, call)
 
     def _judge(self, file: LintedFile, call: ast.Call) -> None:
