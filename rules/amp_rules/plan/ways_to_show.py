@@ -180,8 +180,7 @@ class WaysToShow:
                     return None
                 if child is not parent.func:
                     if name in SHOWING_OR_WRITING:
-                        shown: Shown = "divided" if is_mean else "alone"
-                        return None if tells_failure(site.module, parent) else shown
+                        return None if tells_failure(site.module, parent) else "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
                         shown = self._by_callees(parent, value, is_mean=is_mean, depth=depth)
