@@ -59,7 +59,9 @@ def _is_never_called(flow: Flow, body: ast.AST, callers: int) -> bool:
     if not all(never_runs(flow, item.scope.module, item.call, callers=callers) for item in calls):
         return False
     called = {item.call.func for item in calls}
-    uses = (node for module in flow.modules for node in module.nodes if isinstance(node, (ast.Name, ast.Attribute)))
+    # A method is asked of its object: a variable of its name is another thing.
+    kinds = (ast.Attribute,) if info.receiver is not None else (ast.Name, ast.Attribute)
+    uses = (node for module in flow.modules for node in module.nodes if isinstance(node, kinds))
     return not any(last_name(node) == info.name and node not in called for node in uses)
 
 
