@@ -80,6 +80,8 @@ def _within(
         others = [item for item in nodes if item is not node and path in blocks.writes_itself(item)]
         if path in head or any(not _limits(site.module, item, path) for item in others):
             continue
+        if any(path.startswith(f"{name}.") for name in written):
+            continue  # another object in each round: ``batch.x = batch.x * 100``
         if blocks.touches(blocks.reads(node.value) - {path}, written) or not _is_asked_alone(site, node, path, inside):
             continue
         if _is_rate(node) or any(_counts(program, site, scope, reader, node) for scope, reader in readers):

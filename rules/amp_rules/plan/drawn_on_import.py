@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from amp_rules.flow.statements import is_main_guard, is_under_main_guard
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -38,7 +39,7 @@ def reasons(program: Program, precision: Precision) -> Iterator[Declined]:
         read = _reading(program, site)
         if read is None:
             continue
-        line = f"line {read.told_line}" + ("" if read.module is module else f" of {read.module.path.name}")
+        line = f"line {read.told_line}" + ("" if read.module is module else f" of {name_of(program, read.module)}")
         yield declining.decline(
             declining.LOCAL_DECISION,
             module,

@@ -32,6 +32,8 @@ _Round = tuple[Site, list[ast.stmt]]
 
 _LISTS = (ast.List, ast.Tuple, ast.ListComp)
 
+_KEEPING = frozenset({"append", "extend", "appendleft"})
+
 _WITHOUT_GRADIENT = frozenset({"detach", "data", "item", "numpy", "tolist"})
 """Methods and attributes that give the numbers of a tensor alone."""
 
@@ -68,6 +70,8 @@ def _kept(
         for node in inner:
             if isinstance(node, (ast.Name, ast.Attribute)) and (node, blocks.path_of(node)) in updating:
                 continue  # what goes on by itself is no loss
+            if _is_no_number_of(site, node):
+                continue
             if node in read and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
         entry = Round(written=_begun_with(site.node), settled=partial(settled_or_sized, body=body, site=site))
@@ -165,12 +169,22 @@ def _made_between(
             if node not in losses or not isinstance(node, (ast.Name, ast.Attribute)):
                 continue
             path = blocks.path_of(node) if isinstance(node.ctx, ast.Load) else None
-            if path is None or blocks.touches(written, {path}):
+            if path is None or blocks.touches(written, {path}) or _is_no_number_of(site, node):
                 continue
             is_list = all(isinstance(ref.site, _LISTS) for ref in ranks.objects(node))
             origins = ranks.origins(node) if is_list else ranks.own_origins(node)
             if any(origin.kind is Kind.BATCH for origin in origins):
                 yield Site(site.module, site.scope, site.body, node), path
+
+
+def _is_no_number_of(site: Site, node: ast.AST) -> bool:
+    """Whether what is kept is only asked how much it is, or given more: ``len(kept)``, ``kept.append(loss.item())``."""
+    parent = site.module.parents[node]
+    if isinstance(parent, ast.Call):
+        return node in parent.args and called_name(parent) == "len"
+    call = site.module.parents[parent]
+    is_method = isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent
+    return is_method and getattr(parent, "attr", "") in _KEEPING and isinstance(site.module.parents[call], ast.Expr)
 
 
 def _filled(node: ast.AST) -> str | None:

@@ -51,7 +51,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import called_name, walk
 
 _EVALUATIONS = 2
 """Loops that evaluate, told one by one; the last line names others."""
@@ -348,6 +348,8 @@ def _bars(program: Program, processes: Distribution) -> Iterator[Told]:
     """Yield progress bars that are as long as the whole dataset."""
     shares = {node for item in processes.step_counts.counts for node in walk(item.node)}
     for call, body, scope in program.calls():
+        if call.args and isinstance(call.args[0], ast.Call) and called_name(call.args[0]) == "range":
+            continue  # it goes as far as its numbers do, on each process
         for item in call.keywords:
             if (
                 item.arg == "total"

@@ -9,10 +9,12 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.file_guards import looks_at_files
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decisions, Kind, Origin
+from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 
@@ -70,7 +72,7 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
         if cause in said or (tables is not None and sink.node in tables.told):
             continue
         said.add(cause)
-        message, recipe = _message(sink, waits), _recipe(sink, cause, distribution)
+        message, recipe = _message(distribution.program, sink, waits), _recipe(sink, cause, distribution)
         if sink.what in lookups:
             yield TABLES.decline(sink.module, sink.node, message, recipe)
             continue
@@ -112,15 +114,15 @@ def _has(decisions: Decisions, node: ast.AST) -> bool:
     return any(item.node is node for item in decisions)
 
 
-def _message(sink: Sink, waits: Mapping[ast.AST, Module]) -> str:
+def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module]) -> str:
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
     if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
-        place = _place(sink.what.lineno, waits[sink.what], sink)
+        place = _place(program, sink.what.lineno, waits[sink.what], sink)
         consequence = f"decides whether the processes wait for each other at {place}"
     if cause.node is sink.node and cause.kind is Kind.FAILURE:
         return f"`{text}` may fail on some processes and not on the others, and {consequence}"
-    return f"`{text}` differs between processes, and {consequence}: it {_because(cause, sink)}"
+    return f"`{text}` differs between processes, and {consequence}: it {_because(program, cause, sink)}"
 
 
 def _cause(sink: Sink) -> Origin:
@@ -137,11 +139,11 @@ _CONSEQUENCE = {
 }
 
 
-def _because(origin: Origin, sink: Sink) -> str:
-    return f"{_WHY[origin.kind]} (`{origin.text}`, {_place(origin.line, origin.module, sink)})"
+def _because(program: Program, origin: Origin, sink: Sink) -> str:
+    return f"{_WHY[origin.kind]} (`{origin.text}`, {_place(program, origin.line, origin.module, sink)})"
 
 
-def _place(line: int, module: Module, sink: Sink) -> str:
+def _place(program: Program, line: int, module: Module, sink: Sink) -> str:
     """A line, with its file where that is not the one that the message stands under."""
     told = module.line_on_disk(line)
-    return f"line {told}" if module is sink.module else f"line {told} of {module.path.name}"
+    return f"line {told}" if module is sink.module else f"line {told} of {name_of(program, module)}"

@@ -16,7 +16,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, tells_failure
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.roles.path_objects import assigned
@@ -131,7 +131,7 @@ def shown_of_shares(
     asked = ranks.own_origins if as_a_whole else ranks.origins
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
-            if isinstance(node, ast.Call) and shows(program, node, scope):
+            if isinstance(node, ast.Call) and shows(program, node, scope) and not tells_failure(scope.module, node):
                 parts = (part for value in values_given(node) for part in _reads(value))
                 for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):

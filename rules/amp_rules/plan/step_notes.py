@@ -28,7 +28,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, values_given, walk
+from amp_rules.source.syntax import is_none, last_name, values_given, walk
 from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.optimizers import PLATEAU
 from amp_rules.torch.writers import MODEL_WRITERS, SAVERS
@@ -102,12 +102,34 @@ def _ends_by_steps(program: Program, processes: Distribution, loop: BatchLoop, i
         for node in loop.inner
     ):
         return True
+    if _ends_without_a_rate(loop):
+        return True
     for around in processes.batches.loops_of(loop):
         node = around.node
         if isinstance(node, ast.While) and node is not loop.loop:
             if blocks.reads(node.test) & loop.counters or _reads_any(program, node.test, around.scope, inside):
                 return True
     return False
+
+
+def _ends_without_a_rate(loop: BatchLoop) -> bool:
+    """Whether a loop ends where what is looked up for a step is none: ``rate = rate_at(step)``, ``if rate is None``."""
+    found = {
+        path
+        for node in loop.inner
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if any(blocks.reads(item) & loop.counters for item in values_given(node.value))
+        for path in blocks.writes(node)
+    }
+    return any(
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Compare)
+        and isinstance(node.test.ops[0], ast.Is)
+        and is_none(node.test.comparators[0])
+        and blocks.path_of(node.test.left) in found
+        and isinstance(node.body[-1], _LEAVING)
+        for node in loop.inner
+    )
 
 
 def _epochs_of_steps(processes: Distribution, loop: BatchLoop) -> tuple[ast.BinOp, Scope] | None:

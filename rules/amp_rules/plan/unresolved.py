@@ -53,7 +53,7 @@ def _end(program: Program, start: Site) -> tuple[str, str]:
         outside = _from_outside(program, current, site)
         if outside is not None:
             file = outside.module.module
-            place = f"`{_called(outside)}` ({file.path.name}:{file.line_on_disk(outside.node.lineno)})"
+            place = f"`{_called(outside)}` ({name_of(program, file)}:{file.line_on_disk(outside.node.lineno)})"
             return f", which {place} is given by a script that is not part of this program", ": migrate that script"
         pending.extend(_given(program, current, site))
     return "", ""

@@ -10,8 +10,10 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.training_loops import SHOWING, Counted, added_to, variable
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import called_name, walk
+from amp_rules.torch.functions import FINITE_TESTS
 
 SHOWING_OR_WRITING = SHOWING | {
     "writerow",
@@ -178,7 +180,7 @@ class WaysToShow:
                     return None
                 if child is not parent.func:
                     if name in SHOWING_OR_WRITING:
-                        return "divided" if is_mean else "alone"
+                        return None if tells_failure(site.module, parent) else "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
                         shown = self._by_callees(parent, value, is_mean=is_mean, depth=depth)
@@ -296,6 +298,31 @@ class WaysToShow:
         return self._in(Site(site.module, scope, tree, tree), self.program.nodes_of(tree), held, None, _MAX_CALLS)
 
 
+def tells_failure(module: Module, node: ast.AST) -> bool:
+    """Whether a place only runs where some number is not finite: what is shown there says why the script stops.
+
+    ``if not math.isfinite(loss): print(f"loss is {loss}, stopping")``; what other processes have is not asked.
+    """
+    inner = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, blocks.BODIES):
+            return False
+        if isinstance(parent, ast.If) and inner is not parent.test:
+            if _asks_for_failure(parent.test) is (inner in parent.body):
+                return True
+        inner = parent
+    return False
+
+
+def _asks_for_failure(test: ast.expr) -> bool | None:
+    """Whether a test holds where a number is not finite; None where it does not ask for that."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        asked = _asks_for_failure(test.operand)
+        return None if asked is None else not asked
+    names = {called_name(part) for part in walk(test) if isinstance(part, ast.Call)} & FINITE_TESTS
+    return "isfinite" not in names if names else None
+
+
 def is_shown(loop: Site, node: ast.expr) -> bool:
     """Whether a number is printed, or made a part of a text."""
     child: ast.AST = node
@@ -305,11 +332,11 @@ def is_shown(loop: Site, node: ast.expr) -> bool:
             return False
         child = parent
         if isinstance(parent, ast.JoinedStr) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)):
-            return True
+            return not tells_failure(loop.module, parent)
         if isinstance(parent, ast.Call):
             name = parent.func.attr if isinstance(parent.func, ast.Attribute) else blocks.path_of(parent.func)
             if name in SHOWING:
-                return True
+                return not tells_failure(loop.module, parent)
     return False
 
 

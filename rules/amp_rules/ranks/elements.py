@@ -181,6 +181,8 @@ class Elements:
                 if method is not None:
                     said = self._world.run(Given(method, {}, frame, frozenset((ref,))))
                     found = found | self._memory.deep(said)
+            elif ref.context == SHARED:
+                continue  # a loader is true if it has batches, and all processes have as many
             elif isinstance(ref.site, _DISPLAYS):
                 # A list is true if something stands in it, whatever that is.
                 found = found | nothing(self._memory.read(ref, LENGTH)).own

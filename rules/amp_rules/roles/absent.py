@@ -10,7 +10,7 @@ from amp_rules.flow.values import Value
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_none, walk
+from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.torch.models import TORCH_MODULE_BASES
 
 _MAX_PLACES = 16
@@ -22,17 +22,18 @@ _SETS_BY_NAME = frozenset({"setattr", "object.__setattr__", "vars", "self.__dict
 """Calls after which an attribute may hold what its name does not show."""
 
 
-def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
+def never_runs(flow: Flow, module: Module, node: ast.AST, *, callers: int = 2) -> bool:
     """Whether a node stands under a condition on a variable that is always false, as in ``if log_file:``.
 
     So does a part of ``nn.BatchNorm2d(n) if norm else None``. Or behind ``if scaler is not None:``, where all that the
     variable is given are objects of the project's classes, or ``if norm == "batch":``, where it is given other
-    constants alone.
+    constants alone. Or in the other branch of ``if is_train:``, where all calls give ``True``. Or in a function of
+    which no call ever runs, with so many ``callers`` above it.
     """
     inner = node
     for parent in module.ancestors(node):
         if isinstance(parent, (*blocks.BODIES, ast.ClassDef)):
-            break
+            return callers > 0 and _is_never_called(flow, parent, callers - 1)
         if isinstance(parent, (ast.If, ast.IfExp)):
             scope = flow.scopes.get(blocks.body_of(module, parent))
             in_body = inner is parent.body or (isinstance(parent, ast.If) and inner in parent.body)
@@ -41,10 +42,38 @@ def never_runs(flow: Flow, module: Module, node: ast.AST) -> bool:
             if in_body and scope is not None and _is_another(flow, parent.test, scope):
                 return True
             in_else = not in_body and inner is not parent.test
+            if in_else and scope is not None and _is_given_true(flow, parent.test, scope):
+                return True
             if scope is not None and (in_body or in_else) and _is_of_nothing(flow, parent.test, scope, holds=in_body):
                 return True
         inner = parent
     return False
+
+
+def _is_never_called(flow: Flow, body: ast.AST, callers: int) -> bool:
+    """Whether a function is used in no other way than by calls, none of which ever runs."""
+    info = flow.functions.get(body)
+    calls = flow.callers(info) if info is not None else []
+    if info is None or not calls or info.name.startswith("__"):
+        return False
+    if not all(never_runs(flow, item.scope.module, item.call, callers=callers) for item in calls):
+        return False
+    called = {item.call.func for item in calls}
+    # A method is asked of its object: a variable of its name is another thing.
+    kinds = (ast.Attribute,) if info.receiver is not None else (ast.Name, ast.Attribute)
+    uses = (node for module in flow.modules for node in module.nodes if isinstance(node, kinds))
+    return not any(last_name(node) == info.name and node not in called for node in uses)
+
+
+def _is_given_true(flow: Flow, test: ast.expr, scope: Scope) -> bool:
+    """Whether all calls of a function give a parameter ``True``, as far as they are known."""
+    if not isinstance(test, ast.Name):
+        return False
+    info = flow.functions.get(scope.owner(test.id).node)
+    if info is None or test.id not in info.parameters:
+        return False
+    given = _known(_given(flow, test, scope))
+    return bool(given) and all(isinstance(value, ast.Constant) and value.value is True for value, _ in given)
 
 
 def _is_of_nothing(flow: Flow, test: ast.expr, scope: Scope, *, holds: bool) -> bool:

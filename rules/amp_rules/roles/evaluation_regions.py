@@ -28,6 +28,9 @@ stays as it is, and is evaluated in full precision."""
 
 _SHAPE_QUESTIONS = frozenset({"shape", "size", "ndim", "dim", "numel"})
 
+_AS_IT_IS = OTHER_SHAPE - _SHAPE_QUESTIONS
+"""Methods after which the numbers of a tensor are the same, in another shape or place."""
+
 
 class EvaluationRegions:
     """Where autocast belongs besides the training step, and where it must be off.
@@ -149,6 +152,8 @@ class EvaluationRegions:
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
             return None
         if self.ends(statement) or self._is_for_hooks(site) or is_for_shapes(site):
+            return None
+        if isinstance(site.node, ast.expr) and asks_for_shape(site.module, site.node):
             return None
         where = blocks.place(site.module, statement)
         last: ast.stmt = statement
@@ -293,10 +298,16 @@ def is_for_shapes(site: Site) -> bool:
 
 
 def asks_for_shape(module: Module, node: ast.expr) -> bool:
-    """``x.shape``, ``x[-1].size(1)``, ``[part.shape[1] for part in x]``."""
+    """``x.shape``, ``x[-1].size(1)``, ``x.view(1, -1).size(1)``, ``[part.shape[1] for part in x]``."""
     parent = module.parents.get(node)
-    while isinstance(parent, ast.Subscript) and parent.value is node:
-        node, parent = parent, module.parents.get(parent)
+    while True:
+        if isinstance(parent, ast.Subscript) and parent.value is node:
+            node, parent = parent, module.parents.get(parent)
+            continue
+        call = module.parents.get(parent) if isinstance(parent, ast.Attribute) and parent.attr in _AS_IT_IS else None
+        if not (isinstance(call, ast.Call) and call.func is parent):
+            break
+        node, parent = call, module.parents.get(call)
     if isinstance(parent, ast.Attribute):
         return parent.attr in _SHAPE_QUESTIONS
     if isinstance(parent, ast.comprehension) and parent.iter is node and isinstance(parent.target, ast.Name):

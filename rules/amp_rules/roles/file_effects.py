@@ -157,7 +157,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     names = program.callee_names(call, scope)
     opener = next((name for name in sorted(names) if name in OPENERS), None)
     if opener is not None:
-        if any(_keeps_nothing(program, path, scope) for path in given_paths(call)):
+        if any(keeps_nothing(program, path, scope) for path in given_paths(call)):
             return None
         mode = _mode(program, call, OPENERS[opener], scope)
         if not mode & set("wax+"):
@@ -190,7 +190,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     return _method(program, call, body, scope)
 
 
-def _keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
+def keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:
     """Whether what is written to a path goes nowhere, on each process: ``os.devnull``."""
     return "os.devnull" in program.names(path, scope) or literal(path) == "/dev/null"
 

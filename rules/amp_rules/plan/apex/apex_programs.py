@@ -380,7 +380,7 @@ def _one_process(program: Program) -> str:
     wrapped = next(iter(program.calls_to(api.WRAPPERS | DATA_PARALLEL | DISTRIBUTED_DATA_PARALLEL)), None)
     if wrapped is None:
         return f"{kept}, and the model stays in one process"
-    place = f"{wrapped.module.path.name}:{wrapped.told_line}"
+    place = f"{name_of(program, wrapped.module)}:{wrapped.told_line}"
     if program.callee_names(wrapped.node, wrapped.scope) & DATA_PARALLEL:  # type: ignore[arg-type]
         return f"{kept}, and the script's `DataParallel` spreads the model over GPUs in one process ({place})"
     return f"{kept}, which the script's own wrapper of the model belongs to ({place})"

@@ -189,6 +189,8 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
         if _is_unplaced(site.node)
         and not _is_for_one(site, loads)
         and _by_all(own, site)
+        and isinstance(site.node, ast.Call)
+        and not own.is_own_file(site.module, site.node)  # what a process saved, it reads on its own GPU
         and not plain.holds_no_tensor(site)
     ]
     for site in found[:1]:

@@ -15,7 +15,7 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_within import shown_parameters
 from amp_rules.plan.rest_shown import OF_BATCHES
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, tells_failure
 from amp_rules.roles.sites import Backward, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -68,7 +68,7 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
     for node in nodes:
         if not isinstance(node, ast.Call) or told.isdisjoint(blocks.reads(node)):
             continue
-        if _is_within(backward.module, node, others):
+        if _is_within(backward.module, node, others) or tells_failure(backward.module, node):
             continue
         given = _given_to_be_shown(own, shares, node)
         if any(map(names_rank, given)):

@@ -65,10 +65,18 @@ class NamedByRank:
             if (body, part.id) in self._joined_under:
                 return True
             given = [(module, value) for value in _assigned(module, body, part.id)]
+            given = given or list(self._given_by_callers(body, part.id))
         else:
             given = self._stored.get(last_name(part), [])
         known = [(where, value) for where, value in given if value is None or not is_none(value)]
         return bool(known) and all(value is not None and self._holds(where, value, depth) for where, value in known)
+
+    def _given_by_callers(self, body: ast.AST, name: str) -> Iterator[tuple[Module, ast.expr | None]]:
+        """Yield what all calls of a function give one of its parameters; None where that is not known."""
+        info = self._program.function_of(body)
+        if info is not None and name in info.parameters:
+            for caller in self._program.flow.callers(info):
+                yield caller.scope.module, info.argument_or_default(caller.call, name)
 
     def _parts(self, path: ast.expr) -> Iterator[ast.expr]:
         """The names and attributes that a path is put together of; of ``config.run.folder`` the last, and no tests."""

@@ -12,10 +12,17 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
+from amp_rules.source.syntax import last_name
 
 _SAVES = frozenset({"torch.save"})
 _MAKES_TENSORS = frozenset({"torch.tensor", "torch.LongTensor", "torch.FloatTensor"})
+_OF_FILES = frozenset({"torch.save", "torch.load"})
+_ON_GPU = frozenset({"cuda", "to", "state_dict", "parameters", "named_parameters"})
+"""Methods that put tensors on a GPU, or give those of a model, which may be there."""
+
+_SHAPE = "shape"
+
 _COUNTS = frozenset({"builtins.range", "tqdm.trange", "tqdm.auto.trange"})
 
 
@@ -49,10 +56,13 @@ class PlainFiles:
             return True
         ones = self._paths.of(load.node.args[0], load.scope)
         written = False
-        for site, saved, path in self._saves:
+        # What one function writes to the path that it reads is what it reads: other files of unknown names are not.
+        text = ast.dump(load.node.args[0])
+        own = [row for row in self._saves if row[0].body is load.body and row[2] and ast.dump(row[2]) == text]
+        for site, saved, path in own or self._saves:
             others = self._paths.of(path, site.scope) if path is not None else frozenset()
             if not others or any(may_be_same(one, other) for one in ones for other in others):
-                if not self._is_plain(saved, site.scope):
+                if not self._is_plain(saved, site.scope) and not self._is_made_without_torch(saved, site):
                     return False
                 written = True
         return written
@@ -85,9 +95,33 @@ class PlainFiles:
             return all(self._is_plain(item, scope) for item in node.elts)
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
             return True
+        if isinstance(node, ast.Attribute) and node.attr == _SHAPE:
+            return True
         if isinstance(node, ast.BinOp):
             return self._is_plain(node.left, scope) and self._is_plain(node.right, scope)
         return self._definitions.is_number(node, scope) or self._is_counter(node, scope)
+
+    def _is_made_without_torch(self, saved: ast.expr, site: Site) -> bool:
+        """Whether a function makes what it saves, and has nothing of torch to do it with: ids read out of a file."""
+        if not isinstance(saved, ast.Name) or saved.id not in self._made_in(site):
+            return False
+        called = self._program.called_from(set(blocks.walk_body(site.body)))
+        for call, body, scope in self._program.calls():
+            own = body is site.body or site.body in scope.module.ancestors(body)
+            if not own and body not in called:
+                continue
+            if last_name(call.func) in _ON_GPU or self._program.roles.modules(call.func, scope):
+                return False
+            names = self._program.callee_names(call, scope) if own else frozenset()
+            if any(name.startswith("torch.") for name in names - _OF_FILES):
+                return False
+        return True
+
+    def _made_in(self, site: Site) -> set[str]:
+        """The variables of a function that it gives a value itself, and that no caller hands it."""
+        given = {item.arg for item in arguments_of(site.body)} if isinstance(site.body, FunctionNode) else set()
+        made = (node for node in blocks.walk_body(site.body) if isinstance(node, (ast.Assign, ast.AnnAssign)))
+        return {name for node in made for name in blocks.writes(node)} - given
 
     def _is_counter(self, node: ast.expr, scope: Scope) -> bool:
         """Whether a variable is that of ``for epoch in range(epochs)`` alone."""

@@ -20,6 +20,7 @@ from amp_rules.plan.own_ddp.waiting import Waiting
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.words import Words
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -180,5 +181,7 @@ class OwnDdp(ReachOfRanks):
         self.told.append(notes.note(notes.OWN_LEFT, module, node, text))
 
     def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
-        """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
+        """Note what is left as it is, for a rewrite: ``text`` says what, and why; nothing of what never runs."""
+        if never_runs(self.program.flow, module, node):
+            return
         self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))

@@ -83,6 +83,11 @@ def _is_whole(own: OwnDdp, made: Value | ast.Call) -> bool:
     """Whether nothing in an iterator's text, or in the call that makes it, speaks of a rank or a share."""
     if isinstance(made, ast.Call):
         texts: list[ast.AST] = [made, *(info.node for info in own.program.flow.callees(made))]
+        # A method gives the batches that its object has, which may have taken a share when it was made.
+        owner = made.func.value if isinstance(made.func, ast.Attribute) else None
+        located = own.program.locate(made)
+        held = own.program.flow.values(owner, located[1]) if owner is not None and located is not None else ()
+        texts += [info.facts.node for value in held if value.kind == "instance" for info in value.ref.mro()]
     else:
         texts = [info.facts.node for info in made.ref.mro()]
         texts += [made.site] if made.site is not None else []

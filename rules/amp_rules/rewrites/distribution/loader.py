@@ -40,6 +40,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
 from amp_rules.plan.loaders_to_prepare import share
@@ -182,7 +183,7 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
     if loader is not None:
         return (
             f"how the batches of `{loss}` come from a DataLoader is not followed: it is not known whether the one of "
-            f"line {loader.told_line} of {loader.module.path.name} feeds it",
+            f"line {loader.told_line} of {name_of(program, loader.module)} feeds it",
             "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
             "with all that several processes need",
         )
@@ -257,7 +258,7 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
                 continue
             cause = min(origins, key=lambda origin: origin.line)
             line = cause.module.line_on_disk(cause.line)
-            place = f"line {line}" if cause.module is module else f"line {line} of {cause.module.path.name}"
+            place = f"line {line}" if cause.module is module else f"line {line} of {name_of(program, cause.module)}"
             yield declining.decline(
                 declining.HAND_BATCHES,
                 module,

@@ -58,7 +58,7 @@ from amp_rules.plan.own_ddp.saving_helpers import by_calls
 from amp_rules.plan.own_ddp.waits import Waits
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
-from amp_rules.roles.file_effects import file_effects, given_paths, mode_of, opens_to_write
+from amp_rules.roles.file_effects import file_effects, given_paths, keeps_nothing, mode_of, opens_to_write
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.sites import Site
 from amp_rules.roles.told_by_argument import is_ruled_out
@@ -388,6 +388,8 @@ def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
             continue
         if never_runs(own.program.flow, site.module, call) or is_ruled_out(own.program, site.module, call):
             continue
+        if _is_sent_nowhere(own, site, call):
+            continue
         is_spawned = _runs_in_the_spawned(own, site)
         if own.reach(site.module, call) is not Reach.EVERY and not is_spawned:
             continue
@@ -400,6 +402,20 @@ def _logs(own: OwnDdp, first_rank: FirstRank) -> Iterator[Change]:
         elif not is_noted:
             is_noted = True
             own.leave(RULE, site.module, call, f"every process runs `{site.module.text(call)}`, which opens a log")
+
+
+def _is_sent_nowhere(own: OwnDdp, site: Site, call: ast.Call) -> bool:
+    """Whether some processes give the log no file: ``if rank != 0: filename = os.devnull``."""
+    given = keyword(call, "filename") or (call.args[0] if call.args else None)
+    if not isinstance(given, ast.Name):
+        return False
+    return any(
+        isinstance(node, ast.Assign)
+        and given.id in blocks.writes(node)
+        and (is_none(node.value) or keeps_nothing(own.program, node.value, site.scope))
+        and own.reach(site.module, node) is not Reach.EVERY
+        for node in blocks.walk_body(site.body)
+    )
 
 
 def _tells_rank(site: Site) -> bool:
