@@ -105,6 +105,8 @@ made a whole number. An ``exact`` operand is neither a weight nor made by a laye
 _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data", "exact"})
 """Those that say less than the others do of the same product."""
 
+_MADE = ARITHMETIC | {"result"}
+"""Arithmetic, in functions of the same file too."""
 _CHOOSING = ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "result", "element", "diagonal", "diag"})
 """Operations between a product and the loss that keep its type."""
 _SPECTRA = frozenset({"stft", "rfft", "fft"})
@@ -116,7 +118,7 @@ _POWERS = SHAPING | frozenset(
 )
 """What makes magnitudes and powers of a spectrum's complex numbers."""
 _SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
-_SCORES = SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp"})
+_SCORES = SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp", "dropout"})
 _ADDING = frozenset({"addmm", "baddbmm"})
 _SUMS = ("sum", "mean", "norm", "vector_norm")
 _PADDING = SHAPING | {"pad"}
@@ -294,23 +296,23 @@ class _Products(Check):
         elif op.op in _LOGARITHMS:
             self._logarithm(op, frame)
         elif op.op in ("sin", "cos"):
-            self._need("angle", products_behind(op.args[0], ARITHMETIC), frame)
+            self._need("angle", products_behind(op.args[0], _MADE), frame)
             self._encoded(op.args[0], frame)
         elif op.op in ("acos", "asin", "sqrt", "rsqrt"):
             self._cosine(op, frame)
         elif op.op == "grid_sample":
             grid = op.arg(1, "grid")
-            self._need("place", products_behind(grid, ARITHMETIC, deeper=True) if grid is not None else (), frame)
+            self._need("place", products_behind(grid, _MADE, deeper=True) if grid is not None else (), frame)
         elif op.op == "affine_grid":
-            self._need("place", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
+            self._need("place", products_behind(op.args[0], _MADE, deeper=True), frame)
             if op.args[0].low and op.node is not None:
                 self._note("theta", op, frame)
         elif op.op in _TO_INTEGERS:
             if op.dtypes == INT:
-                self._need("index", products_behind(op.args[0], ARITHMETIC | _ROUNDING), frame)
+                self._need("index", products_behind(op.args[0], _MADE | _ROUNDING), frame)
                 self._need("index", _scaled_places(op.args[0]), frame)
         elif is_decomposition(op):
-            self._need("matrix", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
+            self._need("matrix", products_behind(op.args[0], _MADE, deeper=True), frame)
         elif op.op in ("div", "reciprocal"):
             self._need("divisor", products_behind(op.args[-1], GUARDING), frame)
             self._areas(op, frame)
@@ -365,7 +367,7 @@ class _Products(Check):
             # What a transform moves are places, which another moved before: ``second @ (first @ places)``.
             moved = self._in_this_run(tensors, frame, _MOVING) if any(map(is_transform, tensors)) else []
             self._need("place", [op, *moved], frame)
-        elif op.op in ("matmul", "mm") and sums_rows_of_kinds(tensors[0]):
+        elif op.op in ("matmul", "mm") and sums_rows_of_kinds(*tensors[:2]):
             self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
             self._note("spectrum", op, frame)
