@@ -63,8 +63,12 @@ class Arrays:
             return False
         if is_of_tensors(self._program, site):
             return False
-        if _is_where_arrays_are(self._program, site):
-            return True
+        told = _told_by_tests(self._program, site)
+        return told == "array" if told is not None else self._are_arrays(site)
+
+    def _are_arrays(self, site: Site) -> bool:
+        """Whether something that an operation is of is made by NumPy."""
+        node = site.node
         return _operated([self._kind(item, site.scope, frozenset()) for item in _operands(node)]) == "array"
 
     @cached_property
@@ -134,13 +138,13 @@ class Arrays:
         return _any(given)
 
 
-def _is_where_arrays_are(program: Program, site: Site) -> bool:
-    """Whether a test around an operation has found that one of its operands is an array, or no tensor."""
+def _told_by_tests(program: Program, site: Site) -> Kind | None:
+    """What the tests around an operation have found one of its operands to be; None where they ask for no types."""
     names = {path for item in _operands(site.node) if (path := blocks.path_of(_whole(item))) is not None}
     child: ast.AST = site.node
     for parent in site.module.ancestors(site.node):
         if isinstance(parent, blocks.BODIES):
-            break
+            return None
         if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
             is_met = child in parent.body if isinstance(parent, ast.If) else child is parent.body
             for part in conjuncts(parent.test) if is_met else [parent.test]:
@@ -148,10 +152,10 @@ def _is_where_arrays_are(program: Program, site: Site) -> bool:
                 while isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
                     part, holds = part.operand, not holds
                 asked = _asked(program, part, site.scope)
-                if asked is not None and asked[0] in names and (asked[1] == "array") == holds:
-                    return True
+                if asked is not None and asked[0] in names:
+                    return asked[1] if holds else "tensor" if asked[1] == "array" else "array"
         child = parent
-    return False
+    return None
 
 
 def _asked(program: Program, test: ast.expr, scope: Scope) -> tuple[str, Kind] | None:
