@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.checkpoint_keys import stepped_optimizers
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import UNSAVED_SCALE, note
@@ -20,11 +21,11 @@ def notes(program: Program) -> Iterator[Note]:
     if _asks_scaler(program):
         return
     saved = list(_asked(program, "state_dict"))
-    for site in _asked(program, "load_state_dict") if saved else ():
-        if not _is_out_of_a_file(program, site):
+    for site, optimizers in _asked(program, "load_state_dict") if saved else ():
+        first = next((place for place, others in saved if optimizers & others), None)
+        if first is None or not _is_run(program, site) or not _is_out_of_a_file(program, site):
             continue
         assert isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute)
-        first = saved[0]
         text = (
             f"`{site.module.text(site.node.func.value)}` gets back the state that is saved at "
             f"{place_of(program, first.module, first.node)}, and the loss scale of float16 is not in it: training "
@@ -35,13 +36,14 @@ def notes(program: Program) -> Iterator[Note]:
         return
 
 
-def _asked(program: Program, method: str) -> Iterator[Site]:
-    """Yield the calls of a method of the optimizers that are stepped."""
-    optimizers = stepped_optimizers(program)
+def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value]]]:
+    """Yield the calls of a method of optimizers that are stepped, each with these."""
+    stepped = stepped_optimizers(program)
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == method:
-            if program.flow.values(call.func.value, scope) & optimizers:
-                yield Site(scope.module, scope, body, call)
+            optimizers = program.flow.values(call.func.value, scope) & stepped
+            if optimizers:
+                yield Site(scope.module, scope, body, call), optimizers
 
 
 def _asks_scaler(program: Program) -> bool:
@@ -52,6 +54,12 @@ def _asks_scaler(program: Program) -> bool:
         and ("scaler" in (held := ast.unparse(call.func.value).lower()) or held.endswith("amp"))
         for call, _, _ in program.calls()
     )
+
+
+def _is_run(program: Program, site: Site) -> bool:
+    """Whether something calls the function around a place: another script may be the one that does."""
+    info = program.function_of(site.body)
+    return info is None or bool(program.flow.callers(info))
 
 
 def _is_out_of_a_file(program: Program, site: Site) -> bool:
