@@ -15,6 +15,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import conjuncts
 from amp_rules.torch.data import ARRAY_PACKAGES
 
 Kind = Literal["tensor", "array"]
@@ -27,6 +28,7 @@ _KEEPING = frozenset({"view", "reshape", "flatten", "transpose", "t", "clone", "
 _TO_ARRAYS = frozenset({"numpy", "to_numpy"})
 _SHAPED = frozenset({"T", "mT", "data", "real"})
 _LOADING = frozenset({"torch.load", "torch.utils.data.default_collate"})
+_TELLING_TENSORS = frozenset({"torch.is_tensor"})
 _PASSING = frozenset(
     f"builtins.{name}" for name in "zip enumerate list tuple sorted reversed iter next sum max min abs".split()
 )
@@ -61,6 +63,12 @@ class Arrays:
             return False
         if is_of_tensors(self._program, site):
             return False
+        told = _told_by_tests(self._program, site)
+        return told == "array" if told is not None else self._are_arrays(site)
+
+    def _are_arrays(self, site: Site) -> bool:
+        """Whether something that an operation is of is made by NumPy."""
+        node = site.node
         return _operated([self._kind(item, site.scope, frozenset()) for item in _operands(node)]) == "array"
 
     @cached_property
@@ -128,6 +136,57 @@ class Arrays:
         if not given and isinstance(node, ast.Attribute) and node.attr in _SHAPED:
             return self._kind(node.value, scope, asked)
         return _any(given)
+
+
+def _told_by_tests(program: Program, site: Site) -> Kind | None:
+    """What the tests around an operation have found one of its operands to be; None where they ask for no types."""
+    names = {path for item in _operands(site.node) if (path := blocks.path_of(_whole(item))) is not None}
+    child: ast.AST = site.node
+    for parent in site.module.ancestors(site.node):
+        if isinstance(parent, blocks.BODIES):
+            return None
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            is_met = child in parent.body if isinstance(parent, ast.If) else child is parent.body
+            for part in conjuncts(parent.test) if is_met else [parent.test]:
+                holds = is_met
+                while isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
+                    part, holds = part.operand, not holds
+                asked = _asked(program, part, site.scope)
+                if asked is not None and asked[0] in names:
+                    return asked[1] if holds else "tensor" if asked[1] == "array" else "array"
+        child = parent
+    return None
+
+
+def _asked(program: Program, test: ast.expr, scope: Scope) -> tuple[str, Kind] | None:
+    """What a test asks of which variable: ``isinstance(x, np.ndarray)``, ``torch.is_tensor(x)``."""
+    if not (isinstance(test, ast.Call) and test.args):
+        return None
+    path = blocks.path_of(test.args[0])
+    if path is None:
+        return None
+    if program.callee_names(test, scope) & _TELLING_TENSORS:
+        return path, "tensor"
+    if not (isinstance(test.func, ast.Name) and test.func.id == "isinstance" and len(test.args) == 2):
+        return None
+    kinds = [
+        item for item in getattr(test.args[1], "elts", [test.args[1]]) if isinstance(item, (ast.Name, ast.Attribute))
+    ]
+    names: set[str] = set().union(*(program.names(item, scope) for item in kinds))
+    if names and all(name.partition(".")[0] in ARRAY_PACKAGES for name in names):
+        return path, "array"
+    return (path, "tensor") if "torch.Tensor" in names else None
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """``x`` of ``x.T``, ``x[:3]`` and ``x.transpose(0, 1)``."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in _SHAPED):
+            node = node.value
+        else:
+            return node
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:

@@ -52,6 +52,7 @@ from amp_rules.plan.made_of import (
 )
 from amp_rules.plan.made_of_data import is_made_of_data
 from amp_rules.plan.options import HALVED, Options
+from amp_rules.plan.places_elsewhere import MADE, MadePlaces, products_elsewhere
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -105,6 +106,7 @@ made a whole number. An ``exact`` operand is neither a weight nor made by a laye
 _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data", "exact"})
 """Those that say less than the others do of the same product."""
 
+_CERTAIN: HalfPlace[Need] = HalfPlace("place", True, frozenset())
 _CHOOSING = ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "result", "element", "diagonal", "diag"})
 """Operations between a product and the loss that keep its type."""
 _SPECTRA = frozenset({"stft", "rfft", "fft"})
@@ -116,7 +118,7 @@ _POWERS = SHAPING | frozenset(
 )
 """What makes magnitudes and powers of a spectrum's complex numbers."""
 _SOFTMAX = frozenset({"softmax", "log_softmax", "logsumexp", "cross_entropy", "nll_loss"})
-_SCORES = SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp"})
+_SCORES = SHAPING | frozenset({"add", "sub", "mul", "div", "masked_fill", "where", "neg", "clamp", "dropout"})
 _ADDING = frozenset({"addmm", "baddbmm"})
 _SUMS = ("sum", "mean", "norm", "vector_norm")
 _PADDING = SHAPING | {"pad"}
@@ -148,6 +150,13 @@ def exact_products(program: Program, precision: Precision, options: Options) -> 
         if not lowered or any((site.module, place) not in exact for place in lowered):
             yield site, need
     yield from tables
+    known_places = [(module, check.places) for module, check in judged.items()]
+    elsewhere = products_elsewhere(program, known_places, lambda module: _judged(module, judged).places)
+    for site, _ in places.places(lambda module: dict.fromkeys(elsewhere.get(module, ()), _CERTAIN)):
+        place = site.module.span(site.node)
+        if (site.module, place) not in exact:
+            exact.add((site.module, place))
+            yield site, "place"
     given = GivenTransforms(program, lambda info: _gives_transform(info, judged))
     for site in places.sites:
         low = judged[site.module].low if site.module in judged else set()
@@ -223,6 +232,7 @@ class _Products(Check):
         "einsum(",
         "linear(",
         "affine_grid(",
+        "grid_sample(",
         "sum(",
         "mean(",
         "backward(",
@@ -260,6 +270,8 @@ class _Products(Check):
         """The half products, needed or not."""
         self.giving: set[Span] = set()
         """The functions that give a transform back."""
+        self.places = MadePlaces()
+        """What of the places that images are sampled at is made by functions of other files."""
         self.of_inputs: dict[Span, list[frozenset[Span]]] = {}
         """The products with what a function is given, each with the parameters that an operand is made of."""
         self.scores: set[Span] = set()
@@ -294,23 +306,25 @@ class _Products(Check):
         elif op.op in _LOGARITHMS:
             self._logarithm(op, frame)
         elif op.op in ("sin", "cos"):
-            self._need("angle", products_behind(op.args[0], ARITHMETIC), frame)
+            self._need("angle", products_behind(op.args[0], MADE), frame)
             self._encoded(op.args[0], frame)
         elif op.op in ("acos", "asin", "sqrt", "rsqrt"):
             self._cosine(op, frame)
         elif op.op == "grid_sample":
             grid = op.arg(1, "grid")
-            self._need("place", products_behind(grid, ARITHMETIC, deeper=True) if grid is not None else (), frame)
+            self._need("place", products_behind(grid, MADE, deeper=True) if grid is not None else (), frame)
+            if grid is not None:
+                self.places.sample(grid, partial(self._place, frame=frame))
         elif op.op == "affine_grid":
-            self._need("place", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
+            self._need("place", products_behind(op.args[0], MADE, deeper=True), frame)
             if op.args[0].low and op.node is not None:
                 self._note("theta", op, frame)
         elif op.op in _TO_INTEGERS:
             if op.dtypes == INT:
-                self._need("index", products_behind(op.args[0], ARITHMETIC | _ROUNDING), frame)
+                self._need("index", products_behind(op.args[0], MADE | _ROUNDING), frame)
                 self._need("index", _scaled_places(op.args[0]), frame)
         elif is_decomposition(op):
-            self._need("matrix", products_behind(op.args[0], ARITHMETIC, deeper=True), frame)
+            self._need("matrix", products_behind(op.args[0], MADE, deeper=True), frame)
         elif op.op in ("div", "reciprocal"):
             self._need("divisor", products_behind(op.args[-1], GUARDING), frame)
             self._areas(op, frame)
@@ -326,6 +340,7 @@ class _Products(Check):
     def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
         """Look at what a function gives back: a transform, or a logarithm that a helper of it may have taken unseen."""
         if function is not None and function.module.module.path == self._module.path:
+            self.places.give(self._module.span(function.node), frame.returned, partial(self._place, frame=frame))
             if frame.returned and all(item.tensor and is_transform(item) for item in frame.returned):
                 self.giving.add(self._module.span(function.node))
         for returned in frame.returned:
@@ -365,7 +380,7 @@ class _Products(Check):
             # What a transform moves are places, which another moved before: ``second @ (first @ places)``.
             moved = self._in_this_run(tensors, frame, _MOVING) if any(map(is_transform, tensors)) else []
             self._need("place", [op, *moved], frame)
-        elif op.op in ("matmul", "mm") and sums_rows_of_kinds(tensors[0]):
+        elif op.op in ("matmul", "mm") and sums_rows_of_kinds(*tensors[:2]):
             self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):
             self._note("spectrum", op, frame)

@@ -65,7 +65,7 @@ class _Table:
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST, depth: int) -> bool:
         names = self._program.callee_names(node, scope)
         if names & _OF_NUMBERS:
-            return len(node.args) >= 1 and self._literal(node.args[0])
+            return len(node.args) >= 1 and self._literal(node.args[0], scope, body, depth)
         if names & _HOLDING and node.args:
             return self.reads(node.args[0], scope, body, depth)
         if names & _JOINING and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
@@ -98,15 +98,45 @@ class _Table:
             item is not None and self.reads(item, caller.scope, caller.scope.node, depth) for item, caller in given
         )
 
-    def _literal(self, node: ast.expr) -> bool:
-        """``[[0, 1, 0], [1, -4, 1], [0, 1, 0]]``."""
+    def _literal(self, node: ast.expr, scope: Scope, body: ast.AST, depth: int) -> bool:
+        """``[[0, 1, 0], [1, -4, 1], [0, 1, 0]]``, and ``[-self.coefficient, 1]``."""
         if isinstance(node, (ast.List, ast.Tuple)):
-            return bool(node.elts) and all(map(self._literal, node.elts))
-        sign = _sign(node)
+            return bool(node.elts) and all(self._literal(item, scope, body, depth) for item in node.elts)
+        sign = self._sign_of(node, scope, body, depth)
         if sign is None:
             return False
         self.signs.add(sign)
         return True
+
+    def _sign_of(self, node: ast.expr, scope: Scope, body: ast.AST, depth: int) -> int | None:
+        """The sign of a number, which a variable, an attribute or a parameter may hold; None where it is not known."""
+        sign = _sign(node)
+        if sign is not None or depth <= 0:
+            return sign
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            sign = self._sign_of(node.operand, scope, body, depth - 1)
+            return -sign if sign is not None else None
+        signs = {
+            self._sign_of(value, where, home, depth - 1) if value is not None else None
+            for value, where, home in self._held(node, body)
+        }
+        return signs.pop() if len(signs) == 1 else None
+
+    def _held(self, node: ast.expr, body: ast.AST) -> Iterator[tuple[ast.expr | None, Scope, ast.AST]]:
+        """Yield what a variable of a function holds, or an attribute of its object, each with where it stands."""
+        flow, info = self._program.flow, self._program.function_of(body)
+        if info is None:
+            return
+        if isinstance(node, ast.Name) and node.id in info.parameters:
+            for caller in flow.callers(info):
+                yield info.argument_or_default(caller.call, node.id), caller.scope, caller.scope.node
+        owner = flow.class_of(info) if isinstance(node, ast.Attribute) else None
+        for method in owner.facts.methods.values() if owner is not None else [info]:
+            scope = flow.scopes.get(method.node)
+            path = node.id if isinstance(node, ast.Name) else f"{method.receiver}.{getattr(node, 'attr', '')}"
+            if scope is not None and isinstance(node, (ast.Name, ast.Attribute)):
+                for value in _values(self._program, method.node, path):
+                    yield value, scope, method.node
 
     def _variable(self, name: str, scope: Scope, body: ast.AST, depth: int) -> bool:
         """A variable whose assignments, in the body that owns it, all give a table; filled element by element too."""

@@ -14,6 +14,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.evaluation_regions import asks_for_shape, is_dropped, is_for_shapes
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
@@ -52,7 +53,7 @@ def _evaluations(program: Program, precision: Precision, told: set[ast.AST]) -> 
         call = site.node
         assert isinstance(call, ast.Call)
         name = last_name(call.func)
-        if _is_of_wrapper(program, call):
+        if _is_of_wrapper(program, call) or _is_in_constructor(program, site):
             continue
         if name in names or is_dropped(site) or is_for_shapes(site) or asks_for_shape(site.module, call):
             continue
@@ -70,6 +71,14 @@ def _is_of_wrapper(program: Program, call: ast.Call) -> bool:
     func = call.func
     is_named = isinstance(func, ast.Attribute) and func.attr in OF_DISTRIBUTED_DATA_PARALLEL - _FORWARD
     return is_named and not program.flow.callees(call)
+
+
+def _is_in_constructor(program: Program, site: Site) -> bool:
+    """Whether a constructor calls a method of its own object, which makes layers: ``self.stack = self._made(3)``."""
+    info = program.function_of(site.body)
+    func = site.node.func if isinstance(site.node, ast.Call) else None
+    is_own = isinstance(func, ast.Attribute) and info is not None and blocks.path_of(func.value) == info.receiver
+    return is_own and info is not None and info.name == "__init__"
 
 
 def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:

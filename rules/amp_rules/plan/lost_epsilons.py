@@ -6,20 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.checks.common.zero_guards import Guard
-from amp_rules.checks.numbers.eps_absorbed import EpsAbsorbed
+from amp_rules.checks.numbers.eps_absorbed import EpsAbsorbed, lets_one_in
 from amp_rules.checks.numbers.eps_underflow import EpsUnderflow
-from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, Value
+from amp_rules.lattice.abstract_values import IN_ONE_FORMULA, PASSING, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.linter import Linter
 from amp_rules.plan.half_places import HalfPlace, HalfPlaces, made_by_product, parameters_of
+from amp_rules.plan.made_of import SHAPING, made_by
 from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
+
+_PROBABILITIES = frozenset({"sigmoid", "softmax"})
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,14 @@ class _Absorbed(EpsAbsorbed):
 
     def _infinite(self, op: Value, given: Value | None, number: float, frame: Frame) -> None:
         self._places.add(op, op.args[0], frame, stands_first=False, beside_one=True)
+
+    def visit_function(self, function: FunctionFacts | None, frame: Frame) -> None:
+        """``return torch.clamp(x.sigmoid_(), 1e-4, 1 - 1e-4)``: another file takes the logarithm of the rest to one."""
+        if not frame.mode.autocast:
+            return
+        for returned in frame.returned:
+            clamp = returned.through(PASSING - {"float", "to", "double"})
+            if clamp.op not in ("clamp", "clamp_max") or not any(made_by(clamp.args[0], _PROBABILITIES, SHAPING)):
+                continue
+            if clamp.args[0].maybe_low and lets_one_in(clamp, frame.mode):
+                self._places.add(clamp, clamp.args[0], frame, stands_first=False, beside_one=True)

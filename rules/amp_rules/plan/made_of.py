@@ -213,10 +213,12 @@ def _is_of_an_angle(value: Value) -> bool:
     return {"sin", "cos"} <= {item.op for item in parts} and any(item.op == "sin" for item in turned)
 
 
-def sums_rows_of_kinds(value: Value) -> bool:
-    """``one_hot(kinds).t()``, whose product with rows is the sum of those of each kind."""
-    turned = any(made_by(value, _TURNED, SHAPING - _TURNED))
-    return turned and any(made_by(value, frozenset({"one_hot"}), SHAPING))
+def sums_rows_of_kinds(first: Value, second: Value) -> bool:
+    """``one_hot(kinds).t() @ rows``, the sum of the rows of each kind, and ``rows.t() @ one_hot(kinds)``."""
+    if not any(made_by(first, _TURNED, SHAPING - _TURNED)):
+        return False
+    kinds = frozenset({"one_hot"})
+    return any(made_by(first, kinds, SHAPING)) or any(made_by(second, kinds, SHAPING - _TURNED))
 
 
 def is_of_weights(value: Value) -> bool:

@@ -20,6 +20,7 @@ from amp_rules.plan import (
     own_step_faults,
     own_unsaved_scale,
     parameters_of_replicas,
+    unsaved_scale,
 )
 from amp_rules.plan.added_since import with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
@@ -121,6 +122,10 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
         else ()
     )
     of_optimizers = methods_of_optimizers.notes(program) if report.changes else ()
+    # What becomes of half precision by hand is told where that goes.
+    is_told = not {"AMP118", "AMP420"}.isdisjoint(edit.code for edit in report.edits) or uses_apex(program)
+    is_scaled = report.precision == "migrated" and options.dtype != "bf16" and selection.wants("AMP118")
+    of_scale = unsaved_scale.notes(program) if is_scaled and not is_told else ()
     of_versions = asserted_versions.notes(program) if report.changes else ()
     of_own: list[Note] = []
     if report.precision == "already":
@@ -142,6 +147,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
             *of_refused,
             *of_replicas,
             *of_optimizers,
+            *of_scale,
             *of_versions,
             *of_own,
         ]

@@ -95,6 +95,22 @@ _PAGES = {
         gradients are NaN for another reason than an overflow, mend that in the model or the loss: after many skipped
         steps in a row the scaler raises an error.
         """,
+    notes.UNSAVED_SCALE: """
+        A checkpoint that training goes on from holds no loss scale.
+
+        ## What is noted
+        An optimizer gets its state back from a checkpoint, and AMP118 could not add the scale to that: a list holds
+        the states, something goes over all keys of the dictionary, or its keys are not known. Nothing is said with
+        `--dtype bf16`, which scales nothing, of scripts for Apex, and where the script asks its scaler for a state.
+
+        ## Why
+        A run that is resumed starts from a scale of 65536 again. Where training had settled at 1024, the first six
+        steps overflow and are skipped; where the scale had grown, small gradients are lost until it has grown again.
+
+        ## What to do by hand
+        Save `amp.scaler.state_dict()` where the state of the optimizer is saved, and give it to
+        `amp.scaler.load_state_dict(...)` where that is loaded, unless the checkpoint is an old one without it.
+        """,
     notes.OWN_STEP: """
         A step of the script's own mixed precision goes wrong.
 

@@ -21,6 +21,9 @@ NOT_SCALED = Rule(
     "A step came after the migration, and bypasses the scaler or autocast.",
     "precision",
 )
+UNSAVED_SCALE = Rule(
+    "AMP179", "scale-not-saved", "A checkpoint that training goes on from holds no loss scale.", "precision"
+)
 NOT_QUANTIZED = Rule("AMP181", "not-quantized", "What `--quantize` leaves out, and why.", "precision")
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` has no effect.", "precision")
 PLAIN_TORCH = Rule("AMP183", "not-kept-by-torch", "What a migration loses in plain PyTorch.", "precision")

@@ -134,15 +134,18 @@ KEEPS_TYPE_OF_INPUT = frozenset({"torch.nn.AdaptiveLogSoftmaxWithLoss"})
 
 _KERNELS_BY_NAME = frozenset(
     """
-    ChamferDistance ChannelNorm Correlation DCN DCNv2 DeformConv DeformConvPack ModulatedDeformConv
-    ModulatedDeformConvPack QueryAndGroup Resample2d SpatialCorrelationSampler
+    ChamferDistance ChamferDistanceL1 ChamferDistanceL2 ChannelNorm Correlation CubicFeatureSampling DCN DCNv2
+    DeformConv DeformConvPack Gridding GriddingReverse ModulatedDeformConv ModulatedDeformConvPack QueryAndGroup
+    Resample2d SpatialCorrelationSampler chamfer_2DDist chamfer_3DDist chamfer_5DDist emdModule
     """.split()
 )
 """Layers of packages that people compile beside a script: deformable convolutions, correlations of optical flow, sets
 of points. Their kernels take FP32 alone, or float16 and not bfloat16, and all operands of one type.
 
 Source: https://github.com/CharlesShang/DCNv2; https://github.com/NVIDIA/flownet2-pytorch;
-https://github.com/ClementPinard/Pytorch-Correlation-extension
+https://github.com/ClementPinard/Pytorch-Correlation-extension;
+https://github.com/ThibaultGROUEIX/ChamferDistancePytorch; https://github.com/hzxie/GRNet;
+https://github.com/Colin97/MSN-Point-Cloud-Completion
 """
 _OF_POINTS = re.compile(r"Pointnet\w*Module\w*")
 """Layers on sets of points: ``PointnetSAModule`` and its many variants, which group points in the same kernels.

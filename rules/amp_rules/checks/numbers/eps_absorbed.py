@@ -81,9 +81,8 @@ class EpsAbsorbed(Check):
         if clamp.op not in ("clamp", "clamp_max") or clamp.node is None or not _is_half(clamp.args[0], frame):
             return
         _, bound = clamp_bounds(clamp)
-        numbers = numbers_of(bound)
-        if bound is not None and numbers and all(_is_one(item, frame.mode) and item < 1 for item in numbers):
-            self._absorbed(op, clamp, bound, numbers[0], frame)
+        if bound is not None and lets_one_in(clamp, frame.mode):
+            self._absorbed(op, clamp, bound, numbers_of(bound)[0], frame)
 
     def _absorbed(self, op: Value, clamp: Value, bound: Value, number: float, frame: Frame) -> None:
         """Report a clamp whose bound lets one into an operation."""
@@ -115,6 +114,13 @@ class EpsAbsorbed(Check):
         assert op.node is not None
         message = f"`{frame.text(op.node)}` is infinite at 1: {number!r} is 1 in {frame.mode.dtype}"
         self.report(frame, op.node, message, culprit=given)
+
+
+def lets_one_in(clamp: Value, mode: Mode) -> bool:
+    """Whether the upper bound of a clamp is below one, and is 1 in the half type."""
+    _, bound = clamp_bounds(clamp)
+    numbers = numbers_of(bound)
+    return bool(numbers) and all(_is_one(item, mode) and item < 1 for item in numbers)
 
 
 def _is_half(value: Value, frame: Frame) -> bool:

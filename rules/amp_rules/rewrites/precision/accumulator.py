@@ -43,7 +43,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.lattice.operation_names import TENSOR_ONLY, VIEWS
+from amp_rules.lattice.operation_names import FACTORIES, TENSOR_ONLY, VIEWS, function_named
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.float32_calls import in_float32
 from amp_rules.plan.infinite_noise import is_infinite_at_zero
@@ -53,7 +53,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.scopes import FunctionNode, arguments_of
+from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Replace
 from amp_rules.text.expression_edits import add_keyword, in_type, substitute
@@ -68,6 +68,7 @@ from amp_rules.torch.accumulation import (
     NUMBERED,
     OF_SAME_TYPE,
 )
+from amp_rules.torch.dtypes import FLOAT32_TYPES
 from amp_rules.torch.half_precision import BFLOAT16
 
 RULE = Rule("AMP112", "accumulator-in-fp32", "What a model counts or sums up has at least FP32.", "precision")
@@ -83,6 +84,7 @@ def changes(context: Context) -> Iterator[Change]:
         if (
             like is None
             or _is_whole(site, like)
+            or _is_fresh(program, site, like)
             or not (
                 _is_numbered(program, site.node, site)
                 or _is_index(site)
@@ -211,12 +213,49 @@ def _is_fill(call: ast.Call, site: Site) -> bool:
 
 def _is_whole(site: Site, like: ast.expr) -> bool:
     """Whether a tensor holds whole numbers for certain: all that its variable is given is converted to them."""
-    given = [
-        node.value
-        for node in blocks.walk_body(site.body)
-        if isinstance(node, ast.Assign) and any(blocks.path_of(item) == blocks.path_of(like) for item in node.targets)
-    ]
+    given = _assigned(site, like)
     return isinstance(like, ast.Name) and bool(given) and all(_called(item) in _WHOLE for item in given)
+
+
+def _assigned(site: Site, like: ast.expr) -> list[ast.expr]:
+    path = blocks.path_of(like)
+    assigned = [node for node in blocks.walk_body(site.body) if isinstance(node, ast.Assign)]
+    return [node.value for node in assigned if any(blocks.path_of(item) == path for item in node.targets)]
+
+
+def _is_fresh(program: Program, site: Site, like: ast.expr) -> bool:
+    """Whether a tensor has FP32 for certain: ``like = torch.full((n,), 1 / n, device=device)``, or whole numbers."""
+    info = program.function_of(site.body)
+    if not isinstance(like, ast.Name) or (info is not None and like.id in info.parameters):
+        return False
+    given = _assigned(site, like)
+    return bool(given) and all(_makes_float32(program, item, site.scope) for item in given)
+
+
+def _makes_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether a function of torch makes a tensor that has no other one's type."""
+    if not isinstance(node, ast.Call):
+        return False
+    names = program.callee_names(node, scope)
+    if not names and isinstance(node.func, ast.Attribute):
+        is_kept = node.func.attr in _KEEPING or (node.func.attr == "to" and all(map(_is_device, node.args)))
+        return is_kept and not node.keywords and _makes_float32(program, node.func.value, scope)
+    types = [item.value for item in node.keywords if item.arg in ("dtype", "out", None)]
+    is_made = bool(names) and all(function_named(name) in _FRESH for name in names)
+    return is_made and all(
+        isinstance(item, (ast.Name, ast.Attribute))
+        and program.names(item, scope)
+        and program.names(item, scope) <= FLOAT32_TYPES
+        for item in types
+    )
+
+
+def _is_device(node: ast.expr) -> bool:
+    return "device" in last_name(node)
+
+
+_FRESH = FACTORIES - {"as_tensor", "from_numpy", "normal", "tensor"}
+_KEEPING = VIEWS | {"cpu", "cuda", "expand", "fill_", "normal_", "repeat", "uniform_", "zero_"}
 
 
 _WHOLE = frozenset({"long", "int", "argmax", "argsort", "argmin"})

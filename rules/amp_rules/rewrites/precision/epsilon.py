@@ -3,7 +3,8 @@
 ## What it does
 `x.std(dim=0) + 1e-8` becomes `amp.float_function(torch.add)(x.std(dim=0), 1e-8)` where the tensor is half and is
 a divisor, or the argument of a logarithm or root; `clamp(min=1e-8)` likewise. So is a clamp to a bound that rounds to 1
-in half: `clamp(cos, -1 + 1e-7, 1 - 1e-7)` before `acos`, or `clamp(p, 1e-4, 1 - 1e-4)` before `log(1 - p)`.
+in half: `clamp(cos, -1 + 1e-7, 1 - 1e-7)` before `acos`, or `clamp(p, 1e-4, 1 - 1e-4)` before `log(1 - p)`. A
+function that gives back such a clamp of a probability has it in FP32 wherever the logarithm is taken.
 
 ## Why
 The smallest number of fp16 is 6e-8; 1e-8 is stored as 0. Then it does not prevent a division by zero, and 0 / 0 is NaN.

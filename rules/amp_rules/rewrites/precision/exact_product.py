@@ -8,15 +8,15 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   distances (`a ** 2 + b ** 2 - 2 * a @ b`);
 - arguments of a sine or cosine, and cosines of which the angle or the sine is taken (`sqrt(1 - cosine ** 2)`); and a
   layer, where it makes the angle of what the model is given, as of a time: `cos(self.layer(time))`;
-- places that an image is sampled at (`grid_sample`, `affine_grid`), with all products of cameras, poses and points
-  beside the model on the way there;
+- places that an image is sampled at (`grid_sample`, `affine_grid`), also where functions of other files make them, with
+  all products of cameras, poses and points beside the model on the way there;
 - matrices that are inverted or decomposed, and divisors;
 - sums of squares, as in `(x * x).sum()` and `sqrt(x * x + y * y)`, and the areas of boxes whose overlap is measured;
 - products of a spectrum, such as that with a bank of mel filters, and those whose logarithm is taken;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM), means for a variance
   (`(x * x).mean() - x.mean() ** 2`), and what is subtracted from its own input (`x - F.conv2d(x, blur)`);
 - products whose mean is the loss, and those that are sums: of all elements (`torch.einsum("bhw,bhw->b", p, t)`), or of
-  the rows of each kind (`one_hot.t() @ x`);
+  the rows of each kind (`one_hot.t() @ x`, `x.t() @ one_hot`);
 - what is made an index, `(bits @ powers).long()` and `(y * width + x).long()`;
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
   turn and move places (`points @ r.view(-1, 3, 3)`): those that are put together of an angle's sine and cosine, and

@@ -127,7 +127,8 @@ def changes(context: Context) -> Iterator[Change]:
         name = _in_own_kernels(context.program, call, body, scope, old_dgl)
         if name is not None:
             message = f"`{name}` runs in FP32: its compiled code takes nothing else, and autocast does not know it"
-            made = call if name.rpartition(".")[2][0].isupper() else call.func  # what a class makes, or a function
+            is_class = name.rpartition(".")[2][0].isupper() or is_layer_in_float32(name)
+            made = call if is_class else call.func  # what a class makes, or a function
             yield Change.written(RULE, scope.module, call, message, context.vocabulary.in_float32(scope.module, made))
 
 

@@ -1,0 +1,81 @@
+"""Checkpoints that training goes on from without the loss scale, where AMP118 did not understand both sides."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amp_rules.flow.values import Value
+from amp_rules.plan.checkpoint_keys import stepped_optimizers
+from amp_rules.plan.file_names import place_of
+from amp_rules.plan.notes import UNSAVED_SCALE, note
+from amp_rules.plan.report import Note
+from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
+from amp_rules.source.index import argument_at
+from amp_rules.torch.checkpoints import KEY_METHODS, LOADS
+
+
+def notes(program: Program) -> Iterator[Note]:
+    """Yield one, for the first optimizer that gets the state back which the program saved."""
+    if _asks_scaler(program):
+        return
+    saved = list(_asked(program, "state_dict"))
+    for site, optimizers in _asked(program, "load_state_dict") if saved else ():
+        first = next((place for place, others in saved if optimizers & others), None)
+        if first is None or not _is_run(program, site) or not _is_out_of_a_file(program, site):
+            continue
+        assert isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute)
+        text = (
+            f"`{site.module.text(site.node.func.value)}` gets back the state that is saved at "
+            f"{place_of(program, first.module, first.node)}, and the loss scale of float16 is not in it: training "
+            "that goes on from here begins again with the first scale; save the `state_dict()` of the scaler beside "
+            "it, and load it here"
+        )
+        yield note(UNSAVED_SCALE, site.module, site.node, text)
+        return
+
+
+def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value]]]:
+    """Yield the calls of a method of optimizers that are stepped, each with these."""
+    stepped = stepped_optimizers(program)
+    for call, body, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == method:
+            optimizers = program.flow.values(call.func.value, scope) & stepped
+            if optimizers:
+                yield Site(scope.module, scope, body, call), optimizers
+
+
+def _asks_scaler(program: Program) -> bool:
+    """Whether the program asks anything that may be a scaler, or Apex, for a state."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("state_dict", "load_state_dict")
+        and ("scaler" in (held := ast.unparse(call.func.value).lower()) or held.endswith("amp"))
+        for call, _, _ in program.calls()
+    )
+
+
+def _is_run(program: Program, site: Site) -> bool:
+    """Whether something calls the function around a place: another script may be the one that does."""
+    info = program.function_of(site.body)
+    return info is None or bool(program.flow.callers(info))
+
+
+def _is_out_of_a_file(program: Program, site: Site) -> bool:
+    """Whether a state is taken out of what ``torch.load`` gives, as far as that is known, or is read near by."""
+    given = argument_at(site.node, "state_dict", 0) if isinstance(site.node, ast.Call) else None
+    while given is not None and not isinstance(given, ast.Name):
+        if isinstance(given, ast.Subscript):
+            given = given.value
+        elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in KEY_METHODS:
+            given = given.func.value
+        else:
+            break
+    if given is None:
+        return False
+    if any(value.ref in LOADS for value in program.flow.values(given, site.scope)):
+        return True
+    reading = {loading.body for loading in program.calls_to(LOADS)}
+    called = program.called_from(list(program.nodes_of(site.body)))
+    return isinstance(given, (ast.Name, ast.Call)) and not reading.isdisjoint({site.body, *called})
