@@ -66,7 +66,7 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
 
 
 def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
-    """Whether the loop of an evaluation gathers something of each batch itself, and nothing there leaves any out.
+    """Whether an evaluation gathers something of its batches, in the loop or below, and nothing leaves any out.
 
     A slice may leave out what is too much, and so may a set or a dictionary of the samples' numbers; a loader that
     drops its last batch may drop what is repeated.
@@ -77,11 +77,22 @@ def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
     makes = [value.site for value in use.values if isinstance(value.site, ast.Call)]
     if loop is None or any(given_to_loader(call, "drop_last") is not None for call in makes):
         return False
-    gathers = {site.node for site in own.program.calls_to(frozenset(INTO_ANOTHER)) if site.body is use.body}
-    if gathers.isdisjoint(walk(loop)):
-        return False
-    below = (node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno)
-    return not any(map(_may_leave_out, below))
+    below = [node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno]
+    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
+    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
+    reaching = own.program.closure(lambda node: node in gathers)
+    # Below the loop, a function that trains, too, may gather something else.
+    trains = any(map(own.program.runs_backward, blocks.own_parts(use.body)))
+    within = [*walk(loop)] if trains else below
+    gathering = [node for node in within if isinstance(node, ast.Call) and reaching(node)]
+    helpers = [
+        inner
+        for call in gathering
+        for info in own.program.flow.callees(call)
+        if not own.program.is_model_code(info.node)
+        for inner in blocks.walk_body(info.node)
+    ]
+    return bool(gathering) and not any(map(_may_leave_out, [*below, *helpers]))
 
 
 def _may_leave_out(node: ast.AST) -> bool:
