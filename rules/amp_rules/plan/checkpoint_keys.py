@@ -102,14 +102,23 @@ def _asked_keys(program: Program, node: ast.expr, scope: Scope) -> set[str] | No
         call = parents[parent]
         if isinstance(call, ast.Call) and call.func is parent and parent.attr == "update":
             return _added_keys(program, call, scope)
+        if isinstance(call, ast.Call) and call.func is parent and parent.attr == "keys":
+            return _looked_for(call, parents[call])
         is_asked = isinstance(call, ast.Call) and call.func is parent and parent.attr in KEY_METHODS
         return {key_of(call.args[0])} if is_asked and call.args and is_key(call.args[0]) else None  # type: ignore[attr-defined]
     if isinstance(parent, ast.Compare) and len(parent.ops) == 1:
         if isinstance(parent.ops[0], (ast.Is, ast.IsNot)):
             return set()
-        is_looked_for = isinstance(parent.ops[0], (ast.In, ast.NotIn)) and is_key(parent.left)
-        return {key_of(parent.left)} if is_looked_for and parent.left is not node else None
+        return _looked_for(node, parent)
     return set() if _goes_on(program, node, parent, scope) else None
+
+
+def _looked_for(node: ast.expr, parent: ast.AST) -> set[str] | None:
+    """The key that is looked for in a checkpoint, or in its keys: ``"ema" in checkpoint``."""
+    if not isinstance(parent, ast.Compare) or len(parent.ops) != 1 or parent.left is node:
+        return None
+    is_looked_for = isinstance(parent.ops[0], (ast.In, ast.NotIn)) and is_key(parent.left)
+    return {key_of(parent.left)} if is_looked_for else None
 
 
 def _added_keys(program: Program, call: ast.Call, scope: Scope) -> set[str] | None:

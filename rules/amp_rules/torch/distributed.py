@@ -214,6 +214,15 @@ GATHERS = frozenset(
 )
 """What gives every process the values of all."""
 
+INTO_ANOTHER = {
+    "torch.distributed.all_gather": ("tensor_list", 0),
+    "torch.distributed.all_gather_object": ("object_list", 0),
+    "torch.distributed.all_gather_into_tensor": ("output_tensor", 0),
+    "torch.distributed.gather": ("gather_list", 1),
+    "torch.distributed.gather_object": ("object_gather_list", 1),
+}
+"""What leaves the tensor that it is given as it is, with the argument that it puts what all have into."""
+
 SYNC_BATCH_NORM = frozenset(
     {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 )

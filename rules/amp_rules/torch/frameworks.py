@@ -135,10 +135,19 @@ STEP_ENGINES = frozenset(
 """Loops that are made with the script's step function, and call it with the batches of what their ``run`` is given."""
 
 WITHOUT_STEP = (
+    "accelerate.DistributedDataParallelKwargs",
+    "accelerate.InitProcessGroupKwargs",
     "accelerate.infer_auto_device_map",
     "accelerate.init_empty_weights",
     "accelerate.init_on_device",
     "accelerate.load_checkpoint_in_model",
+    "accelerate.logging",
+    *(
+        f"accelerate.utils.{name}"
+        for name in (
+            "DistributedDataParallelKwargs", "InitProcessGroupKwargs", "LoggerType", "ProjectConfiguration", "set_seed",
+        )
+    ),
     "allennlp.common.checks",
     "allennlp.common.params",
     "allennlp.common.util",
@@ -170,8 +179,9 @@ WITHOUT_STEP = (
     *(
         f"mmcv.runner.{name}"
         for name in (
-            "BaseModule", "ModuleDict", "ModuleList", "Sequential", "checkpoint.load_checkpoint",
-            "checkpoint.load_state_dict", "get_dist_info", "load_checkpoint", "load_state_dict",
+            "BaseModule", "ModuleDict", "ModuleList", "Sequential", "auto_fp16", "checkpoint.load_checkpoint",
+            "checkpoint.load_state_dict", "force_fp32", "fp16_utils.auto_fp16", "fp16_utils.force_fp32",
+            "get_dist_info", "load_checkpoint", "load_state_dict",
         )
     ),
     *(
@@ -191,8 +201,9 @@ WITHOUT_STEP = (
     ),
 )  # fmt: skip
 """Parts of frameworks that neither step nor look after processes: they load models, compute activations again, are
-layers, read data, count metrics, call a step that the script has written, or print on the first process, which the
-environment names.
+layers, or settings for what does, read data, count metrics, call a step that the script has written, or print on the
+first process, which the environment names. The decorators of mmcv for half precision do nothing until its runner turns
+that on.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html;

@@ -11,6 +11,7 @@ from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.path_objects import assigned
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import Names, names_of
 from amp_rules.source.syntax import last_name, walk
@@ -19,6 +20,7 @@ from amp_rules.torch.distributed import (
     BROADCASTS,
     EXCHANGES,
     GATHERING_NAME,
+    INTO_ANOTHER,
     NAMED_COMMUNICATION,
     REDUCING_NAME,
     SPAWNS,
@@ -72,9 +74,28 @@ class Exchanges:
             item for written, read in rows if path in written for item in read if blocks.touches({item}, of_rounds)
         }
         made = _closed({path} | added, [(read, written) for written, read in rows])
-        return any(
-            self.puts_together(call) and self._is_about(call, behind, made) for call in _calls(body)
-        ) or self.becomes_of_all(body)
+        of_sum = _closed({path}, [(read, written) for written, read in rows])
+        for call in filter(self.puts_together, _calls(body)):
+            gathered = self._gathered_into(call)
+            if gathered is not None:
+                # What is gathered goes to another variable, and what it was taken from stays that of the process.
+                if blocks.touches(behind, gathered) or blocks.touches(of_sum, blocks.reads(call)):
+                    return True
+            elif self._is_about(call, behind, made):
+                return True
+        return self.becomes_of_all(body)
+
+    def _gathered_into(self, call: ast.Call) -> set[str] | None:
+        """The variables that one of torch's calls puts what all have into, beside what it is given; None for others."""
+        located = self._own.program.locate(call) if self.is_of_torch(call) else None
+        names = self._own.program.callee_names(call, located[1]) if located is not None else set()
+        found: set[str] = set()
+        for name in names:
+            if name not in INTO_ANOTHER:
+                return None
+            into = argument_at(call, *INTO_ANOTHER[name])
+            found |= blocks.reads(into) if into is not None else set()
+        return found if names else None
 
     def _is_about(self, call: ast.Call, behind: set[str], made: set[str]) -> bool:
         """Whether a call that exchanges numbers may take what is made of a variable, or give what it is made of."""

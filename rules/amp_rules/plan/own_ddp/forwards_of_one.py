@@ -15,6 +15,7 @@ from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 from amp_rules.torch.apex import ALL_WRAPPERS
+from amp_rules.torch.wrappers import TRACES
 
 _Found = tuple[Module, ast.AST, str]
 _MAX_CALLERS = 6
@@ -44,6 +45,23 @@ def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
             "buffers before it: the other processes receive them in a later pass, if at all; "
             f"`{name}.module` broadcasts nothing",
         )
+
+
+def traced_wrapped(own: OwnDdp, module: Module, node: ast.AST) -> list[Site]:
+    """The calls of a statement that export or trace what such a wrapper gives: they run its forward pass."""
+    by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}
+    found = []
+    for call in walk(node):
+        located = own.program.locate(call) if isinstance(call, ast.Call) and call.args else None
+        if located is None or not isinstance(call, ast.Call):
+            continue
+        body, scope = located
+        if own.program.callee_names(call, scope) & TRACES:
+            site = Site(module, scope, body, call)
+            wraps = [wrap for wrap in own.wraps if wrap.node not in by_apex and sends_buffers(own, wrap)]
+            if wrapped_by(own, call.args[0], site, wraps):
+                found.append(site)
+    return found
 
 
 def _one_alone(

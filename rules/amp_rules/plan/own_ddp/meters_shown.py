@@ -84,7 +84,7 @@ def may_be_reduced(own: OwnDdp, filling: Filling, exchanges: Exchanges) -> bool:
         # What it gives may be what the meter is told, where no loss is made of it.
         written = blocks.writes(blocks.statement_of(filling.scope.module, call))
         below = [node for node in filling.nodes if getattr(node, "lineno", 0) > call.lineno]
-        losses = {path for site in backwards for path in blocks.reads(site.loss)}
+        losses = {path for site in backwards if site.line > call.lineno for path in blocks.reads(site.loss)}
         if blocks.touches(written, behind(below, names)) and not blocks.touches(written, behind(below, losses)):
             return True
     return False

@@ -36,6 +36,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import conjuncts, last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
+from amp_rules.torch.writers import FILE_WRITERS
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 _MAX_SAMPLERS = 3
@@ -287,13 +288,18 @@ class Metrics:
         for node in nodes:
             if not isinstance(node, ast.Call) or last_name(node.func) not in _WRITES_FILES:
                 continue
-            names = {path for item in node.args for path in blocks.reads(item)}
+            names = {path for item in self._paths_told(node, loop.scope) for path in blocks.reads(item)}
             for _ in range(_MAX_NAMES):
                 named = [item for item in given if blocks.writes(item) & names]
                 if any(item.value is not None and names_rank(item.value) for item in named):
                     return True
                 names |= {path for item in named if item.value is not None for path in blocks.reads(item.value)}
         return False
+
+    def _paths_told(self, call: ast.Call, scope: Scope) -> list[ast.expr]:
+        """What tells a call the file that it writes; what it is to write there is no name of one."""
+        known = {name: FILE_WRITERS[name] for name in self._own.program.callee_names(call, scope) & FILE_WRITERS.keys()}
+        return [item for index, item in enumerate(call.args) if not known or index in known.values()]
 
     def of_one_alone(self) -> Iterator[LoaderUse]:
         """Yield where one of several processes runs a model over all that such a loader gives it."""

@@ -1,4 +1,4 @@
-"""Evaluations whose sums over the processes hold samples twice: torch's sampler gives every process as many."""
+"""Evaluations of all processes that hold samples twice: torch's sampler gives every process as many."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, last_name, values_given, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import ADDING
+from amp_rules.torch.distributed import ADDING, INTO_ANOTHER
+
+_LEAVING_OUT = frozenset({"unique", "set", "dict", "fromkeys", "drop_duplicates", "narrow"})
+"""What may leave samples out that are there twice."""
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
 
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first sampler that repeats samples for an evaluation whose numbers are added up over the processes."""
+    """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
     if shares.metrics.looked_after:
         return
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
+    added: set[ast.AST] = set()
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
     adds = _adding(own)
     uses: list[LoaderUse] = []
@@ -38,7 +43,8 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             uses.append(replace(loop.use, body=loop.body))
     uses += _fetched(own) if samplers else []
     for use in uses:
-        if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
+        is_added = any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body))
+        if not is_added and not _keeps_all_gathered(own, use):
             continue
         if _asks_what_is_over(use.body, of_processes=True):
             continue
@@ -48,14 +54,56 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
                 continue
             told.add(call)
             found.append((site.module, call))
+            added |= {call} if is_added else set()
     found.sort(key=lambda item: (str(item[0].path), item[1].lineno))
     for module, first in found[:1]:
+        counted = "adds up over the processes counts those" if first in added else "gathers from them holds those"
         text = (
             f"`{module.text(first)}` gives every process equally many samples: unless their number is a multiple of "
-            "that of the processes, it repeats some, and what the evaluation adds up over the processes counts those "
-            "twice"
+            f"that of the processes, it repeats some, and what the evaluation {counted} twice"
         )
         yield module, first, text + more_places(own.program, found)
+
+
+def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
+    """Whether an evaluation gathers something of its batches, in the loop or below, and nothing leaves any out.
+
+    A slice may leave out what is too much, and so may a set or a dictionary of the samples' numbers; a loader that
+    drops its last batch may drop what is repeated.
+    """
+    loop = blocks.loop_around(use.module, use.node) or next(
+        (item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None
+    )
+    makes = [value.site for value in use.values if isinstance(value.site, ast.Call)]
+    if loop is None or any(given_to_loader(call, "drop_last") is not None for call in makes):
+        return False
+    below = [node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno]
+    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
+    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
+    reaching = own.program.closure(lambda node: node in gathers)
+    # Below the loop, a function that trains, too, may gather something else.
+    trains = any(map(own.program.runs_backward, blocks.own_parts(use.body)))
+    within = [*walk(loop)] if trains else below
+    gathering = [node for node in within if isinstance(node, ast.Call) and reaching(node)]
+    helpers = [
+        inner
+        for call in gathering
+        for info in own.program.flow.callees(call)
+        if not own.program.is_model_code(info.node)
+        for inner in blocks.walk_body(info.node)
+    ]
+    return bool(gathering) and not any(map(_may_leave_out, [*below, *helpers]))
+
+
+def _may_leave_out(node: ast.AST) -> bool:
+    """Whether a place may leave out what is there twice: a slice up to somewhere, or a dictionary by computed keys."""
+    if isinstance(node, ast.Slice):
+        return node.upper is not None
+    if isinstance(node, ast.Dict):
+        return not node.keys or not all(isinstance(key, ast.Constant) for key in node.keys)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return last_name(node) in _LEAVING_OUT
+    return isinstance(node, (ast.DictComp, ast.Set, ast.SetComp))
 
 
 def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:

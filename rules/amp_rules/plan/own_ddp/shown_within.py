@@ -24,6 +24,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
+from amp_rules.torch.mixed_precision import SCALERS
 
 _OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
 """What says nothing of the numbers themselves."""
@@ -177,8 +178,12 @@ def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
 
 
 def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
-    """Whether a value is the norm of gradients, which were averaged by then, a learning rate, or the name of a file."""
+    """Whether a value is the norm of averaged gradients, a loss scale, a learning rate, or the name of a file."""
     names = own.program.callee_names(value, loop.scope) if isinstance(value, ast.Call) else set()
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        # All skip a step alike: a gradient that overflows on one process does so in the average.
+        if any(item.ref in SCALERS for item in own.program.flow.values(value.func.value, loop.scope)):
+            return True
     return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names or _is_rate(loop, value)
 
 
@@ -209,6 +214,8 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
         return False
     if not _is_of_data(loop, values):
         return False  # alike on all, but for a process that has left the loop: a learning rate of the step
+    if _is_of_evaluation(own, loop, values):
+        return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
     given = [call for call in calls if name in blocks.reads(call) and exchanges.puts_together(call)]
@@ -242,6 +249,30 @@ def _is_of_data(loop: TrainingLoop, values: list[ast.expr]) -> bool:
         (isinstance(part, ast.Call) and called_name(part) not in _OF_NUMBERS)
         or (isinstance(part, ast.Name) and part.id in {"self", *given})
         for value in pending
+        for part in walk(value)
+    )
+
+
+def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr]) -> bool:
+    """Whether a function that is given the model makes a number, and nothing that it is made of is of the batch.
+
+    ``score = evaluate(model, held_out)`` in a round of a loop over the loader itself is of no share of that.
+    """
+    if not any(node is loop.use.loader for node in walk(loop.loop.iter)):
+        return False
+    made = behind(loop.inner, {path for value in values for path in blocks.reads(value)})
+    rounds = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
+    made |= {
+        path for node in rounds if blocks.touches(blocks.writes_target(node), made) for path in blocks.reads(node.iter)
+    }
+    if "self" in {root_of(path) for path in made} or blocks.touches(made, blocks.writes_target(loop.loop)):
+        return False
+    sources = [*values, *(value for path in sorted(made) for value in _given(loop, path))]
+    return any(
+        isinstance(part, ast.Call)
+        and any(own.program.roles.modules(given, loop.scope) for given in values_given(part))
+        and not own.program.roles.modules(part.func, loop.scope)
+        for value in sources
         for part in walk(value)
     )
 

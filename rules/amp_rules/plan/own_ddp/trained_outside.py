@@ -49,8 +49,9 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if located is None or not isinstance(value.site, ast.Call) or not surely_has_parameters(program, value):
             continue
         module = located[1].module
-        # A class whose objects are wrapped elsewhere may have made this one for them, or for one process.
-        if value.ref in kinds or value in taken or with_parts(program, {value}) & wrapped:
+        # A class whose objects are wrapped elsewhere may have made this one for them, or for one process. Of one that
+        # is taken apart, ``DDP(Net(whole.encoder, whole.decoder))``, the parts are trained, and not what held them.
+        if value.ref in kinds or value in taken or with_parts(program, {value}) & inside:
             continue
         if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value):
             continue

@@ -22,7 +22,8 @@ Several processes that write one file at the same time leave a broken one.
 ## When it declines
 Where a test on the way asks for the rank already; for commands, downloads, and methods that only their names say to
 save; where what is saved is put together by all processes, where a result of the statement is used, and where the file
-is read again in a loop, or by only some processes: no barrier can stand there (AMP288). All statements of a file
+is read again in a loop, or by only some processes: no barrier can stand there (AMP288). So is an export of a model in
+`DistributedDataParallel`, of which the forward pass wants all processes (AMP288). All statements of a file
 from its opening on are left then, and a file that is named after it (`path + ".json"`) with it. Files that stay open,
 and those that `logging.basicConfig` opens, are left, and named (AMP288).
 
@@ -49,6 +50,7 @@ from amp_rules.plan.own_ddp.arrays_of_all import makes_array
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.files_beside import is_beside
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
+from amp_rules.plan.own_ddp.forwards_of_one import traced_wrapped
 from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
@@ -128,6 +130,12 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     read = {row: found for row, found in read.items() if row not in awaited}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
+    traced = [row for row in saves if row not in kept and traced_wrapped(own, *row)]
+    for module, statement in traced[:1]:
+        text = "every process writes this file, and the model that it runs for that is in DistributedDataParallel, "
+        text += "which sends its buffers to all: export its `module`, on the first process alone"
+        own.leave(RULE, module, statement, text + more_places(own.program, traced))
+    kept |= _with_neighbours(saves, traced)
     named = [row for row in saves if row not in kept and _is_named_to_callers(own, *row)]
     for module, statement in named[:1]:
         text = "every process writes this file, and its name is given back to what may read it"

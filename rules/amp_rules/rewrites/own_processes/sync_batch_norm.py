@@ -388,8 +388,10 @@ def _against(program: Program, wrapping: Site, norms: BatchNorms) -> str | None:
     for node, body, scope in program.nodes():
         if not isinstance(node, ast.Call):
             continue
-        if any(item.arg == "create_graph" and may_be_true(program, item.value, scope) for item in node.keywords):
-            return f"`{scope.module.text(node)}` differentiates twice, which torch's cannot"
+        for item in node.keywords:
+            if item.arg == "create_graph" and may_be_true(program, item.value, scope):
+                differentiates = "differentiates" if literal(item.value) is True else "may differentiate"
+                return f"`{scope.module.text(node)}` {differentiates} twice, which torch's cannot"
         if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
             info = program.function_of(body)
             is_early = info is not None and any(part in info.name.lower() for part in _ON_START)
