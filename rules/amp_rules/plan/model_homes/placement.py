@@ -200,7 +200,7 @@ class Placement:
         call = statement.value
         if not isinstance(call.func, (ast.Name, ast.Attribute)):
             return False
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _INITIALISING:
+        if isinstance(call.func, ast.Attribute) and (call.func.attr in _INITIALISING or self._loads_itself(call)):
             part: ast.expr = call.func.value
         elif call.args and any(name.startswith("torch.nn.init.") for name in self.program.names(call.func, item.scope)):
             part = call.args[0]
@@ -211,6 +211,19 @@ class Placement:
                 return True
             part = part.value
         return isinstance(part, ast.Name) and value in self.flow.values(part, item.scope)
+
+    def _loads_itself(self, call: ast.Call) -> bool:
+        """Whether a method of the script's own loads weights into its object, or a part: ``trainer.load(path)``."""
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "load_state_dict"
+            and (located := self.program.locate(node)) is not None
+            and bool(self.program.roles.modules(node.func.value, located[1]))
+            and (blocks.path_of(node.func.value) or "").partition(".")[0] == info.receiver
+            for info in self.flow.callees(call)
+            for node in self.program.nodes_of(info.node)
+        )
 
     def _completes(self, statement: ast.stmt, item: HoldingVariable) -> bool:
         """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""
