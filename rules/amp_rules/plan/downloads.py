@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from amp_rules.plan.cached_data import builds_cache, run_by_constructors
 from amp_rules.plan.given_flags import may_be_true
@@ -52,9 +52,40 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
         whole = _asked_before(program, scope, node, can_take_turns)
         if can_take_turns(whole):
             found[whole] = scope.module
+    _join_branches(found, homes, can_take_turns)
     candidates = [(module, statement) for statement, module in found.items()]
     inner = program.called_from(nodes_of(candidates))
     return [item for item in candidates if not _is_run_by_import(*item) and blocks.body_of(*item) not in inner]
+
+
+def _join_branches(
+    found: dict[ast.stmt, Module], homes: set[ast.stmt], can_take_turns: Callable[[ast.stmt], bool]
+) -> None:
+    """Take the whole of a condition, each branch of which downloads and does nothing else, or ends the script."""
+    for statement, module in list(found.items()):
+        chain = module.parents.get(statement)
+        while isinstance(chain, ast.If) and blocks.is_elif(module, chain):
+            chain = module.parents[chain]
+        if not isinstance(chain, ast.If) or statement not in found:
+            continue
+        branches = list(_branches(chain))
+        inside = [branch[0] for branch in branches if len(branch) == 1 and branch[0] in found]
+        ends = [branch for branch in branches if len(branch) == 1 and isinstance(branch[0], ast.Raise)]
+        if len(inside) < 2 or len(inside) + len(ends) < len(branches) or not homes.isdisjoint(inside):
+            continue
+        if can_take_turns(chain):
+            for item in inside:
+                del found[item]
+            found[chain] = module
+
+
+def _branches(chain: ast.If) -> Iterator[list[ast.stmt]]:
+    """The suites of a condition, of which one runs."""
+    yield chain.body
+    if len(chain.orelse) == 1 and isinstance(chain.orelse[0], ast.If):
+        yield from _branches(chain.orelse[0])
+    elif chain.orelse:
+        yield chain.orelse
 
 
 def _is_run_by_import(module: Module, statement: ast.stmt) -> bool:

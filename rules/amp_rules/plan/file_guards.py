@@ -15,26 +15,32 @@ from amp_rules.plan.other_places import run_only_there, written_elsewhere
 from amp_rules.roles.file_effects import FileEffect, effect_names, file_effects, makes_folder, try_that_expects
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
+from amp_rules.roles.new_folders import looks_for
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.roles.skippable import Skippable
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.roles.write_probes import write_probes
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import (
+    ARCHIVES,
     ARRAYS_IN_FILES,
     FILE_READS,
     FOLDER_ERRORS,
     LOCKED_WHILE_OPEN,
     LOOKING_METHODS,
     LOOKS,
+    MAKES_FOLDERS,
     SETS_RIGHTS,
 )
 from amp_rules.torch.writers import WRITERS
 
+_PATHS = frozenset({"os.path.join", "os.path.basename", "os.path.dirname", "os.path.splitext", "builtins.sorted"})
+"""Functions that make one path of another."""
 _NEAR = 4
 """Statements above a removal in which its list of files is made; what is made further above, all processes make."""
 
@@ -113,6 +119,7 @@ class _Decision:
                 continue
             if not self._guard(effect, opened):
                 self._call(effect)
+        self._add_folders_made_again()
         self._lift()
         self._leave_other_places()
         self._join_neighbours()
@@ -158,8 +165,8 @@ class _Decision:
                 of_this_moment = self._paths.is_of_this_moment(folder, scope)
                 made = FileEffect(scope.module, scope, body, call, call, (folder,))
                 (found if of_this_moment else others).append(made)
-        # What stands within such a folder is made by the process that makes the folder.
-        while within := [item for item in others if self._is_within(item, found)]:
+        # What stands within such a folder, or is made on the way to it, is made by the process that makes the folder.
+        while within := [item for item in others if self._is_within(item, found) or _is_on_the_way(item, found)]:
             found += within
             others = [item for item in others if item not in within]
         return [item for item in found if self._is_shared(item)]
@@ -350,6 +357,19 @@ class _Decision:
 
     # ---- what is around ------------------------------------------------------------------------------------
 
+    def _add_folders_made_again(self) -> None:
+        """Take in the lines that make a folder again, and those in it, which the main process has removed above."""
+        for effect in [item for item in self._guards.effects if item.removes and item.paths]:
+            if effect.statement not in self._guards.statements:
+                continue
+            where = blocks.place(effect.module, effect.statement)
+            for below in where.suite[where.index + 1 :]:
+                call = below.value if isinstance(below, ast.Expr) else None
+                folder = folder_made(self._program, call, effect.scope) if isinstance(call, ast.Call) else None
+                if folder is None or not _is_in(folder, effect.paths[0]):
+                    break
+                self._add(effect, [below])
+
     def _lift(self) -> None:
         """Take in loops, and looks at files, that do nothing but what runs on the main process only."""
         found = self._guards.statements
@@ -361,18 +381,19 @@ class _Decision:
                 continue
             parent = module.parents[statement]
             scope = self._scopes[statement]
-            is_loop = isinstance(parent, (ast.For, ast.While)) and not parent.orelse
-            if not is_loop and not (isinstance(parent, ast.If) and self._looks(parent.test, scope)):
+            if self._is_whole(parent) and isinstance(module.parents[parent], ast.For):
+                parent = parent if self._may_take_in(parent, module, scope) else module.parents[parent]
+            if not self._may_take_in(parent, module, scope):
                 continue
-            assert isinstance(parent, (ast.For, ast.While, ast.If))
-            inner = [*parent.body, *parent.orelse]
-            if not all(item in found for item in inner):
+            assert isinstance(parent, (ast.For, ast.While, ast.If, ast.With))
+            inner = [*parent.body, *getattr(parent, "orelse", ())]
+            if not all(item in found or self._serves_alone(item, parent, scope) for item in inner):
                 continue
             if isinstance(parent, ast.If) and blocks.is_elif(module, parent):
                 continue
             if self._skippable.alone(module, scope, [parent]):
                 for item in inner:
-                    del found[item]
+                    found.pop(item, None)
                 found[parent] = module
                 self._scopes[parent] = scope
                 pending.append(parent)
@@ -387,6 +408,41 @@ class _Decision:
                         "run the loop under `if amp.is_main_process():`",
                     )
                 )
+
+    def _may_take_in(self, parent: ast.AST, module: Module, scope: Scope) -> bool:
+        """Whether a statement is one that can go with what stands in it."""
+        if isinstance(parent, ast.With):
+            return all(self._opens_archive(item.context_expr, scope) for item in parent.items)
+        if isinstance(parent, ast.If):
+            return self._looks(parent.test, scope) or self._is_beside(parent, module)
+        return isinstance(parent, (ast.For, ast.While)) and not parent.orelse
+
+    def _is_whole(self, statement: ast.AST) -> bool:
+        """Whether all that stands under a condition runs on the main process only."""
+        is_plain = isinstance(statement, ast.If) and not statement.orelse
+        return is_plain and all(item in self._guards.statements for item in statement.body)  # type: ignore[attr-defined]
+
+    def _opens_archive(self, node: ast.expr, scope: Scope) -> bool:
+        return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & ARCHIVES)
+
+    def _serves_alone(self, statement: ast.stmt, parent: ast.stmt, scope: Scope) -> bool:
+        """Whether a statement of a loop makes or lists a folder, or a path, for what runs on the main process only."""
+        if not isinstance(parent, ast.For):
+            return False
+        if self._is_whole(statement):
+            return True
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            return bool(self._program.callee_names(statement.value, scope) & MAKES_FOLDERS)
+        calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
+        return isinstance(statement, ast.Assign) and all(
+            bool(names := self._program.callee_names(call, scope)) and names <= LOOKS | _PATHS for call in calls
+        )
+
+    def _is_beside(self, condition: ast.If, module: Module) -> bool:
+        """Whether what stands right above or below a condition runs on the main process only: one guard takes both."""
+        where = blocks.place(module, condition)
+        beside = where.suite[max(0, where.index - 1) : where.index + 2]
+        return any(item in self._guards.statements for item in beside)
 
     def _leave_other_places(self) -> None:
         """Leave all to the main process where a file that cannot be written is written at another place."""
@@ -437,6 +493,25 @@ class _Decision:
         self._guards.calls = [
             site for site in self._guards.calls if blocks.statement_of(site.module, site.node) not in whole
         ]
+
+
+def _is_in(folder: ast.expr, outer: ast.expr) -> bool:
+    """Whether a folder is another one, or is made from it: ``join(outer, "images")``, ``"outer/images"``."""
+    if ast.dump(folder) == ast.dump(outer):
+        return True
+    if isinstance(folder, ast.Call) and blocks.path_of(folder.func) == "os.path.join" and folder.args:
+        return _is_in(folder.args[0], outer)
+    if isinstance(folder, ast.BinOp) and isinstance(folder.op, ast.Div):
+        return _is_in(folder.left, outer)
+    inner, text = literal(folder), literal(outer)
+    return isinstance(inner, str) and isinstance(text, str) and inner.startswith(f"{text}/")
+
+
+def _is_on_the_way(made: FileEffect, others: list[FileEffect]) -> bool:
+    """Whether a folder is made only where another one is missing, which may be one in it."""
+    tests = [item.test for item in blocks.enclosing(made.module, made.call) if isinstance(item, ast.If)]
+    paths = {ast.unparse(path) for item in others if item.body is made.body for path in item.paths}
+    return any(looks_for(test, path) for test in tests for path in paths)
 
 
 def is_guarded(module: Module, node: ast.AST) -> bool:

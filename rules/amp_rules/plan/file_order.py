@@ -363,10 +363,17 @@ class FileOrder:
             if not isinstance(change, FileEffect) and self._ends_where_missing(site):
                 continue
             same = [item for item in paths if self._asked.may_be_same(site, path, change, item)]
+            if self._is_made_now(change) and all(self._asked.is_newer(site, path, change, item) for item in same):
+                continue
             if all(self._asked.is_only_added_to(site, path, change, item) for item in same):
                 continue
             if self._meets_not(site, change):
                 yield change
+
+    def _is_made_now(self, change: Site) -> bool:
+        """Whether no loop leads to a change: what it makes was not there when the run began to look."""
+        ways = (site for sites in self._ways(change).values() for site in sites)
+        return not any(blocks.loop_around(site.module, site.statement) for site in ways)
 
     def _asks_what_failed(self, site: Site, path: ast.expr, change: Site) -> bool:
         """Whether a folder is looked for because making it has failed: it stays there when one is made next."""

@@ -10,10 +10,11 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_guards import FileGuards, is_guarded, looks_at_files
 from amp_rules.plan.file_meets import FileMeets
+from amp_rules.plan.path_branches import PathBranches
 from amp_rules.plan.written_parameters import WrittenParameters
 from amp_rules.roles.commands import only_makes_folder
 from amp_rules.roles.file_effects import FileEffect, given_paths, mode_of
-from amp_rules.roles.file_paths import Paths, may_be_same
+from amp_rules.roles.file_paths import NOW, Paths, may_be_same, taken_as_it_is
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
@@ -103,6 +104,7 @@ class FileReads:
         self._paths = paths
         self._guards = guards
         self._meets = FileMeets(program, paths)
+        self._branches = PathBranches(program, paths)
         self._parameters = WrittenParameters(program, guards.effects)
         self._unpacked_here = {item.call for item in guards.effects if unpacks_here(program, paths, item)}
         self._written: dict[ast.AST, set[str]] = {}
@@ -131,7 +133,8 @@ class FileReads:
             yield site, path
             return
         if info.node not in self._written:
-            self._written[info.node] = {name for node in info.body for name in blocks.writes(node)}
+            kept = {name for name in info.parameters if self._stays_as_it_is(info, name)}
+            self._written[info.node] = {name for node in info.body for name in blocks.writes(node)} - kept
         if path.id in self._written[info.node]:
             yield site, path  # it is made another one in between: ``folder = folder + "_small"``
         key = (info.node, path.id, depth)
@@ -139,6 +142,21 @@ class FileReads:
             self._given[key] = list(self._given_by_callers(info, path.id, depth))
         for given in self._given[key]:
             yield given if given is not None else (site, path)
+
+    def _stays_as_it_is(self, info: FunctionFacts, name: str) -> bool:
+        """Whether all that a function makes of a path is another form of the same: ``path = Path(path)``."""
+        scope = self._program.flow.scopes.get(info.node)
+        inner = list(walk(info.node)) if scope is not None else []
+        made = [
+            node
+            for node in inner
+            if isinstance(node, ast.Assign)
+            and [blocks.path_of(target) for target in node.targets] == [name]
+            and scope is not None
+            and blocks.path_of(taken_as_it_is(self._program, node.value, scope)) == name
+        ]
+        stored = [node for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        return bool(made) and len(made) == sum(node.id == name for node in stored)
 
     def _given_by_callers(self, info: FunctionFacts, name: str, depth: int) -> Iterator[tuple[Site, ast.expr] | None]:
         """Yield what calls of a helper give it as a path; None for one that gives none."""
@@ -338,6 +356,8 @@ class FileReads:
             return any(may_be_same(one, _inside(two)) for one in self._paths.of(path, site.scope) for two in folders)
         if self._meets.is_source(effect, other):
             return False
+        if self._branches.are_apart(path, site.scope, other, effect.scope):
+            return False
         if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
             return True
         if self._meets.is_handed_on(path, site.scope, other, effect.scope):
@@ -358,6 +378,11 @@ class FileReads:
         if kept := _endings_kept(reading):
             pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
+
+    def is_newer(self, site: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
+        """Whether what is changed has the time in its name, each way that it may be, and what is read has none."""
+        texts = self._paths.of(other, change.scope)
+        return all(NOW in text for text in texts) and not self._paths.is_of_this_moment(path, site.scope)
 
     def is_only_added_to(self, site: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
         """Whether a change adds to the end of a file whose name, as far as it is known, is not that of what is read.

@@ -83,8 +83,11 @@ def _edited(action: object) -> Iterator[ast.AST]:
 
 
 def _texts(module: Module) -> Iterator[str]:
-    """The texts that may be read as code or as names, as ``__all__`` is; one that is a statement is a comment."""
+    """The texts that may be read as code or as names, as ``__all__`` is; one that is a statement is a comment.
+
+    Those that begin with a dash name options of a command.
+    """
     for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if not isinstance(module.parents.get(node), ast.Expr):
+            if not isinstance(module.parents.get(node), ast.Expr) and not node.value.startswith("-"):
                 yield node.value

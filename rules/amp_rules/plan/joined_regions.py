@@ -1,4 +1,4 @@
-"""Evaluations right below each other: one region holds them all where what stands between computes nothing."""
+"""Evaluations right below each other: one region holds them all where autocast does nothing to what stands between."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOVES = frozenset(
 """Methods and functions that put numbers elsewhere and change none: autocast does nothing to them."""
 _BUILTINS = frozenset({"builtins.isinstance", "builtins.len", "builtins.type"})
 _PLAIN = (
-    ast.Assign, ast.Attribute, ast.Call, ast.Compare, ast.Constant, ast.Expr, ast.If, ast.List, ast.Name, ast.Return,
-    ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.arguments, ast.arg, ast.cmpop, ast.expr_context, ast.keyword,
-    ast.unaryop,
+    ast.Assign, ast.Attribute, ast.BinOp, ast.Call, ast.Compare, ast.Constant, ast.Expr, ast.If, ast.List, ast.Name,
+    ast.Return, ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.arguments, ast.arg, ast.cmpop, ast.expr_context,
+    ast.keyword, ast.operator, ast.unaryop,
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def joined(program: Program, runs: list[StatementRun], apart: Sequence[Statement
 
 
 def _only_moves(program: Program, above: StatementRun, below: StatementRun) -> bool:
-    """Whether what stands between two runs takes parts, turns and flips, and computes nothing."""
+    """Whether what stands between two runs takes parts, turns and flips, or computes element by element."""
     where = blocks.place(above.module, above.last)
     start, end = where.index + 1, blocks.place(below.module, below.first).index
     between = where.suite[start:end]
@@ -58,7 +58,9 @@ def _only_moves(program: Program, above: StatementRun, below: StatementRun) -> b
 
 def _moves(program: Program, statement: ast.stmt, depth: int = 0) -> bool:
     return all(
-        isinstance(node, _PLAIN) and (not isinstance(node, ast.Call) or _is_move(program, node, depth))
+        isinstance(node, _PLAIN)
+        and not isinstance(node, ast.MatMult)
+        and (not isinstance(node, ast.Call) or _is_move(program, node, depth))
         for node in walk(statement)
     ) and not _sets_elements(statement)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
 from amp_rules.plan.epoch_schedules import EpochSchedules
-from amp_rules.plan.model_reads import Taken, may_come_from, taken_from_call
+from amp_rules.plan.model_reads import Taken, assignment_of, may_come_from, taken_from_call
 from amp_rules.plan.rebindings import Constructors, Rebinding
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.kinds import is_loader_value
@@ -19,6 +19,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import LOADER_SAMPLERS
 from amp_rules.torch.wrappers import PROGRESS_BARS
@@ -47,6 +48,8 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
             place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
         else:
             place = _taken_for_training(program, use, data)
+        if place is None and [site.node for site in sites] == [use.loader] and not use.values & schedules.loaders:
+            place = _given_for_training(program, use, data)
         if place is not None and blocks.body_of(place.module, place.statement) not in imported:
             whole = _whole_value(program, place)
             if whole is not None:
@@ -112,6 +115,61 @@ def _taken_for_training(program: Program, use: LoaderUse, data: TrainingData) ->
         for other in evaluated
     )
     return None if is_read else place
+
+
+def _given_for_training(program: Program, use: LoaderUse, data: TrainingData) -> Taken | None:
+    """The variable from which a function is given the loader that it trains on, if nothing else reads it.
+
+    The function may be called for each epoch; the variable is assigned once: ``train_batches = loaders["train"]``.
+    """
+    info = program.function_of(use.body)
+    if info is None or not isinstance(use.loader, ast.Name) or use.loader.id not in info.parameters:
+        return None
+    place = assignment_of(program, Site(use.module, use.scope, use.body, use.loader))
+    if place is None or not isinstance(place.statement, ast.Assign) or not place.variable.isidentifier():
+        return None
+    if len(place.statement.targets) != 1 or not isinstance(place.statement.targets[0], ast.Name):
+        return None
+    if blocks.loop_around(place.module, place.statement) is not None:
+        return None
+    target = place.statement.targets[0]
+    located, trained = program.locate(target), {item.loader for item in data.uses}
+    return place if located is not None and _is_only_trained(program, target, located[1], trained, set()) else None
+
+
+def _is_only_trained(
+    program: Program, variable: ast.Name, scope: Scope, trained: Collection[ast.expr], seen: set[object]
+) -> bool:
+    """Whether all that is done with a variable is training over what it holds, also by functions that are given it."""
+    key = program.flow.key(variable, scope)
+    if key is None or key in seen:
+        return key is not None
+    seen.add(key)
+    for node, _, where in program.nodes():
+        if not isinstance(node, ast.Name) or node.id != variable.id or not isinstance(node.ctx, ast.Load):
+            continue
+        if program.flow.key(node, where) != key or node in trained:
+            continue
+        parent = where.module.parents[node]
+        if isinstance(parent, ast.Call) and blocks.path_of(parent.func) == "len":
+            continue
+        call = where.module.parents[parent] if isinstance(parent, ast.keyword) else parent
+        if not isinstance(call, ast.Call) or call.func is node:
+            return False
+        callees = program.flow.callees(call)
+        if not callees:
+            return False
+        for info in callees:
+            names = [name for name, argument in info.bound(call) if argument is node]
+            inner = program.flow.scopes.get(info.node)
+            arguments = [item for item in arguments_of(info.node) if item.arg in names]
+            if inner is None or not arguments or info.name == "__init__":
+                return False
+            for item in arguments:
+                taken = ast.copy_location(ast.Name(item.arg, ast.Load()), info.node)
+                if not _is_only_trained(program, taken, inner, trained, seen):
+                    return False
+    return True
 
 
 def _whole_value(program: Program, place: Taken) -> Site | None:

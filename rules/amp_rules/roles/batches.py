@@ -302,8 +302,11 @@ class DataFlow:
             return False
         inside = {node for item in suite for node in walk(item)}
         outside = [node for item in loop.node.body for node in walk(item) if node not in inside]  # type: ignore[attr-defined]
+        head = loop.node.target if isinstance(loop.node, (ast.For, ast.AsyncFor)) else None
+        given = {blocks.path_of(node) for node in walk(head)} if head is not None else set()
         return all(
-            any(isinstance(node, ast.stmt) and path in blocks.writes(node) for node in outside)
+            path in given
+            or any(isinstance(node, ast.stmt) and path in blocks.writes(node) for node in outside)
             or not any(isinstance(node, ast.expr) and path in blocks.reads(node) for node in outside)
             for path in blocks.writes(statement)
         )
@@ -330,7 +333,7 @@ class DataFlow:
         return bool(switches) and not any(map(self.program.runs_backward, suite[suite.index(switches[0]) :]))
 
     def _switches_to_evaluation(self, statement: ast.stmt, scope: Scope) -> bool:
-        call = statement.value if isinstance(statement, ast.Expr) else None
+        call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         return (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Attribute)

@@ -44,6 +44,7 @@ class EvaluationRegions:
     def __init__(self, program: Program, *, over_losses: bool = False) -> None:
         self.program = program
         self._over_losses = over_losses
+        self._losses: set[ast.AST] = set()
 
     def ends(self, node: ast.AST) -> bool:
         """Whether no region goes on over a node: it runs a backward pass, or a step."""
@@ -52,6 +53,7 @@ class EvaluationRegions:
     def with_evaluation(self, runs: list[StatementRun]) -> list[StatementRun]:
         """Add runs for the other places that call a trained model."""
         found = list(runs)
+        self._losses = self._called_by(run.last for run in runs)
         covered = {node for run in runs for item in run.statements() for node in walk(item)}
         inside = self.program.called_from(covered)
         prepared = PreparedModels(self.program)
@@ -163,7 +165,7 @@ class EvaluationRegions:
                 break
             if not isinstance(following, (ast.Assign, ast.AugAssign)) or not self._computes(following, inside):
                 # One region holds other views on the way to a loss, too, as it does in the training step.
-                if only_prepares(following) and (self._over_losses or not _calculates(following)):
+                if only_prepares(following) and (self._over_losses or not _multiplies(following)):
                     if blocks.touches(blocks.reads(following), tainted):
                         tainted |= blocks.writes(following)
                     continue
@@ -179,7 +181,14 @@ class EvaluationRegions:
         """Whether a statement computes with a model or, where regions go on to losses, as training does."""
         if self.program.runs_model(statement):
             return True
-        return self._over_losses and not inside.isdisjoint(self.program.called_from(walk(statement)))
+        if self._over_losses:
+            return not inside.isdisjoint(self.program.called_from(walk(statement)))
+        return not self._losses.isdisjoint(self._called_by([statement]))
+
+    def _called_by(self, statements: Iterable[ast.stmt]) -> set[ast.AST]:
+        """The functions that statements call themselves."""
+        calls = (node for item in statements for node in walk(item) if isinstance(node, ast.Call))
+        return {info.node for call in calls for info in self.program.flow.callees(call)}
 
     @cached_property
     def _runs_weights(self) -> Callable[[ast.AST], bool]:
@@ -349,15 +358,18 @@ def _sets_hook(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in FORWARD_HOOKS
 
 
-def _calculates(statement: ast.stmt) -> bool:
-    return any(isinstance(node, ast.BinOp) for node in walk(statement))
+def _multiplies(statement: ast.stmt) -> bool:
+    """Whether a statement multiplies matrices: in a region that is done in half, all other arithmetic as outside."""
+    return any(isinstance(node, ast.MatMult) for node in walk(statement))
 
 
 def only_prepares(statement: ast.stmt) -> bool:
     """Whether a statement computes nothing but other views of tensors, or refuses wrong sizes."""
     if isinstance(statement, ast.If):
         return all(isinstance(item, ast.Raise) for item in statement.body) and not statement.orelse
-    if not isinstance(statement, ast.Assign) or not all(isinstance(item, ast.Name) for item in statement.targets):
+    if not isinstance(statement, ast.Assign) or not all(
+        isinstance(part, (ast.Name, ast.Tuple, ast.expr_context)) for item in statement.targets for part in walk(item)
+    ):
         return False
     calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
     return all(isinstance(call.func, ast.Attribute) and call.func.attr in OTHER_SHAPE for call in calls)

@@ -259,7 +259,14 @@ class Paths:
             ]
             if isinstance(owner.node, FunctionNode) and node.id in {item.arg for item in arguments_of(owner.node)}:
                 found.extend(self._given(owner.node, node.id))
-            return found
+            # ``path = Path(path)`` says nothing of what the path is.
+            of_others = [
+                (value, where)
+                for value, where in found
+                if where.owner(node.id) is not owner
+                or blocks.path_of(taken_as_it_is(self._program, value, where)) != node.id
+            ]
+            return of_others or found
         path = ast.unparse(node)
         scopes = self._program.flow.scopes
         table = _assignments(scope.module)
@@ -270,7 +277,12 @@ class Paths:
         """What the methods of an object's class assign the attribute, where the object is named from elsewhere."""
         found: list[tuple[ast.expr, Scope]] = []
         for value in self._program.flow.values(node.value, scope):
-            for info in value.ref.mro() if value.kind == "instance" else ():
+            owners = value.ref.mro() if value.kind == "instance" else ()
+            asked = next((info.facts.methods[node.attr] for info in owners if node.attr in info.facts.methods), None)
+            if asked is not None and asked.is_property:
+                where = self._program.flow.scopes.get(asked.node)
+                return [(item, where) for item in asked.returns if where is not None]
+            for info in owners:
                 for method in info.facts.methods.values():
                     inner = self._program.flow.scopes.get(method.node)
                     assigned = _assignments(inner.module) if inner is not None and method.receiver else {}

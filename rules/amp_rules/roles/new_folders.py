@@ -42,7 +42,7 @@ def new_folders(program: Program) -> list[Folder]:
         folder = call.args[0] if call.args else call.func
         made = folder.value if isinstance(folder, ast.Attribute) and not call.args else folder
         tests = [parent.test for parent in around if isinstance(parent, ast.If)]
-        looked = any(_looks_for(test, path) for test in tests for path in _with_its_folder(made))
+        looked = any(looks_for(test, path) for test in tests for path in _with_its_folder(made))
         told = {"parents", "exist_ok"} & {item.arg for item in call.keywords}
         is_plain = names & MAKES_FOLDERS or looked or told
         if is_plain or (isinstance(call.func, ast.Attribute) and is_path(program, call.func.value, scope)):
@@ -57,7 +57,7 @@ def _with_its_folder(made: ast.expr) -> list[str]:
     return [ast.unparse(made)]
 
 
-def _looks_for(test: ast.expr, path: str) -> bool:
+def looks_for(test: ast.expr, path: str) -> bool:
     """Whether a condition holds only where a folder is missing: ``not exists(path)``, ``exists(path) is False``."""
     return any(
         ast.unparse(denied).endswith((f"exists({path})", f"isdir({path})", f"{path}.exists()", f"{path}.is_dir()"))

@@ -88,6 +88,20 @@ def _takes_others(path: Path, text: bytes, stem: str, name: str) -> bool:
             taken = {item.name for item in node.names}
             if stem in taken or (stem in parts and (parts[-1] != stem or taken & {name, "*"})):
                 return False
-        elif isinstance(node, ast.Import) and any(stem in item.name.split(".") for item in node.names):
-            return False
+        elif isinstance(node, ast.Import):
+            named = [item for item in node.names if stem in item.name.split(".")]
+            if any(not _asks_for_others(tree, item.asname or item.name, name) for item in named):
+                return False
     return True
+
+
+def _asks_for_others(tree: ast.Module, module: str, name: str) -> bool:
+    """Whether all that a file does with a module is asking for other names, each by its name: ``utils.minibatch``."""
+    if "." in module:
+        return False
+    asked = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr != name and isinstance(node.value, ast.Name)
+    }
+    return all(id(node) in asked for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == module)

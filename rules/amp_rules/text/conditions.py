@@ -64,6 +64,8 @@ def _can_join(module: Module, branch: ast.If, test: str, actions: Sequence[Actio
     if any(isinstance(item, (Remove, Unwrap)) and item.statement is branch for item in actions):
         return False
     (line, _), (end, _) = module.start(branch), module.end(branch.test)
+    if not last and line != end:
+        return False  # its other lines stand below its first
     row = module.lines[(end if last else line) - 1]
     return len(row.rstrip()) + len(f" and {test}") <= width_of(module)
 

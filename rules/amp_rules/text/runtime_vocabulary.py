@@ -206,7 +206,8 @@ class RuntimeVocabulary(Vocabulary):
         more = ([_DELAY] if delayed else []) + ([_UNUSED] if unused else [])
         if place.made is not None and (place.in_place or _fits(place, function, more)):
             return Written((Replace(place.made, call_with(function, *more)),))
-        code = f"{place.variable} = {function}({', '.join([place.variable, *more])})"
+        names = place.variable if place.also is None else f"{place.variable} = {place.also}"
+        code = f"{names} = {function}({', '.join([place.variable, *more])})"
         if place.is_optional or place.test:
             code = f"if {place.test or f'{place.variable} is not None'}:\n    {code}"
         return Written((Insert(place.statement, code, after=not place.before, order=place.order),))

@@ -89,6 +89,7 @@ class ModelPlace:
         is_optional: whether the variable may hold None.
         test: the condition under which the variable holds a model, where it may hold something else than None.
         before: whether it is prepared before the statement, not after it.
+        also: another variable that holds it.
     """
 
     module: Module
@@ -100,6 +101,7 @@ class ModelPlace:
     is_optional: bool = False
     before: bool = False
     test: str = ""
+    also: str | None = None
 
 
 class Vocabulary(ABC):

@@ -24,6 +24,7 @@ class Home:
         rebinds: whether every later use of the model goes through the variable, so that it may hold a wrapper.
         is_optional: whether the variable may hold None there.
         may_be_function: whether the variable may hold a function there, in the place of a model.
+        also: another name that the statement gives the model, ``moved = model.to(device)``, and that is read below.
         before: whether it goes before the statement: the variable is a parameter, which holds its model from the start.
     """
 
@@ -40,6 +41,7 @@ class Home:
     is_optional: bool = False
     before: bool = False
     may_be_function: bool = False
+    also: str | None = None
 
 
 def made_at(value: Value) -> tuple[int, int, str]:

@@ -20,6 +20,7 @@ from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
+_MOVES = frozenset({"to", "cuda"})
 
 _FUNCTIONS = "torch.nn.functional."
 
@@ -85,6 +86,11 @@ class Placement:
             single = statement.lineno == statement.end_lineno
             if single and exact_path(statement.targets[0]) == item.path and last == start:
                 inline = None if is_optional or may_be_function else value_node
+        also = self._moved_under_another_name(suite[last + 1 : limit], item)
+        if also is not None and not is_optional and not may_be_function:
+            statement, inline = suite[last + 1], None
+        else:
+            also = None
         return Home(
             item.module,
             item.scope,
@@ -93,11 +99,22 @@ class Placement:
             item.path,
             item.key,
             inline,
+            also=also,
             rebinds=fence is None,
             made=made_at(value),
             is_optional=is_optional,
             may_be_function=may_be_function,
         )
+
+    def _moved_under_another_name(self, below: Sequence[ast.stmt], item: HoldingVariable) -> str | None:
+        """The name that the line right below gives the model where it moves it: ``moved = model.to(device)``."""
+        node = below[0] if below else None
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+            return None
+        call = node.value
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _MOVES:
+            return None
+        return node.targets[0].id if exact_path(call.func.value) == item.path else None
 
     def _moved_by_main_guard(
         self, suite: Sequence[ast.stmt], limit: int, item: HoldingVariable
@@ -195,12 +212,13 @@ class Placement:
 
     def _initialises(self, statement: ast.stmt, item: HoldingVariable, value: Value) -> bool:
         """Whether a call sets weights of a part of the model, or of the model under another name."""
-        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        # ``missing = model.load_state_dict(state)``
+        if not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(statement.value, ast.Call):
             return False
         call = statement.value
         if not isinstance(call.func, (ast.Name, ast.Attribute)):
             return False
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _INITIALISING:
+        if isinstance(call.func, ast.Attribute) and (call.func.attr in _INITIALISING or self._loads_itself(call)):
             part: ast.expr = call.func.value
         elif call.args and any(name.startswith("torch.nn.init.") for name in self.program.names(call.func, item.scope)):
             part = call.args[0]
@@ -211,6 +229,19 @@ class Placement:
                 return True
             part = part.value
         return isinstance(part, ast.Name) and value in self.flow.values(part, item.scope)
+
+    def _loads_itself(self, call: ast.Call) -> bool:
+        """Whether a method of the script's own loads weights into its object, or a part: ``trainer.load(path)``."""
+        return any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "load_state_dict"
+            and (located := self.program.locate(node)) is not None
+            and bool(self.program.roles.modules(node.func.value, located[1]))
+            and (blocks.path_of(node.func.value) or "").partition(".")[0] == info.receiver
+            for info in self.flow.callees(call)
+            for node in self.program.nodes_of(info.node)
+        )
 
     def _completes(self, statement: ast.stmt, item: HoldingVariable) -> bool:
         """Whether the statement exchanges a part of the model, freezes some of it, or has a function load it."""

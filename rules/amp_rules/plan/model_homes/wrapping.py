@@ -123,7 +123,7 @@ class Wrapping:
             for index, item in enumerate(before)
             if home.variable in blocks.writes(item)
             or _is_placed_by(item, home.variable)
-            or (index < built and any(_is_placed_by(node, home.variable) for node in blocks.walk_own(item)))
+            or (index < built and _completes(item, home.variable))
         ][-1]
 
     def _made_before_branch(self, home: Home, wrapping: ast.stmt, argument: ast.expr) -> Home | None:
@@ -285,9 +285,24 @@ def _is_set_either_way(statement: ast.If, path: str) -> bool:
     return all(any(path in blocks.writes(item) for item in branch) for branch in (statement.body, statement.orelse))
 
 
+def _completes(statement: ast.stmt, variable: str) -> bool:
+    """Whether a statement places a model, loads or freezes it, or sets a layer: ``net.fc.bias.data.zero_()``."""
+    if not blocks.touches({variable}, blocks.reads(statement)):
+        return False
+    for node in blocks.walk_own(statement):
+        if isinstance(node, ast.Assign) and any(path.endswith(".requires_grad") for path in blocks.writes(node)):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            if (blocks.path_of(node.func.value) or "").startswith(f"{variable}."):
+                return True
+        if _is_placed_by(node, variable):
+            return True
+    return False
+
+
 def _is_placed_by(statement: ast.AST, variable: str) -> bool:
-    """``model.to(device)`` and ``model.load_state_dict(state)``, on lines of their own."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
+    """``model.to(device)`` and ``model.load_state_dict(state)``, on lines of their own; what that gives may be kept."""
+    call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
     return (
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)

@@ -9,8 +9,9 @@ every process.
 Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
 is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
 schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes is
-prepared at the variable that takes it. Where a script makes its batches by itself, what its loop iterates is shared
-out: a list or a generator of batches, or the range over their places, `amp.prepare_loader(range(0, len(x), size))`.
+prepared at the variable that takes it, and so is an entry of a dictionary that is given to a function for training
+alone. Where a script makes its batches by itself, what its loop iterates is shared out: a list or a generator of
+batches, or the range over their places, `amp.prepare_loader(range(0, len(x), size))`.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)

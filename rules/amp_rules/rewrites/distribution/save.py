@@ -6,7 +6,9 @@ Statements that save a checkpoint, an image or an array, and those that remove, 
 `amp.on_main(os.remove)(old.pop())` lets all processes compute and one write. A file that stays open is opened by
 `amp.on_main(open)(path, "w")`: what others write to it goes nowhere. `amp.barrier()` stands before statements that read
 or look for what was written. Functions that nothing in the program calls stay as they are. An object of a library that
-is given a file's path by `write`, `export` or the like writes one too: `song.write("song.mid")`.
+is given a file's path by `write`, `export` or the like writes one too: `song.write("song.mid")`. Loops and looks at
+files that serve such statements alone go with them; so do folders with the time in their names, unless all processes
+have the time of the main process.
 
 ## Why
 Several processes that write one file at the same time leave a broken one, and those that tidy up remove what another
@@ -39,8 +41,10 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context, adjacent
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.file_notes import of_rows
+from amp_rules.plan.folders_of_told_times import made_by_each
 from amp_rules.plan.report import Note
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.sinks import Need
 
 RULE = Rule("AMP205", "save-on-main-process", "Only the main process writes files.", "distribution")
 
@@ -48,7 +52,9 @@ RULE = Rule("AMP205", "save-on-main-process", "Only the main process writes file
 def changes(context: Context) -> Iterator[Change]:
     """Yield a guard for each group of statements that write files."""
     files = context.processes.files
-    saves = [(module, statement) for statement, module in files.statements.items()]
+    told = {item.node for item in context.processes.agreed.reductions if item.need is Need.PATH}
+    each = made_by_each(context.program, context.processes.paths, files.effects, told)
+    saves = [(module, statement) for statement, module in files.statements.items() if statement not in each]
     for module, first, last in adjacent(saves):
         message = f"`{module.text(first)}` runs on the main process only"
         yield Change.written(RULE, module, first, message, context.vocabulary.on_main_process(module, first, last))

@@ -15,7 +15,8 @@ in half, as a sampler that adds to a float32 image, or one tensor, which is made
 `model.encode(x).float()`. So does what a frozen network or such a method computes right above a region, if the region
 alone reads it. A module of the project without weights that prepares data, a spectrum or an augmentation, stays in
 front of the region. An `if` of which each branch evaluates gets one region. So do evaluations between which numbers
-are only taken out, turned and flipped.
+are only taken out, turned and flipped, or computed with element by element. The region of an evaluation goes on to the
+loss over the same, if it is a module, a function of torch or one that the training takes its loss from.
 
 ## Why
 Autocast chooses a type for each operation: matrix products in half, reductions and losses in FP32. The loss belongs

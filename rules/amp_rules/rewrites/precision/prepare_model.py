@@ -72,6 +72,7 @@ def changes(context: Context) -> Iterator[Change]:
             home.is_optional,
             home.before,
             _test(context, home) if home.may_be_function else "",
+            home.also,
         )
         written = context.vocabulary.model(place, delayed=delayed, unused=bool(averaging and averaging.unused))
         yield Change.written(RULE, home.module, home.statement, message, written)
