@@ -115,7 +115,7 @@ def test_parts_that_are_chosen_anew_in_each_step_are_averaged_at_the_step(tmp_pa
             False,
         ),
         ("if self.stage > 1:\n    x = self.paths[0](x)", "model.stage = epoch\n" + PLAIN, True),
-        ("if self.stage > 1:\n    x = self.paths[0](x)", PLAIN, False),
+        ("if self.stage > 1:\n    x = self.paths[0](x)", PLAIN, True),
         (ALL, PLAIN + "\nif type(model) is Net:\n    pass", True),
         (ALL, PLAIN + "\nif type(model).__name__ == 'Net' and isinstance(model, Net):\n    pass", False),
     ],
@@ -144,6 +144,18 @@ def test_what_the_loop_gives_decides(tmp_path: Path, forward: str, step: str, de
             '{"a": self.head(hidden), "b": self.paths[1](hidden)}',
             'out = model(x)\nloss = F.cross_entropy(out["a"], y)\nif epoch > 1:\n    loss += out["b"].mean()',
             True,
+        ),
+        (
+            '{"a": self.head(hidden), "b": self.paths[1](hidden)}',
+            'out = model(x)\nloss = F.cross_entropy(out["a"], y)',
+            True,
+        ),
+        ("self.head(hidden), self.paths[1](hidden)", "loss = F.cross_entropy(model(x)[0], y)", True),
+        ("self.head(hidden), hidden", "loss = F.cross_entropy(model(x)[0], y)", False),
+        (
+            "self.head(hidden), self.paths[1](hidden)",
+            "out = model(x)\nloss = F.cross_entropy(out[0], y)\nloss = loss + sum(out)",
+            False,
         ),
         (
             "self.head(hidden), self.paths[1](hidden)",
@@ -242,16 +254,62 @@ def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str
         ("kind", "if self.norm:\n    x = self.norm(x)", False),
         ("kind", "if self.norm == 1:\n    x = self.norm(x)", True),
         ("kind", "if self.training:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind in ('layer', 'group'):\n    x = self.norm(x)", True),
+        ("kind", "if self.kind is not None:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind == 'pre' or self.kind == 'post':\n    x = self.norm(x)", True),
+        ("kind", "if self.kind.normed:\n    x = self.norm(x)", True),
+        ("kind", "if OPTIONS.normed:\n    x = self.norm(x)", True),
+        ("kind", "if OPTIONS['depth'] > 1:\n    x = self.norm(x)", True),
+        ("kind", "if self.head.bias is not None:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind.normed:\n    x = self.norm(x)\nelse:\n    x = self.norm(x + 1)", False),
+        ("kind", "if self.kind.normed:\n    for part in [self.norm]:\n        x = part(x)", True),
+        ("kind", "if torch.backends.cudnn.enabled:\n    x = self.norm(x)", False),
     ],
 )  # fmt: skip
 def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward: str, skipped: bool) -> None:
     made = f"import os\nself.{setting} = os.environ.get('SETTING')\nself.norm = nn.LayerNorm(8)"
     entry = tmp_path / "train.py"
     entry.write_text(
-        NETWORK.format(imports="", made=textwrap.indent(made, " " * 8), forward=textwrap.indent(forward, " " * 8)),
+        NETWORK.format(
+            imports="from options import OPTIONS",
+            made=textwrap.indent(made, " " * 8),
+            forward=textwrap.indent(forward, " " * 8),
+        ),
+        encoding="utf-8",
+    )
+    (tmp_path / "options.py").write_text("import os\nOPTIONS = make(os.environ)\n", encoding="utf-8")
+    report = migrate(entry, Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    assert ("is a setting, by which layers may be left out" in found) is skipped
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("x = x + self.norm(x).detach()", "`self.norm(x).detach()` (line 15) cuts off"),
+        ("found = self.norm(x)\nx = x + found.detach()", "`found.detach()` (line 16) cuts off"),
+        ("x = x + self.norm(x).data", "`self.norm(x).data` (line 15) cuts off"),
+        ("x = x + self.norm(x).argmax(1)[:, None]", "cuts off"),
+        ("found = self.norm(x)\nx = found + found.detach()", ""),
+        ("x = self.norm(x) + self.norm(x).detach()", ""),
+        ("self.norm.requires_grad_(False)\nx = x + self.norm(x).detach()", ""),
+        ("if not self.training:\n    x = self.norm(x)", "`not self.training` (line 15) leaves layers out of training"),
+        ("if not self.training:\n    return self.norm(x)", "leaves layers out of training"),
+        ("if self.training:\n    return self.norm(x)", "`self.training` (line 15) leaves layers out of training"),
+        ("if self.training:\n    x = self.norm(x)", ""),
+    ],
+)  # fmt: skip
+def test_parts_that_no_gradient_comes_to(tmp_path: Path, forward: str, reason: str) -> None:
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        NETWORK.format(
+            imports="", made="        self.norm = nn.LayerNorm(8)", forward=textwrap.indent(forward, " " * 8)
+        ),
         encoding="utf-8",
     )
     report = migrate(entry, Options(ddp=True))
     assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
     (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
-    assert ("is a setting, by which layers may be left out" in found) is skipped
+    assert reason in found
+    assert ("because" in found) is bool(reason)

@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
+from amp_rules.plan.building_models import SETS_UP, only_builds
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.outputs_in_loss import Outputs, at
+from amp_rules.plan.parts_cut_off import why_cut_off
 from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.skipped_layers import why_skipped
 from amp_rules.plan.untrained_reads import gets_no_gradient, is_made_for_itself
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
@@ -31,11 +33,6 @@ from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _ALL_PARTS = frozenset({"children", "modules", "named_children", "named_modules", "_modules", "__dict__", "getattr"})
 _GONE_OVER_TO_SET_UP = frozenset({"modules", "named_modules"})
-_SETS_UP = frozenset(
-    {"weight", "bias", "in_features", "out_features", "apply", "parameters", "named_parameters", "modules",
-     "named_modules", "requires_grad_", "reset_parameters", "init_weights"}
-)  # fmt: skip
-"""What a constructor takes of a layer to set what it begins with."""
 
 
 def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> str:
@@ -76,7 +73,7 @@ class _LeftOut:
     def reason(self) -> str:
         for info, site in self._forward_passes():
             found = self._choice(info, site) or self._unrecorded(info, site) or self._handed_back(info, site)
-            found = found or self._cut_off(info, site)
+            found = found or self._cut_off(info, site) or why_cut_off(self.program, info, site)
             if found:
                 return found
         outputs = Outputs(self.program, self.precision, self._uses_part)
@@ -108,7 +105,7 @@ class _LeftOut:
         """The methods of models that a forward pass may run."""
         for owner in self._classes:
             for info in owner.facts.methods.values():
-                if info.node in self.program.flow.scopes and not self._only_builds(info):
+                if info.node in self.program.flow.scopes and not only_builds(self.program, info):
                     scope = self.program.flow.scopes[info.node]
                     yield info, Site(info.module.module, scope, info.node, info.node)
 
@@ -313,24 +310,10 @@ class _LeftOut:
     def _goes_over_all(self, owner: ClassInfo) -> bool:
         """Whether a class takes its parts without their names; what sets their weights at first does not count."""
         for info in owner.facts.methods.values():
-            words = _ALL_PARTS - _GONE_OVER_TO_SET_UP if self._only_builds(info) else _ALL_PARTS
+            words = _ALL_PARTS - _GONE_OVER_TO_SET_UP if only_builds(self.program, info) else _ALL_PARTS
             if any(own_name(node) in words for node in walk(info.node)):
                 return True
         return False
-
-    def _only_builds(self, info: FunctionFacts) -> bool:
-        """Whether a method makes the model, or runs for that alone: what it goes over takes no part in a step."""
-        return info.name == "__init__" or self._is_run_by_constructors(info, frozenset())
-
-    def _is_run_by_constructors(self, info: FunctionFacts, above: frozenset[FunctionFacts]) -> bool:
-        """Whether only constructors call a function, or such helpers of theirs."""
-        callers = [self.program.function_of(calling(item).body) for item in self.program.flow.callers(info)]
-        return bool(callers) and all(
-            caller is not None
-            and caller not in above
-            and (caller.name == "__init__" or self._is_run_by_constructors(caller, above | {info}))
-            for caller in callers
-        )
 
     def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
         """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's.
@@ -349,9 +332,9 @@ class _LeftOut:
         if gets_no_gradient(self.program, module, node, body) and is_made_for_itself(owner, node.attr):
             return False
         info = self.program.function_of(body)
-        builds = info is not None and info.cls is not None and self._only_builds(info)
+        builds = info is not None and info.cls is not None and only_builds(self.program, info)
         parent = module.parents[node]
-        return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
+        return not (builds and isinstance(parent, ast.Attribute) and parent.attr in SETS_UP)
 
     def _own(self, node: ast.expr, body: ast.AST) -> set[Value]:
         """The object of ``self`` in a class of which the program makes none."""

@@ -10,6 +10,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
@@ -40,6 +41,9 @@ class Outputs:
         """A condition by which one of several outputs does not enter the loss in each step."""
         for call in calls:
             statement = call.statement
+            unread = self._unread_item(call)
+            if unread:
+                return unread
             if not isinstance(statement, ast.Assign):
                 continue
             outputs = {path for target in statement.targets for path in _elements(target)}
@@ -88,6 +92,44 @@ class Outputs:
                 if isinstance(element, ast.Name) and element.id not in read and self._made_apart(call, index):
                     return f"{at(call.module, element)}, which a part of the model makes, enters no loss"
         return ""
+
+    def _unread_item(self, call: Site) -> str:
+        """An item of a tuple or a dictionary that nothing reads: the second one of ``model(x)[0]``."""
+        read = self._read_items(call)
+        for key in sorted(self._given_items(call) - read, key=repr) if read else ():
+            if self._made_apart(call, key):
+                return (
+                    f"output {key!r} of {at(call.module, call.node)}, which a part of the model makes, enters no loss"
+                )
+        return ""
+
+    def _read_items(self, call: Site) -> set[object]:
+        """The items of a result that are read, by literals; none where more of it may be."""
+        parent = call.module.parents[call.node]
+        reads = [parent]
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+            name = parent.targets[0].id
+            named = [
+                node for node in self._program.nodes_of(call.body) if isinstance(node, ast.Name) and node.id == name
+            ]
+            loads = [node for node in named if isinstance(node.ctx, ast.Load)]
+            if len(loads) + 1 != len(named):
+                return set()
+            reads = [call.module.parents[node] for node in loads]
+        keys = {literal(node.slice) if isinstance(node, ast.Subscript) else ... for node in reads}
+        return set() if ... in keys else keys
+
+    def _given_items(self, call: Site) -> set[object]:
+        """The keys or places of all that a forward pass gives."""
+        assert isinstance(call.node, ast.Call)
+        found: set[object] = set()
+        for info in self._program.flow.callees(call.node):
+            for given in info.returns:
+                if isinstance(given, ast.Tuple):
+                    found |= set(range(len(given.elts)))
+                elif isinstance(given, ast.Dict):
+                    found |= {literal(key) for key in given.keys}
+        return found - {...}
 
     def _read_at_times(self, call: Site, statement: ast.Assign) -> str:
         """An output that the loss is made of under a condition only: ``if args.task > 0: old = out``.
@@ -138,16 +180,16 @@ class Outputs:
                         return node
         return None
 
-    def _made_apart(self, call: Site, index: int) -> bool:
+    def _made_apart(self, call: Site, key: object) -> bool:
         """Whether an element of what forward gives is made by a part whose result goes nowhere else."""
         assert isinstance(call.node, ast.Call)
         found = False
         for info in self._program.flow.callees(call.node):
             for given in info.returns:
-                if not (isinstance(given, ast.Tuple) and index < len(given.elts)):
+                made = _item(given, key)
+                if made is None:
                     continue  # of evaluation, say: here the result is unpacked
                 found = True
-                made: ast.expr = given.elts[index]
                 if isinstance(made, ast.Name):
                     only = self._only_read_as(made, info.node, given)
                     if only is None:
@@ -226,6 +268,15 @@ def _test_above(read: ast.Name, others: list[ast.Name], call: Site) -> ast.expr 
             if within.isdisjoint(others):
                 return parent.test
         below = parent
+    return None
+
+
+def _item(given: ast.expr, key: object) -> ast.expr | None:
+    """An element of a tuple that is written out, or an entry of a dictionary."""
+    if isinstance(given, ast.Tuple) and isinstance(key, int):
+        return given.elts[key] if key < len(given.elts) else None
+    if isinstance(given, ast.Dict):
+        return next((item for name, item in zip(given.keys, given.values, strict=True) if literal(name) == key), None)
     return None
 
 
