@@ -71,6 +71,7 @@ def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
         f"if isinstance(choice, int) and choice > 3:\n    return self.paths[0](x)\n{ALL}",
         f"if self.training and random.random() < 0.5:\n    x = self.drop(x)\n{ALL}",
         f"{ALL}\nif torch.rand(1).item() < 0.1:\n    x = x * 2",
+        f"{ALL}\nkept = (x.argmax(1) >= 0).nonzero()[:, 0]\nx = self.paths[0](x)[kept]",
     ],
 )
 def test_parts_that_every_step_uses_leave_the_wrapper_where_it_was(tmp_path: Path, forward: str) -> None:

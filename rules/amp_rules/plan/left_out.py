@@ -115,12 +115,12 @@ class _LeftOut:
             here = Site(site.module, site.scope, site.body, node)
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 if self._chooses_part(node, here):
-                    return f"{at(site.module, node)} takes another part of the model in another step"
+                    return f"{at(self.program, site.module, node)} takes another part of the model in another step"
             elif isinstance(node, (ast.If, ast.IfExp)):
                 if self._skips_part(node, info, here) and self.changing.changes(node.test, here):
-                    return f"{at(site.module, node.test)} may leave a part of the model out of a step"
+                    return f"{at(self.program, site.module, node.test)} may leave a part of the model out of a step"
             elif isinstance(node, ast.Call) and self._draws_part(node, here):
-                return f"{at(site.module, node)} takes another part of the model in another step"
+                return f"{at(self.program, site.module, node)} takes another part of the model in another step"
         return ""
 
     def _chooses_part(self, node: ast.Subscript, site: Site) -> bool:
@@ -193,7 +193,7 @@ class _LeftOut:
             for call in (part for item in node.body for part in walk(item) if isinstance(part, ast.Call)):
                 called = self.program.called_models(call, site.scope)
                 if any(map(has_parameters, called)) and not self._is_called_elsewhere(call, info, site):
-                    return f"{at(site.module, call)} runs without gradients"
+                    return f"{at(self.program, site.module, call)} runs without gradients"
         return ""
 
     def _is_called_elsewhere(self, call: ast.Call, info: FunctionFacts, site: Site) -> bool:
@@ -216,7 +216,7 @@ class _LeftOut:
                 continue
             recorded = not self.program.without_gradients(site.module, node, info.node)
             if recorded and self._is_all_that_is_read(name, node, info, site):
-                return f"{at(site.module, node)} cuts off the gradients of a part"
+                return f"{at(self.program, site.module, node)} cuts off the gradients of a part"
         return ""
 
     def _is_all_that_is_read(self, name: ast.Name, cut: ast.Assign, info: FunctionFacts, site: Site) -> bool:
@@ -252,7 +252,7 @@ class _LeftOut:
                 if isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
             ]
             if reads and not any(self._is_always_computed_with(other, info, site) for other in reads):
-                return f"{at(site.module, node.value)} may take no part in a step"
+                return f"{at(self.program, site.module, node.value)} may take no part in a step"
         return ""
 
     def _is_parameter(self, node: ast.Attribute, site: Site) -> bool:
@@ -353,7 +353,7 @@ class _LeftOut:
             if value.ref == GIVEN_MODEL and isinstance(value.site, ast.Call):
                 located = self.program.locate(value.site)
                 if located is not None:
-                    return f"the model that {at(located[1].module, value.site)} makes cannot be read"
+                    return f"the model that {at(self.program, located[1].module, value.site)} makes cannot be read"
         for owner in self._classes:
             base = next(filter(is_network_of_library, sorted(owner.external_bases())), None)
             if base is not None and owner in self._trained:
@@ -368,7 +368,7 @@ class _LeftOut:
             if len(node.args) != 1 or _is_only_named(scope.module.parents.get(node)):
                 continue
             if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
-                return f"{at(scope.module, node)} asks for the model's own class"
+                return f"{at(self.program, scope.module, node)} asks for the model's own class"
         return ""
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from amp_rules.plan.changing import Changing
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -17,9 +18,10 @@ from amp_rules.source.syntax import walk
 _ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
 
-def at(module: Module, node: ast.AST) -> str:
-    """A piece of code and its line, for the report."""
-    return f"`{module.text(node)}` (line {module.line_on_disk(getattr(node, 'lineno', 1))})"
+def at(program: Program, module: Module, node: ast.AST) -> str:
+    """A piece of code and its line, for the report; its file, too, where that is not the script itself."""
+    line = f"line {module.line_on_disk(getattr(node, 'lineno', 1))}"
+    return f"`{module.text(node)}` ({line if module is program.entry else f'{line} of {name_of(program, module)}'})"
 
 
 class Outputs:
@@ -53,15 +55,18 @@ class Outputs:
                 return unread
             picked = self._picked_loss(call, statement)
             if picked is not None:
-                return f"{at(call.module, picked)} decides which outputs of the model enter the loss"
+                return f"{self._at(call, picked)} decides which outputs of the model enter the loss"
             for node in self._program.nodes_of(call.body):
                 if not isinstance(node, (ast.If, ast.IfExp)) or not statement.lineno < node.lineno < self._end(call):
                     continue
                 if not self._decides_between(node, outputs, call):
                     continue
                 if self._changing.changes(node.test, Site(call.module, call.scope, call.body, node)):
-                    return f"{at(call.module, node.test)} decides which outputs of the model enter the loss"
+                    return f"{self._at(call, node.test)} decides which outputs of the model enter the loss"
         return ""
+
+    def _at(self, call: Site, node: ast.AST) -> str:
+        return at(self._program, call.module, node)
 
     def dropped_inside(self) -> str:
         """An output of a part that the model which calls the part drops: ``mean, _ = self.encoder(x)``."""
@@ -90,7 +95,7 @@ class Outputs:
                 continue
             for index, element in enumerate(target.elts):
                 if isinstance(element, ast.Name) and element.id not in read and self._made_apart(call, index):
-                    return f"{at(call.module, element)}, which a part of the model makes, enters no loss"
+                    return f"{self._at(call, element)}, which a part of the model makes, enters no loss"
         return ""
 
     def _unread_item(self, call: Site) -> str:
@@ -98,9 +103,7 @@ class Outputs:
         read = self._read_items(call)
         for key in sorted(self._given_items(call) - read, key=repr) if read else ():
             if self._made_apart(call, key):
-                return (
-                    f"output {key!r} of {at(call.module, call.node)}, which a part of the model makes, enters no loss"
-                )
+                return f"output {key!r} of {self._at(call, call.node)}, which a part of the model makes, enters no loss"
         return ""
 
     def _read_items(self, call: Site) -> set[object]:
@@ -142,7 +145,7 @@ class Outputs:
             reads = [node for node in reads if statement.lineno < node.lineno]
             tests = [test for node in reads if (test := _test_above(node, reads, call)) is not None]
             if tests and len(tests) == len(reads):
-                return f"{at(call.module, tests[0])} decides which outputs of the model enter the loss"
+                return f"{self._at(call, tests[0])} decides which outputs of the model enter the loss"
         return ""
 
     def _entering(self, call: Site) -> list[ast.Name]:

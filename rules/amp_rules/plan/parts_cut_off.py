@@ -34,7 +34,7 @@ def why_cut_off(program: Program, info: FunctionFacts, site: Site) -> str:
         if not _is_called_elsewhere(program, call, path, info) and not _is_frozen(program, path.rpartition(".")[2]):
             outer = site.module.parents[cut]
             shown = outer if isinstance(outer, ast.Call) and outer.func is cut else cut
-            return f"{at(site.module, shown)} cuts off the gradients of a part"
+            return f"{at(program, site.module, shown)} cuts off the gradients of a part"
     return ""
 
 

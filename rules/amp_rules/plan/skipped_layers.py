@@ -42,7 +42,7 @@ def why_skipped(program: Program) -> str:
     for owner, sides in by_class.items():
         for side in sides:
             if any(_is_skipped(program, owner, name, sides) for name in _layers(program, side)):
-                test = at(side.scope.module, side.choice.test)
+                test = at(program, side.scope.module, side.choice.test)
                 if any(own_attribute(node, side.info) == "training" for node in walk(side.choice.test)):
                     return f"{test} leaves layers out of training"
                 return f"{test} is a setting, by which layers may be left out"
@@ -58,14 +58,14 @@ class _Side:
         scope: its variables.
         choice: the condition.
         nodes: what the side runs.
-        asked: the attribute that is asked whether it is there: a layer that is itself asked for may be none.
+        asked: the attributes that are asked whether they are there: a layer that is itself asked for may be none.
     """
 
     info: FunctionFacts
     scope: Scope
     choice: ast.If | ast.IfExp
     nodes: frozenset[ast.AST]
-    asked: str | None
+    asked: frozenset[str]
 
 
 def _skipped_sides(
@@ -79,14 +79,28 @@ def _skipped_sides(
         place = blocks.place(scope.module, node)
         orelse = [*place.suite[place.index + 1 :]]
     settings = SettingTests(program, owner, info, scope)
+    asked = frozenset(_asked_for(node.test, info))
     for test in tests:
-        asked = test.operand if isinstance(test, ast.UnaryOp) else test
-        name = own_attribute(asked, info)
         found = settings.outcomes(test)
         if found - {True} and not _is_refused(orelse):
-            yield _Side(info, scope, node, frozenset(part for item in body for part in walk(item)), name)
+            yield _Side(info, scope, node, frozenset(part for item in body for part in walk(item)), asked)
         if len(tests) == 1 and found - {False} and not _is_refused(body):
-            yield _Side(info, scope, node, frozenset(part for item in orelse for part in walk(item)), name)
+            yield _Side(info, scope, node, frozenset(part for item in orelse for part in walk(item)), asked)
+
+
+def _asked_for(test: ast.expr, info: FunctionFacts) -> Iterator[str]:
+    """The attributes of which a test asks whether they are there: ``self.norm``, ``self.norm is not None``."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _asked_for(part, info)
+        return
+    if isinstance(test, ast.UnaryOp):
+        test = test.operand
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+        test = test.left
+    name = own_attribute(test, info)
+    if name is not None:
+        yield name
 
 
 def _is_refused(side: list[ast.AST]) -> bool:
@@ -98,7 +112,7 @@ def _layers(program: Program, side: _Side) -> Iterator[str]:
     """The layers and weights that a side runs or goes through, by their attributes."""
     for node in side.nodes:
         name = own_attribute(node, side.info)
-        if name is None or name == side.asked or not isinstance(node, ast.Attribute):
+        if name is None or name in side.asked or not isinstance(node, ast.Attribute):
             continue
         values = program.flow.values(node, side.scope)
         if any(value.name in PARAMETER_MAKERS for value in values) or any(
