@@ -31,7 +31,6 @@ class Net(nn.Module):
 {forward}
         return self.head(x)
 
-
 loader = DataLoader(TensorDataset(torch.randn(96, 8), torch.randint(0, 3, (96,))), batch_size=16, shuffle=True)
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -71,6 +70,9 @@ def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
         f"if isinstance(choice, int) and choice > 3:\n    return self.paths[0](x)\n{ALL}",
         f"if self.training and random.random() < 0.5:\n    x = self.drop(x)\n{ALL}",
         f"{ALL}\nif torch.rand(1).item() < 0.1:\n    x = x * 2",
+        "def step(h, number):\n    return self.paths[number](h)\nfor i in range(3):\n    x = step(x, i)",
+        "found = [x]\nfor i in range(2):\n    found.append(torch.relu(found[-1]))\n"
+        "for i, part in enumerate(found):\n    x = x + self.paths[i](part)",
         f"{ALL}\nkept = (x.argmax(1) >= 0).nonzero()[:, 0]\nx = self.paths[0](x)[kept]",
     ],
 )
@@ -288,16 +290,17 @@ def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward:
 @pytest.mark.parametrize(
     ("forward", "reason"),
     [
-        ("x = x + self.norm(x).detach()", "`self.norm(x).detach()` (line 15) cuts off"),
-        ("found = self.norm(x)\nx = x + found.detach()", "`found.detach()` (line 16) cuts off"),
-        ("x = x + self.norm(x).data", "`self.norm(x).data` (line 15) cuts off"),
+        ("x = x + self.norm(x).detach()", "`self.norm(x).detach()` (line 16) cuts off"),
+        ("found = self.norm(x)\nx = x + found.detach()", "`found.detach()` (line 17) cuts off"),
+        ("x = x + self.norm(x).data", "`self.norm(x).data` (line 16) cuts off"),
         ("x = x + self.norm(x).argmax(1)[:, None]", "cuts off"),
         ("found = self.norm(x)\nx = found + found.detach()", ""),
         ("x = self.norm(x) + self.norm(x).detach()", ""),
         ("self.norm.requires_grad_(False)\nx = x + self.norm(x).detach()", ""),
-        ("if not self.training:\n    x = self.norm(x)", "`not self.training` (line 15) leaves layers out of training"),
+        ("if not self.training:\n    x = self.norm(x)", "`not self.training` (line 16) leaves layers out of training"),
         ("if not self.training:\n    return self.norm(x)", "leaves layers out of training"),
-        ("if self.training:\n    return self.norm(x)", "`self.training` (line 15) leaves layers out of training"),
+        ("x = self.norm(x)\nif not self.training:\n    x = self.plain(x)", ""),
+        ("if self.training:\n    return self.norm(x)", "`self.training` (line 16) leaves layers out of training"),
         ("if self.training:\n    x = self.norm(x)", ""),
     ],
 )  # fmt: skip
@@ -305,7 +308,9 @@ def test_parts_that_no_gradient_comes_to(tmp_path: Path, forward: str, reason: s
     entry = tmp_path / "train.py"
     entry.write_text(
         NETWORK.format(
-            imports="", made="        self.norm = nn.LayerNorm(8)", forward=textwrap.indent(forward, " " * 8)
+            imports="",
+            made="        self.plain = nn.ReLU()\n        self.norm = nn.LayerNorm(8)",
+            forward=textwrap.indent(forward, " " * 8),
         ),
         encoding="utf-8",
     )

@@ -20,7 +20,7 @@ from amp_rules.plan.skipped_layers import why_skipped
 from amp_rules.plan.untrained_reads import gets_no_gradient, is_made_for_itself
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
@@ -82,7 +82,7 @@ class _LeftOut:
             or outputs.dropped_inside()
             or self._never_called()
             or why_in_parts(self.program)
-            or why_skipped(self.program)
+            or why_skipped(self.program, self._trained)
             or self._class_asked_for()
             or self._not_read()
         )
@@ -104,6 +104,8 @@ class _LeftOut:
     def _forward_passes(self) -> Iterator[tuple[FunctionFacts, Site]]:
         """The methods of models that a forward pass may run."""
         for owner in self._classes:
+            if self._trained and owner not in self._trained:
+                continue
             for info in owner.facts.methods.values():
                 if info.node in self.program.flow.scopes and not only_builds(self.program, info):
                     scope = self.program.flow.scopes[info.node]
@@ -128,13 +130,55 @@ class _LeftOut:
             return False
         if not any(has_parameters(value) for value in self._held(node, site)):
             return False
+        read = blocks.reads(node.slice)
+        return not self._count(read, site) and self.changing.changes(node.slice, site)
+
+    def _counters(self, loop: ast.For, site: Site) -> set[str]:
+        """The variables of a loop that goes through the same in each step.
+
+        Also the number of ``enumerate`` over a list that the method itself puts together: only what it holds changes.
+        """
+        if not self.changing.changes(loop.iter, site):
+            return set(blocks.writes_target(loop))
+        call = loop.iter
+        if (
+            not isinstance(call, ast.Call)
+            or own_name(call.func) != "enumerate"
+            or not isinstance(loop.target, ast.Tuple)
+        ):
+            return set()
+        name, number = blocks.path_of(call.args[0]), loop.target.elts[0]
+        made = [
+            node.value
+            for node in self.program.nodes_of(site.body)
+            if isinstance(node, ast.Assign) and name in {blocks.path_of(target) for target in node.targets}
+        ]
+        listed = bool(made) and all(isinstance(value, ast.List) for value in made)
+        return {number.id} if listed and isinstance(number, ast.Name) else set()
+
+    def _count(self, names: set[str], site: Site, depth: int = 1) -> bool:
+        """Whether variables count what a loop goes through in any step: one here, or around all calls of a method."""
         counters = {
             name
             for loop in blocks.enclosing(site.module, site.node)
-            if isinstance(loop, ast.For) and not self.changing.changes(loop.iter, site)
-            for name in blocks.writes_target(loop)
+            if isinstance(loop, ast.For)
+            for name in self._counters(loop, site)
         }
-        return not blocks.reads(node.slice) <= counters and self.changing.changes(node.slice, site)
+        if names <= counters:
+            return True
+        info = self.program.function_of(site.body)
+        if info is None or depth == 0 or not names - counters <= set(info.parameters) - {info.receiver}:
+            return False
+        calls = [calling(item) for item in self.program.flow.callers(info)]
+        return bool(calls) and all(
+            isinstance(call.node, ast.Call)
+            and self.program.is_model_code(call.body)
+            and (given := info.argument_or_default(call.node, name)) is not None
+            and bool(blocks.reads(given))
+            and self._count(blocks.reads(given), call, depth - 1)
+            for call in calls
+            for name in names - counters
+        )
 
     def _draws_part(self, node: ast.Call, site: Site) -> bool:
         """``random.choice(self.layers)``, ``getattr(self, name)``."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.building_models import only_builds
-from amp_rules.plan.model_parts import has_parameters
+from amp_rules.plan.model_parts import surely_has_parameters
 from amp_rules.plan.outputs_in_loss import at
 from amp_rules.plan.setting_tests import SettingTests, assignments, own_attribute
 from amp_rules.plan.untrained_reads import runs_without_gradients
@@ -23,7 +23,7 @@ from amp_rules.source.syntax import conjuncts, walk
 from amp_rules.torch.functions import PARAMETER_MAKERS
 
 
-def why_skipped(program: Program) -> str:
+def why_skipped(program: Program, trained: set[ClassInfo]) -> str:
     """Why a model may skip layers in all steps, for the report: ``if self.normed: x = self.norm(x)``.
 
     A setting counts that some construction may give the value with which the layers are skipped, and an argument that
@@ -34,7 +34,7 @@ def why_skipped(program: Program) -> str:
     for body, scope in program.bodies:
         info = program.function_of(body)
         owner = program.flow.class_of(info) if info is not None else None
-        if info is None or owner is None or info.name == "__init__" or not program.is_model_code(body):
+        if info is None or owner not in trained or info.name == "__init__" or not program.is_model_code(body):
             continue
         for node in program.nodes_of(body):
             if isinstance(node, (ast.If, ast.IfExp)):
@@ -115,9 +115,8 @@ def _layers(program: Program, side: _Side) -> Iterator[str]:
         if name is None or name in side.asked or not isinstance(node, ast.Attribute):
             continue
         values = program.flow.values(node, side.scope)
-        if any(value.name in PARAMETER_MAKERS for value in values) or any(
-            map(has_parameters, values | program.flow.elements(values))
-        ):
+        held = values | program.flow.elements(values)
+        if any(value.name in PARAMETER_MAKERS or surely_has_parameters(program, value) for value in held):
             yield name
 
 
