@@ -155,7 +155,12 @@ class Outputs:
         ends = {site.statement for site in backwards} if backwards else {n for n in nodes if isinstance(n, ast.Return)}
         made = {path for site in backwards for path in blocks.reads(site.loss)}
         made |= {path for end in ends if not backwards for path in blocks.reads(end)}
-        written = [(blocks.writes(node), node) for node in nodes if isinstance(node, (*_ASSIGNING, ast.Expr))]
+        last = max((call.module.end(site.statement) for site in backwards), default=None)
+        written = [
+            (blocks.writes(node), node)
+            for node in nodes
+            if isinstance(node, (*_ASSIGNING, ast.Expr)) and (last is None or call.module.start(node) <= last)
+        ]
         before: set[str] = set()
         while made != before:
             before = made
@@ -164,6 +169,7 @@ class Outputs:
         return [
             node
             for node in reads
+            if last is None or call.module.start(node) <= last
             if (around := blocks.statement_of(call.module, node)) in ends or blocks.writes(around) & made
         ]
 
