@@ -22,6 +22,9 @@ from amp_rules.torch.distributed import ADDING
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
 
+_ADDED = "what the evaluation adds up over the processes counts"
+_IN_FILES = "what is put together of the files that the processes write has"
+
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples for an evaluation whose numbers are added up over the processes."""
@@ -30,15 +33,20 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
+    in_files: set[ast.AST] = set()
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
     adds = _adding(own)
     uses: list[LoaderUse] = []
-    for loop in shares.metrics.loops if samplers else ():
+    by_rank: set[ast.AST] = set()
+    for loop in [*shares.metrics.loops, *shares.metrics.loops_by_batches] if samplers else ():
         if loop.use.node in evaluated and not own.program.runs_backward(loop.loop):
             uses.append(replace(loop.use, body=loop.body))
+            if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
+                by_rank.add(loop.body)
     uses += _fetched(own) if samplers else []
     for use in uses:
-        if not any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
+        added = any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body))
+        if not added and use.body not in by_rank:
             continue
         if _asks_what_is_over(use.body, of_processes=True):
             continue
@@ -47,15 +55,21 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             if site is None or call in told or site.module not in own.modules or _is_even(call, site.body):
                 continue
             told.add(call)
+            in_files |= set() if added else {call}
             found.append((site.module, call))
     found.sort(key=lambda item: (str(item[0].path), item[1].lineno))
     for module, first in found[:1]:
         text = (
             f"`{module.text(first)}` gives every process equally many samples: unless their number is a multiple of "
-            "that of the processes, it repeats some, and what the evaluation adds up over the processes counts those "
-            "twice"
+            f"that of the processes, it repeats some, and {_IN_FILES if first in in_files else _ADDED} those twice"
         )
         yield module, first, text + more_places(own.program, found)
+
+
+def _reads_for_all(body: ast.AST) -> bool:
+    """Whether a function goes through the processes: ``for rank in range(world_size)``."""
+    loops = [node.iter for node in blocks.walk_body(body) if isinstance(node, (ast.For, ast.comprehension))]
+    return any(_WORLD.search(last_name(part)) for iterated in loops for part in walk(iterated))
 
 
 def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:
