@@ -115,8 +115,8 @@ def notes(context: Context) -> Iterator[Note]:
 
 
 def _averaged(context: Context, averaging: Averaging | None) -> Iterator[Note]:
-    """Once for a program, where the first of its models is prepared."""
-    if averaging is None or not context.precision.homes:
+    """Once for a program, where the first of its models is prepared; plain PyTorch does it in ways of its own."""
+    if averaging is None or not context.precision.homes or context.options.target == "torch":
         return
     home = context.precision.homes[0]
     if averaging.delayed:
