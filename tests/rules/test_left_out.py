@@ -31,7 +31,6 @@ class Net(nn.Module):
 {forward}
         return self.head(x)
 
-
 loader = DataLoader(TensorDataset(torch.randn(96, 8), torch.randint(0, 3, (96,))), batch_size=16, shuffle=True)
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -71,6 +70,10 @@ def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
         f"if isinstance(choice, int) and choice > 3:\n    return self.paths[0](x)\n{ALL}",
         f"if self.training and random.random() < 0.5:\n    x = self.drop(x)\n{ALL}",
         f"{ALL}\nif torch.rand(1).item() < 0.1:\n    x = x * 2",
+        "def step(h, number):\n    return self.paths[number](h)\nfor i in range(3):\n    x = step(x, i)",
+        "found = [x]\nfor i in range(2):\n    found.append(torch.relu(found[-1]))\n"
+        "for i, part in enumerate(found):\n    x = x + self.paths[i](part)",
+        f"{ALL}\nkept = (x.argmax(1) >= 0).nonzero()[:, 0]\nx = self.paths[0](x)[kept]",
     ],
 )
 def test_parts_that_every_step_uses_leave_the_wrapper_where_it_was(tmp_path: Path, forward: str) -> None:
@@ -115,7 +118,7 @@ def test_parts_that_are_chosen_anew_in_each_step_are_averaged_at_the_step(tmp_pa
             False,
         ),
         ("if self.stage > 1:\n    x = self.paths[0](x)", "model.stage = epoch\n" + PLAIN, True),
-        ("if self.stage > 1:\n    x = self.paths[0](x)", PLAIN, False),
+        ("if self.stage > 1:\n    x = self.paths[0](x)", PLAIN, True),
         (ALL, PLAIN + "\nif type(model) is Net:\n    pass", True),
         (ALL, PLAIN + "\nif type(model).__name__ == 'Net' and isinstance(model, Net):\n    pass", False),
     ],
@@ -144,6 +147,18 @@ def test_what_the_loop_gives_decides(tmp_path: Path, forward: str, step: str, de
             '{"a": self.head(hidden), "b": self.paths[1](hidden)}',
             'out = model(x)\nloss = F.cross_entropy(out["a"], y)\nif epoch > 1:\n    loss += out["b"].mean()',
             True,
+        ),
+        (
+            '{"a": self.head(hidden), "b": self.paths[1](hidden)}',
+            'out = model(x)\nloss = F.cross_entropy(out["a"], y)',
+            True,
+        ),
+        ("self.head(hidden), self.paths[1](hidden)", "loss = F.cross_entropy(model(x)[0], y)", True),
+        ("self.head(hidden), hidden", "loss = F.cross_entropy(model(x)[0], y)", False),
+        (
+            "self.head(hidden), self.paths[1](hidden)",
+            "out = model(x)\nloss = F.cross_entropy(out[0], y)\nloss = loss + sum(out)",
+            False,
         ),
         (
             "self.head(hidden), self.paths[1](hidden)",
@@ -242,16 +257,65 @@ def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str
         ("kind", "if self.norm:\n    x = self.norm(x)", False),
         ("kind", "if self.norm == 1:\n    x = self.norm(x)", True),
         ("kind", "if self.training:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind in ('layer', 'group'):\n    x = self.norm(x)", True),
+        ("kind", "if self.kind is not None:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind == 'pre' or self.kind == 'post':\n    x = self.norm(x)", True),
+        ("kind", "if self.kind.normed:\n    x = self.norm(x)", True),
+        ("kind", "if OPTIONS.normed:\n    x = self.norm(x)", True),
+        ("kind", "if OPTIONS['depth'] > 1:\n    x = self.norm(x)", True),
+        ("kind", "if self.head.bias is not None:\n    x = self.norm(x)", False),
+        ("kind", "if self.kind.normed:\n    x = self.norm(x)\nelse:\n    x = self.norm(x + 1)", False),
+        ("kind", "if self.kind.normed:\n    for part in [self.norm]:\n        x = part(x)", True),
+        ("kind", "if torch.backends.cudnn.enabled:\n    x = self.norm(x)", False),
     ],
 )  # fmt: skip
 def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward: str, skipped: bool) -> None:
     made = f"import os\nself.{setting} = os.environ.get('SETTING')\nself.norm = nn.LayerNorm(8)"
     entry = tmp_path / "train.py"
     entry.write_text(
-        NETWORK.format(imports="", made=textwrap.indent(made, " " * 8), forward=textwrap.indent(forward, " " * 8)),
+        NETWORK.format(
+            imports="from options import OPTIONS",
+            made=textwrap.indent(made, " " * 8),
+            forward=textwrap.indent(forward, " " * 8),
+        ),
+        encoding="utf-8",
+    )
+    (tmp_path / "options.py").write_text("import os\nOPTIONS = make(os.environ)\n", encoding="utf-8")
+    report = migrate(entry, Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    assert ("is a setting, by which layers may be left out" in found) is skipped
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("x = x + self.norm(x).detach()", "`self.norm(x).detach()` (line 16) cuts off"),
+        ("found = self.norm(x)\nx = x + found.detach()", "`found.detach()` (line 17) cuts off"),
+        ("x = x + self.norm(x).data", "`self.norm(x).data` (line 16) cuts off"),
+        ("x = x + self.norm(x).argmax(1)[:, None]", "cuts off"),
+        ("found = self.norm(x)\nx = found + found.detach()", ""),
+        ("x = self.norm(x) + self.norm(x).detach()", ""),
+        ("self.norm.requires_grad_(False)\nx = x + self.norm(x).detach()", ""),
+        ("if not self.training:\n    x = self.norm(x)", "`not self.training` (line 16) leaves layers out of training"),
+        ("if not self.training:\n    return self.norm(x)", "leaves layers out of training"),
+        ("x = self.norm(x)\nif not self.training:\n    x = self.plain(x)", ""),
+        ("if self.training:\n    return self.norm(x)", "`self.training` (line 16) leaves layers out of training"),
+        ("if self.training:\n    x = self.norm(x)", ""),
+    ],
+)  # fmt: skip
+def test_parts_that_no_gradient_comes_to(tmp_path: Path, forward: str, reason: str) -> None:
+    entry = tmp_path / "train.py"
+    entry.write_text(
+        NETWORK.format(
+            imports="",
+            made="        self.plain = nn.ReLU()\n        self.norm = nn.LayerNorm(8)",
+            forward=textwrap.indent(forward, " " * 8),
+        ),
         encoding="utf-8",
     )
     report = migrate(entry, Options(ddp=True))
     assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
     (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
-    assert ("is a setting, by which layers may be left out" in found) is skipped
+    assert reason in found
+    assert ("because" in found) is bool(reason)

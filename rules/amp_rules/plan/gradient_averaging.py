@@ -109,7 +109,7 @@ def _by_wrapper(program: Program, calls: list[Site]) -> list[list[Site]]:
 def _why_delayed(program: Program, precision: Precision) -> str:
     """What the plain wrapper does not support; empty where it is enough."""
     if len(precision.homes) > 1:
-        return "several models are trained together"
+        return "the script trains several models"
     if precision.full_precision:
         return "gradients are computed by torch.autograd.grad"
     if any(not home.rebinds for home in precision.homes):

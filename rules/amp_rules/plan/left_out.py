@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
+from amp_rules.plan.building_models import SETS_UP, only_builds
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_parts import has_parameters, with_parts
 from amp_rules.plan.outputs_in_loss import Outputs, at
+from amp_rules.plan.parts_cut_off import why_cut_off
 from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.skipped_layers import why_skipped
@@ -31,11 +33,6 @@ from amp_rules.torch.wrappers import DISTRIBUTED_DATA_PARALLEL
 _LEAVING = (ast.Return, ast.Continue, ast.Break)
 _ALL_PARTS = frozenset({"children", "modules", "named_children", "named_modules", "_modules", "__dict__", "getattr"})
 _GONE_OVER_TO_SET_UP = frozenset({"modules", "named_modules"})
-_SETS_UP = frozenset(
-    {"weight", "bias", "in_features", "out_features", "apply", "parameters", "named_parameters", "modules",
-     "named_modules", "requires_grad_", "reset_parameters", "init_weights"}
-)  # fmt: skip
-"""What a constructor takes of a layer to set what it begins with."""
 
 
 def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> str:
@@ -76,7 +73,7 @@ class _LeftOut:
     def reason(self) -> str:
         for info, site in self._forward_passes():
             found = self._choice(info, site) or self._unrecorded(info, site) or self._handed_back(info, site)
-            found = found or self._cut_off(info, site)
+            found = found or self._cut_off(info, site) or why_cut_off(self.program, info, site)
             if found:
                 return found
         outputs = Outputs(self.program, self.precision, self._uses_part)
@@ -85,7 +82,7 @@ class _LeftOut:
             or outputs.dropped_inside()
             or self._never_called()
             or why_in_parts(self.program)
-            or why_skipped(self.program)
+            or why_skipped(self.program, self._trained)
             or self._class_asked_for()
             or self._not_read()
         )
@@ -107,8 +104,10 @@ class _LeftOut:
     def _forward_passes(self) -> Iterator[tuple[FunctionFacts, Site]]:
         """The methods of models that a forward pass may run."""
         for owner in self._classes:
+            if self._trained and owner not in self._trained:
+                continue
             for info in owner.facts.methods.values():
-                if info.node in self.program.flow.scopes and not self._only_builds(info):
+                if info.node in self.program.flow.scopes and not only_builds(self.program, info):
                     scope = self.program.flow.scopes[info.node]
                     yield info, Site(info.module.module, scope, info.node, info.node)
 
@@ -118,12 +117,12 @@ class _LeftOut:
             here = Site(site.module, site.scope, site.body, node)
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 if self._chooses_part(node, here):
-                    return f"{at(site.module, node)} takes another part of the model in another step"
+                    return f"{at(self.program, site.module, node)} takes another part of the model in another step"
             elif isinstance(node, (ast.If, ast.IfExp)):
                 if self._skips_part(node, info, here) and self.changing.changes(node.test, here):
-                    return f"{at(site.module, node.test)} may leave a part of the model out of a step"
+                    return f"{at(self.program, site.module, node.test)} may leave a part of the model out of a step"
             elif isinstance(node, ast.Call) and self._draws_part(node, here):
-                return f"{at(site.module, node)} takes another part of the model in another step"
+                return f"{at(self.program, site.module, node)} takes another part of the model in another step"
         return ""
 
     def _chooses_part(self, node: ast.Subscript, site: Site) -> bool:
@@ -131,13 +130,55 @@ class _LeftOut:
             return False
         if not any(has_parameters(value) for value in self._held(node, site)):
             return False
+        read = blocks.reads(node.slice)
+        return not self._count(read, site) and self.changing.changes(node.slice, site)
+
+    def _counters(self, loop: ast.For, site: Site) -> set[str]:
+        """The variables of a loop that goes through the same in each step.
+
+        Also the number of ``enumerate`` over a list that the method itself puts together: only what it holds changes.
+        """
+        if not self.changing.changes(loop.iter, site):
+            return set(blocks.writes_target(loop))
+        call = loop.iter
+        if (
+            not isinstance(call, ast.Call)
+            or own_name(call.func) != "enumerate"
+            or not isinstance(loop.target, ast.Tuple)
+        ):
+            return set()
+        name, number = blocks.path_of(call.args[0]), loop.target.elts[0]
+        made = [
+            node.value
+            for node in self.program.nodes_of(site.body)
+            if isinstance(node, ast.Assign) and name in {blocks.path_of(target) for target in node.targets}
+        ]
+        listed = bool(made) and all(isinstance(value, ast.List) for value in made)
+        return {number.id} if listed and isinstance(number, ast.Name) else set()
+
+    def _count(self, names: set[str], site: Site, depth: int = 1) -> bool:
+        """Whether variables count what a loop goes through in any step: one here, or around all calls of a method."""
         counters = {
             name
             for loop in blocks.enclosing(site.module, site.node)
-            if isinstance(loop, ast.For) and not self.changing.changes(loop.iter, site)
-            for name in blocks.writes_target(loop)
+            if isinstance(loop, ast.For)
+            for name in self._counters(loop, site)
         }
-        return not blocks.reads(node.slice) <= counters and self.changing.changes(node.slice, site)
+        if names <= counters:
+            return True
+        info = self.program.function_of(site.body)
+        if info is None or depth == 0 or not names - counters <= set(info.parameters) - {info.receiver}:
+            return False
+        calls = [calling(item) for item in self.program.flow.callers(info)]
+        return bool(calls) and all(
+            isinstance(call.node, ast.Call)
+            and self.program.is_model_code(call.body)
+            and (given := info.argument_or_default(call.node, name)) is not None
+            and bool(blocks.reads(given))
+            and self._count(blocks.reads(given), call, depth - 1)
+            for call in calls
+            for name in names - counters
+        )
 
     def _draws_part(self, node: ast.Call, site: Site) -> bool:
         """``random.choice(self.layers)``, ``getattr(self, name)``."""
@@ -196,7 +237,7 @@ class _LeftOut:
             for call in (part for item in node.body for part in walk(item) if isinstance(part, ast.Call)):
                 called = self.program.called_models(call, site.scope)
                 if any(map(has_parameters, called)) and not self._is_called_elsewhere(call, info, site):
-                    return f"{at(site.module, call)} runs without gradients"
+                    return f"{at(self.program, site.module, call)} runs without gradients"
         return ""
 
     def _is_called_elsewhere(self, call: ast.Call, info: FunctionFacts, site: Site) -> bool:
@@ -219,7 +260,7 @@ class _LeftOut:
                 continue
             recorded = not self.program.without_gradients(site.module, node, info.node)
             if recorded and self._is_all_that_is_read(name, node, info, site):
-                return f"{at(site.module, node)} cuts off the gradients of a part"
+                return f"{at(self.program, site.module, node)} cuts off the gradients of a part"
         return ""
 
     def _is_all_that_is_read(self, name: ast.Name, cut: ast.Assign, info: FunctionFacts, site: Site) -> bool:
@@ -255,7 +296,7 @@ class _LeftOut:
                 if isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load)
             ]
             if reads and not any(self._is_always_computed_with(other, info, site) for other in reads):
-                return f"{at(site.module, node.value)} may take no part in a step"
+                return f"{at(self.program, site.module, node.value)} may take no part in a step"
         return ""
 
     def _is_parameter(self, node: ast.Attribute, site: Site) -> bool:
@@ -313,24 +354,10 @@ class _LeftOut:
     def _goes_over_all(self, owner: ClassInfo) -> bool:
         """Whether a class takes its parts without their names; what sets their weights at first does not count."""
         for info in owner.facts.methods.values():
-            words = _ALL_PARTS - _GONE_OVER_TO_SET_UP if self._only_builds(info) else _ALL_PARTS
+            words = _ALL_PARTS - _GONE_OVER_TO_SET_UP if only_builds(self.program, info) else _ALL_PARTS
             if any(own_name(node) in words for node in walk(info.node)):
                 return True
         return False
-
-    def _only_builds(self, info: FunctionFacts) -> bool:
-        """Whether a method makes the model, or runs for that alone: what it goes over takes no part in a step."""
-        return info.name == "__init__" or self._is_run_by_constructors(info, frozenset())
-
-    def _is_run_by_constructors(self, info: FunctionFacts, above: frozenset[FunctionFacts]) -> bool:
-        """Whether only constructors call a function, or such helpers of theirs."""
-        callers = [self.program.function_of(calling(item).body) for item in self.program.flow.callers(info)]
-        return bool(callers) and all(
-            caller is not None
-            and caller not in above
-            and (caller.name == "__init__" or self._is_run_by_constructors(caller, above | {info}))
-            for caller in callers
-        )
 
     def _uses_attribute(self, module: Module, node: ast.Attribute, owner: ClassInfo) -> bool:
         """Whether it may be a use of a part of a class's model: not to set what it begins with, nor another class's.
@@ -349,9 +376,9 @@ class _LeftOut:
         if gets_no_gradient(self.program, module, node, body) and is_made_for_itself(owner, node.attr):
             return False
         info = self.program.function_of(body)
-        builds = info is not None and info.cls is not None and self._only_builds(info)
+        builds = info is not None and info.cls is not None and only_builds(self.program, info)
         parent = module.parents[node]
-        return not (builds and isinstance(parent, ast.Attribute) and parent.attr in _SETS_UP)
+        return not (builds and isinstance(parent, ast.Attribute) and parent.attr in SETS_UP)
 
     def _own(self, node: ast.expr, body: ast.AST) -> set[Value]:
         """The object of ``self`` in a class of which the program makes none."""
@@ -370,7 +397,7 @@ class _LeftOut:
             if value.ref == GIVEN_MODEL and isinstance(value.site, ast.Call):
                 located = self.program.locate(value.site)
                 if located is not None:
-                    return f"the model that {at(located[1].module, value.site)} makes cannot be read"
+                    return f"the model that {at(self.program, located[1].module, value.site)} makes cannot be read"
         for owner in self._classes:
             base = next(filter(is_network_of_library, sorted(owner.external_bases())), None)
             if base is not None and owner in self._trained:
@@ -385,7 +412,7 @@ class _LeftOut:
             if len(node.args) != 1 or _is_only_named(scope.module.parents.get(node)):
                 continue
             if any(map(self.program.is_trained, self.program.roles.modules(node.args[0], scope))):
-                return f"{at(scope.module, node)} asks for the model's own class"
+                return f"{at(self.program, scope.module, node)} asks for the model's own class"
         return ""
 
 

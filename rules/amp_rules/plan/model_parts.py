@@ -23,10 +23,10 @@ _OF_NUMBERS = frozenset({"int", "float", "bool", "len", "max", "min", "abs", "ro
 
 
 def has_parameters(value: Value) -> bool:
-    """Whether a model or layer has parameters, as far as its class says."""
+    """Whether a model or layer has parameters, as far as its class says; what a layer gives has none."""
     if value.kind == "instance":
         return is_module(value) and not _is_plain(value.ref)
-    return is_module(value) and not is_without_parameters(value)
+    return is_module(value) and not value.is_result and not is_without_parameters(value)
 
 
 def _is_plain(info: ClassInfo) -> bool:

@@ -87,6 +87,7 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
     """
     assert isinstance(site.node, ast.expr)
     source = _plain(program, _Source(site.node, site.scope, site.body))
+    first: _Assignment | None = None
     for _ in range(_MAX_HANDS):
         origin = _only_origin(program, source)
         if origin is None:
@@ -94,8 +95,9 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
         if isinstance(origin, _Source):
             source = _plain(program, origin)
             continue
-        first = origin
-        source = _plain(program, _Source(first.value, first.scope, first.body))
+        # What is taken apart here, ``train_loader, test_loader = loaders``, another variable holds with the others.
+        first = first if first is not None and first.index else origin
+        source = _plain(program, _Source(origin.value, origin.scope, origin.body))
         if isinstance(source.node, ast.Call):
             variable = blocks.path_of(first.target)
             is_own = bool(program.flow.callees(source.node)) and first.scope.module in modules

@@ -337,6 +337,22 @@ _PAGES = {
         model itself. Layers of one kind in an `nn.ModuleList` or `nn.Sequential`, which the model calls one by one, are
         found.
         """,
+    notes.AVERAGED: """
+        How gradients are averaged where the plain wrapper does not do.
+
+        ## What is noted
+        Why `amp.prepare_model` is given `delay_allreduce=True`: gradients are averaged once, when the optimizer steps.
+        Or why it is given `find_unused_parameters=True`, in a script whose own scaler steps, or whose model is sharded.
+
+        ## Why
+        `DistributedDataParallel` averages during the backward pass, and wants one forward and one backward pass for a
+        step, with a gradient for every parameter. Where several models are trained together, a step has several
+        passes, or a part may be left out of one, it raises an error or waits forever.
+
+        ## What to do by hand
+        Nothing: it is right as it is written. Where the reason does not hold, because a part that looks left out is
+        always trained, take the argument out: the exchange then runs beside the backward pass, which is faster.
+        """,
     notes.TABLES: """
         Which embedding tables are sharded by rows.
 

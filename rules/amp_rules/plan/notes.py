@@ -63,6 +63,9 @@ TABLES = Rule("AMP287", "sharded-tables", "Which embedding tables are sharded by
 OWN_LEFT = Rule(
     "AMP288", "own-processes-left", "A part of the script's own distributed code is left as it is.", "distribution"
 )
+AVERAGED = Rule(
+    "AMP289", "gradients-at-the-step", "How gradients are averaged where the plain wrapper does not do.", "distribution"
+)
 APEX_KEPT = Rule(
     "AMP480",
     "apex-interface-kept",

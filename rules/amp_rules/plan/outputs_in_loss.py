@@ -6,19 +6,22 @@ import ast
 from collections.abc import Callable, Iterator
 
 from amp_rules.plan.changing import Changing
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import walk
 
 _ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
 
-def at(module: Module, node: ast.AST) -> str:
-    """A piece of code and its line, for the report."""
-    return f"`{module.text(node)}` (line {module.line_on_disk(getattr(node, 'lineno', 1))})"
+def at(program: Program, module: Module, node: ast.AST) -> str:
+    """A piece of code and its line, for the report; its file, too, where that is not the script itself."""
+    line = f"line {module.line_on_disk(getattr(node, 'lineno', 1))}"
+    return f"`{module.text(node)}` ({line if module is program.entry else f'{line} of {name_of(program, module)}'})"
 
 
 class Outputs:
@@ -40,6 +43,9 @@ class Outputs:
         """A condition by which one of several outputs does not enter the loss in each step."""
         for call in calls:
             statement = call.statement
+            unread = self._unread_item(call)
+            if unread:
+                return unread
             if not isinstance(statement, ast.Assign):
                 continue
             outputs = {path for target in statement.targets for path in _elements(target)}
@@ -49,15 +55,18 @@ class Outputs:
                 return unread
             picked = self._picked_loss(call, statement)
             if picked is not None:
-                return f"{at(call.module, picked)} decides which outputs of the model enter the loss"
+                return f"{self._at(call, picked)} decides which outputs of the model enter the loss"
             for node in self._program.nodes_of(call.body):
                 if not isinstance(node, (ast.If, ast.IfExp)) or not statement.lineno < node.lineno < self._end(call):
                     continue
                 if not self._decides_between(node, outputs, call):
                     continue
                 if self._changing.changes(node.test, Site(call.module, call.scope, call.body, node)):
-                    return f"{at(call.module, node.test)} decides which outputs of the model enter the loss"
+                    return f"{self._at(call, node.test)} decides which outputs of the model enter the loss"
         return ""
+
+    def _at(self, call: Site, node: ast.AST) -> str:
+        return at(self._program, call.module, node)
 
     def dropped_inside(self) -> str:
         """An output of a part that the model which calls the part drops: ``mean, _ = self.encoder(x)``."""
@@ -86,8 +95,44 @@ class Outputs:
                 continue
             for index, element in enumerate(target.elts):
                 if isinstance(element, ast.Name) and element.id not in read and self._made_apart(call, index):
-                    return f"{at(call.module, element)}, which a part of the model makes, enters no loss"
+                    return f"{self._at(call, element)}, which a part of the model makes, enters no loss"
         return ""
+
+    def _unread_item(self, call: Site) -> str:
+        """An item of a tuple or a dictionary that nothing reads: the second one of ``model(x)[0]``."""
+        read = self._read_items(call)
+        for key in sorted(self._given_items(call) - read, key=repr) if read else ():
+            if self._made_apart(call, key):
+                return f"output {key!r} of {self._at(call, call.node)}, which a part of the model makes, enters no loss"
+        return ""
+
+    def _read_items(self, call: Site) -> set[object]:
+        """The items of a result that are read, by literals; none where more of it may be."""
+        parent = call.module.parents[call.node]
+        reads = [parent]
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+            name = parent.targets[0].id
+            named = [
+                node for node in self._program.nodes_of(call.body) if isinstance(node, ast.Name) and node.id == name
+            ]
+            loads = [node for node in named if isinstance(node.ctx, ast.Load)]
+            if len(loads) + 1 != len(named):
+                return set()
+            reads = [call.module.parents[node] for node in loads]
+        keys = {literal(node.slice) if isinstance(node, ast.Subscript) else ... for node in reads}
+        return set() if ... in keys else keys
+
+    def _given_items(self, call: Site) -> set[object]:
+        """The keys or places of all that a forward pass gives."""
+        assert isinstance(call.node, ast.Call)
+        found: set[object] = set()
+        for info in self._program.flow.callees(call.node):
+            for given in info.returns:
+                if isinstance(given, ast.Tuple):
+                    found |= set(range(len(given.elts)))
+                elif isinstance(given, ast.Dict):
+                    found |= {literal(key) for key in given.keys}
+        return found - {...}
 
     def _read_at_times(self, call: Site, statement: ast.Assign) -> str:
         """An output that the loss is made of under a condition only: ``if args.task > 0: old = out``.
@@ -100,7 +145,7 @@ class Outputs:
             reads = [node for node in reads if statement.lineno < node.lineno]
             tests = [test for node in reads if (test := _test_above(node, reads, call)) is not None]
             if tests and len(tests) == len(reads):
-                return f"{at(call.module, tests[0])} decides which outputs of the model enter the loss"
+                return f"{self._at(call, tests[0])} decides which outputs of the model enter the loss"
         return ""
 
     def _entering(self, call: Site) -> list[ast.Name]:
@@ -110,7 +155,12 @@ class Outputs:
         ends = {site.statement for site in backwards} if backwards else {n for n in nodes if isinstance(n, ast.Return)}
         made = {path for site in backwards for path in blocks.reads(site.loss)}
         made |= {path for end in ends if not backwards for path in blocks.reads(end)}
-        written = [(blocks.writes(node), node) for node in nodes if isinstance(node, (*_ASSIGNING, ast.Expr))]
+        last = max((call.module.end(site.statement) for site in backwards), default=None)
+        written = [
+            (blocks.writes(node), node)
+            for node in nodes
+            if isinstance(node, (*_ASSIGNING, ast.Expr)) and (last is None or call.module.start(node) <= last)
+        ]
         before: set[str] = set()
         while made != before:
             before = made
@@ -119,6 +169,7 @@ class Outputs:
         return [
             node
             for node in reads
+            if last is None or call.module.start(node) <= last
             if (around := blocks.statement_of(call.module, node)) in ends or blocks.writes(around) & made
         ]
 
@@ -138,16 +189,16 @@ class Outputs:
                         return node
         return None
 
-    def _made_apart(self, call: Site, index: int) -> bool:
+    def _made_apart(self, call: Site, key: object) -> bool:
         """Whether an element of what forward gives is made by a part whose result goes nowhere else."""
         assert isinstance(call.node, ast.Call)
         found = False
         for info in self._program.flow.callees(call.node):
             for given in info.returns:
-                if not (isinstance(given, ast.Tuple) and index < len(given.elts)):
+                made = _item(given, key)
+                if made is None:
                     continue  # of evaluation, say: here the result is unpacked
                 found = True
-                made: ast.expr = given.elts[index]
                 if isinstance(made, ast.Name):
                     only = self._only_read_as(made, info.node, given)
                     if only is None:
@@ -226,6 +277,15 @@ def _test_above(read: ast.Name, others: list[ast.Name], call: Site) -> ast.expr 
             if within.isdisjoint(others):
                 return parent.test
         below = parent
+    return None
+
+
+def _item(given: ast.expr, key: object) -> ast.expr | None:
+    """An element of a tuple that is written out, or an entry of a dictionary."""
+    if isinstance(given, ast.Tuple) and isinstance(key, int):
+        return given.elts[key] if key < len(given.elts) else None
+    if isinstance(given, ast.Dict):
+        return next((item for name, item in zip(given.keys, given.values, strict=True) if literal(name) == key), None)
     return None
 
 

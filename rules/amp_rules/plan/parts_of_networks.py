@@ -138,9 +138,9 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
     elif name in _ALL_PARTS:
         uses.is_listed = True
     elif name == "requires_grad_" and is_called:
-        uses.is_frozen = uses.is_frozen or _is_off(outer)
+        uses.is_frozen = uses.is_frozen or is_off(outer)
     elif name == "parameters":
-        uses.is_frozen = uses.is_frozen or (_freezes_all(site, parent) and not _runs_late(program, site))
+        uses.is_frozen = uses.is_frozen or (freezes_all(site, parent) and not _runs_late(program, site))
     elif name in RETURNS_RECEIVER | TELLS_OF_MODEL or (is_making and isinstance(outer, ast.Attribute)):
         pass  # ``self.resnet.fc.in_features`` uses no layer
     else:
@@ -159,13 +159,13 @@ def _other_name(parent: ast.AST, site: Site, program: Program) -> list[ast.Name]
     return [node for node in named if isinstance(node.ctx, ast.Load)] if written == [target] else None
 
 
-def _is_off(call: ast.AST) -> bool:
+def is_off(call: ast.AST) -> bool:
     """``requires_grad_(False)``."""
     given = values_given(call) if isinstance(call, ast.Call) else []
     return len(given) == 1 and isinstance(given[0], ast.Constant) and not given[0].value
 
 
-def _freezes_all(site: Site, parameters: ast.AST) -> bool:
+def freezes_all(site: Site, parameters: ast.AST) -> bool:
     """``for p in self.net.parameters(): p.requires_grad = False``."""
     loop = blocks.statement_of(site.module, parameters)
     if not isinstance(loop, ast.For) or any(isinstance(item, ast.If) for item in blocks.enclosing(site.module, loop)):

@@ -29,7 +29,7 @@ def gets_no_gradient(program: Program, module: Module, node: ast.expr, body: ast
     """
     if _says_what_is_trained(program, body):
         return False
-    if _runs_without_gradients(program, module, node, body, depth):
+    if runs_without_gradients(program, module, node, body, depth):
         return True
     parent = module.parents[node]
     if isinstance(parent, ast.Attribute):
@@ -51,14 +51,16 @@ def _does_nothing_with(program: Program, info: FunctionFacts, call: ast.Call, gi
     )
 
 
-def _runs_without_gradients(program: Program, module: Module, node: ast.AST, body: ast.AST, depth: int) -> bool:
+def runs_without_gradients(
+    program: Program, module: Module, node: ast.AST, body: ast.AST, depth: int = _MAX_CALLS
+) -> bool:
     """Whether a node runs under ``no_grad``, or all that call its function do."""
     if program.without_gradients(module, node, body):
         return True
     info = program.function_of(body)
     callers = [calling(item) for item in program.flow.callers(info)] if info is not None and depth > 0 else []
     return bool(callers) and all(
-        _runs_without_gradients(program, site.module, site.node, site.body, depth - 1) for site in callers
+        runs_without_gradients(program, site.module, site.node, site.body, depth - 1) for site in callers
     )
 
 

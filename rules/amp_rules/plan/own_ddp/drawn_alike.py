@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
@@ -35,6 +36,29 @@ _MAX_CALLERS = 3
 
 def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such draw of the training."""
+    yield from itertools.islice(itertools.chain(_of_torch(own), _of_batches(own)), 1)
+
+
+def _of_batches(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield draws of a batch by Python's or NumPy's generator: ``data[np.random.choice(len(data), 8)]``."""
+    for site in own.data.random.values():
+        for call in walk(site.node):
+            located = own.program.locate(call) if isinstance(call, ast.Call) else None
+            if located is None or not isinstance(call, ast.Call) or site.module not in own.modules:
+                continue
+            names = own.program.callee_names(call, located[1])
+            library = next((item for item in _DRAWING if any(name.startswith(item) for name in names)), None)
+            first = alike_seed(own, frozenset({f"{library}seed"})) if library is not None else None
+            if first is None or names & SEEDS or own.reach(site.module, call) is not Reach.EVERY:
+                continue
+            if _is_cut_by_rank(own, Site(site.module, site.scope, site.body, call)):
+                continue
+            so = f"{seeded_alike(own, first, site.module)}, so that `{site.module.text(call)}` draws the same numbers"
+            yield site.module, call, f"{so} in each: add the rank to the seed {once_made(own)}"
+
+
+def _of_torch(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first draw of noise, which comes of torch's generators."""
     first = alike_seed(own)
     if first is None:
         return

@@ -199,6 +199,11 @@ class Metrics:
         return self._loops_over(self._uses())
 
     @cached_property
+    def loops_by_batches(self) -> list[TrainingLoop]:
+        """The loops that evaluate over loaders with such a sampler within one of batches, that every process runs."""
+        return self._loops_over(self._by_batches())
+
+    @cached_property
     def training_loops(self) -> list[TrainingLoop]:
         """The loops that train, over what may be such a loader, that every process runs."""
         uses = [use for use in self._own.data.uses if use.values & (self._shared | self.by_own_samplers)]
@@ -255,10 +260,10 @@ class Metrics:
         """Yield loops that evaluate a share of the data, of which no number is found and none may be that of all."""
         evaluated = {use.node for use in self._own.data.evaluated}
         bodies = {item.site.body for item in found}
-        for loop in [*self.loops, *self._loops_over(self._by_batches())]:
+        for loop in [*self.loops, *self.loops_by_batches]:
             if loop.use.node not in evaluated or self.exchanges.may_be_of_all(loop.body):
                 continue
-            if self._takes_time_alone(loop.loop) or self._keeps_by_rank(loop):
+            if self._takes_time_alone(loop.loop) or self.keeps_by_rank(loop):
                 continue
             if isinstance(loop.loop.body[-1], ast.Break):
                 continue  # which takes one batch, to show it or to look at its shape
@@ -281,7 +286,7 @@ class Metrics:
             for node in run
         )
 
-    def _keeps_by_rank(self, loop: TrainingLoop) -> bool:
+    def keeps_by_rank(self, loop: TrainingLoop) -> bool:
         """Whether the function writes a file for each process: ``h5py.File(f"{rank}_{name}", "w")``."""
         nodes = list(blocks.walk_body(loop.body))
         given = [item for item in nodes if isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None]

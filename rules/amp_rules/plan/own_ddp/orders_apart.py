@@ -45,6 +45,8 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 ": the place that a sampler gives out holds another sample in each, and some samples are trained on by "
                 "several processes and others by none"
             )
+        elif any(_is_dealt(names, below) for _, names, below in _ways_of(own, site, made_of)):
+            outcome = ": some samples are in the shares of several processes, and others in none"
         elif not _is_run_in_training(own, site) and any(
             _are_halves(names, below) for _, names, below in _ways_of(own, site, _reordered)
         ):
@@ -182,6 +184,18 @@ def _ways_above(own: OwnDdp, site: Site, made: _Made, depth: int) -> _Ways:
     for caller in own.program.flow.callers(info) if info is not None and depth else ():
         above = calling(caller)
         yield from _ways(own, above, blocks.writes(above.statement), made, depth - 1)
+
+
+def _is_dealt(names: set[str], below: list[ast.AST]) -> bool:
+    """Whether each process takes a part of a variable by its rank: ``order[rank::size]``."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Slice)
+        and node.slice.lower is not None
+        and names_rank(node.slice.lower)
+        and blocks.path_of(node.value) in names
+        for node in below
+    )
 
 
 def _are_halves(names: set[str], below: list[ast.AST]) -> bool:

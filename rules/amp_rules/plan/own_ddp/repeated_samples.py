@@ -26,6 +26,10 @@ _LEAVING_OUT = frozenset({"unique", "set", "dict", "fromkeys", "drop_duplicates"
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
 
+_ADDED = "what the evaluation adds up over the processes counts"
+_GATHERED = "what the evaluation gathers from them holds"
+_IN_FILES = "what is put together of the files that the processes write has"
+
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
@@ -34,17 +38,20 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
-    added: set[ast.AST] = set()
+    texts: dict[ast.AST, str] = {}
     samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
     adds = _adding(own)
     uses: list[LoaderUse] = []
-    for loop in shares.metrics.loops if samplers else ():
+    by_rank: set[ast.AST] = set()
+    for loop in [*shares.metrics.loops, *shares.metrics.loops_by_batches] if samplers else ():
         if loop.use.node in evaluated and not own.program.runs_backward(loop.loop):
             uses.append(replace(loop.use, body=loop.body))
+            if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
+                by_rank.add(loop.body)
     uses += _fetched(own) if samplers else []
     for use in uses:
-        is_added = any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body))
-        if not is_added and not _keeps_all_gathered(own, use):
+        said = _said_of(own, use, adds, by_rank)
+        if said is None:
             continue
         if _asks_what_is_over(use.body, of_processes=True):
             continue
@@ -53,16 +60,24 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             if site is None or call in told or site.module not in own.modules or _is_even(call, site.body):
                 continue
             told.add(call)
+            texts[call] = said
             found.append((site.module, call))
-            added |= {call} if is_added else set()
     found.sort(key=lambda item: (str(item[0].path), item[1].lineno))
     for module, first in found[:1]:
-        counted = "adds up over the processes counts those" if first in added else "gathers from them holds those"
         text = (
             f"`{module.text(first)}` gives every process equally many samples: unless their number is a multiple of "
-            f"that of the processes, it repeats some, and what the evaluation {counted} twice"
+            f"that of the processes, it repeats some, and {texts[first]} those twice"
         )
         yield module, first, text + more_places(own.program, found)
+
+
+def _said_of(own: OwnDdp, use: LoaderUse, adds: Callable[[ast.Call], bool], by_rank: set[ast.AST]) -> str | None:
+    """What is said of an evaluation that has the samples of all processes; None of one that has not."""
+    if any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
+        return _ADDED
+    if use.body in by_rank:
+        return _IN_FILES
+    return _GATHERED if _keeps_all_gathered(own, use) else None
 
 
 def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
@@ -104,6 +119,12 @@ def _may_leave_out(node: ast.AST) -> bool:
     if isinstance(node, (ast.Name, ast.Attribute)):
         return last_name(node) in _LEAVING_OUT
     return isinstance(node, (ast.DictComp, ast.Set, ast.SetComp))
+
+
+def _reads_for_all(body: ast.AST) -> bool:
+    """Whether a function goes through the processes: ``for rank in range(world_size)``."""
+    loops = [node.iter for node in blocks.walk_body(body) if isinstance(node, (ast.For, ast.comprehension))]
+    return any(_WORLD.search(last_name(part)) for iterated in loops for part in walk(iterated))
 
 
 def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:

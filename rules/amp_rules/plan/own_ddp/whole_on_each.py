@@ -11,6 +11,8 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.idioms import NAMED_SHARE
 from amp_rules.torch.wrappers import PROGRESS_BARS
@@ -49,6 +51,51 @@ def whole_on_each(own: OwnDdp) -> Iterator[Site]:
                     told.add(loop.node)
                     yield Site(loop.module, loop.scope, loop.body, _iterated(own, loop.node.iter, loop))
                 break
+    yield from _sliced(own)
+
+
+def _sliced(own: OwnDdp) -> Iterator[Site]:
+    """Yield the ranges by which loops take slices of data, of which nothing speaks of a rank."""
+    for use in own.data.uses:
+        if use.slices is None or use.slices.range is not use.loader or use.module not in own.modules:
+            continue
+        loop = next((item for item in blocks.enclosing(use.module, use.loader) if isinstance(item, ast.For)), None)
+        taken = [use.loader, *(site.node for site in use.slices.data if isinstance(site.node, ast.expr))]
+        if loop is None or any(names_rank(item) for item in loop.body if not isinstance(item, ast.If)):
+            continue
+        if not any(_speaks_of_rank(own, node, use.scope) for node in taken):
+            yield Site(use.module, use.scope, use.body, use.loader)
+
+
+def _written(node: ast.Name | ast.Attribute, scope: Scope) -> Iterator[ast.expr]:
+    """Yield what the file gives a variable, also among others: ``x, y = load(rank)``."""
+    path = blocks.path_of(node)
+    owner = scope.owner(node.id).node if isinstance(node, ast.Name) else None
+    for item in scope.module.nodes:
+        if isinstance(item, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and item.value is not None:
+            if path in blocks.writes(item) and owner in (None, blocks.body_of(scope.module, item)):
+                yield item.value
+
+
+def _speaks_of_rank(own: OwnDdp, node: ast.expr, scope: Scope, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether data, or what it is made of, names a rank or a share."""
+    if names_rank(node) or NAMED_SHARE.search(ast.unparse(node)):
+        return True
+    for part in walk(node):
+        if isinstance(part, ast.Call) and any(names_rank(info.node) for info in own.program.flow.callees(part)):
+            return True
+        if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
+            continue
+        given = [(value, scope) for value in _written(part, scope)]
+        info = own.program.function_of(scope.owner(part.id).node) if isinstance(part, ast.Name) else None
+        if info is not None and isinstance(part, ast.Name) and part.id in info.parameters and part.id != info.receiver:
+            for caller in own.program.flow.callers(info):
+                value = info.argument_or_default(caller.call, part.id)
+                given += [(value, caller.scope)] if value is not None else []
+        known = seen | {value for value, _ in given}
+        if any(_speaks_of_rank(own, value, where, known) for value, where in given if value not in seen):
+            return True
+    return False
 
 
 def _iterated(own: OwnDdp, node: ast.expr, site: Site) -> ast.expr:

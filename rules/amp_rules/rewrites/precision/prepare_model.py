@@ -35,7 +35,9 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan import batch_losses, kept_from_batches, loaded_networks, written_buffers
+from amp_rules.plan import notes as noted
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.gradient_averaging import Averaging
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.quantizing.found import Quantized
 from amp_rules.plan.report import Note
@@ -106,10 +108,24 @@ def changes(context: Context) -> Iterator[Change]:
 
 
 def notes(context: Context) -> Iterator[Note]:
-    """Yield losses of which averaged gradients are not those of all samples."""
+    """Yield why the plain wrapper does not average; losses of which averaged gradients are not those of all samples."""
     if context.distribution is not None:
+        yield from _averaged(context, context.distribution.averaging)
         yield from batch_losses.notes(context.program, context.precision, context.processes.agreed.ranks)
         yield from kept_from_batches.notes(context.program, context.precision, context.processes)
+
+
+def _averaged(context: Context, averaging: Averaging | None) -> Iterator[Note]:
+    """Once for a program, where the first of its models is prepared; plain PyTorch does it in ways of its own."""
+    if averaging is None or not context.precision.homes or context.options.target == "torch":
+        return
+    home = context.precision.homes[0]
+    if averaging.delayed:
+        text = f"gradients are averaged once, when the optimizer steps, because {averaging.reason}"
+        yield noted.note(noted.AVERAGED, home.module, home.statement, text)
+    elif averaging.unused:
+        text = f"each step looks for parameters that get no gradient, because {averaging.unused}"
+        yield noted.note(noted.AVERAGED, home.module, home.statement, text)
 
 
 def _test(context: Context, home: Home) -> str:
