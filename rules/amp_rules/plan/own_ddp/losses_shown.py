@@ -9,10 +9,11 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.file_names import more_places
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.own_ddp.shown_within import shown_parameters
+from amp_rules.plan.own_ddp.shown_within import MAX_NAMES, shown_parameters
 from amp_rules.plan.rest_shown import OF_BATCHES
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
@@ -33,9 +34,12 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         known.add(backward.body)
         shown = list(_shown(own, shares, backward, is_alone=not loops))
         if shown:
-            node, name = shown[0]
+            names = [f"`{name}`" for name in dict.fromkeys(name for _, read in shown for name in read)]
+            several = len(names) > 1
+            if len(names) > MAX_NAMES:
+                names[MAX_NAMES:] = ["more"]
             others = more_places(own.program, [(backward.module, item) for item, _ in shown])
-            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{others}"
+            yield backward.module, shown[0][0], f"AMP233: {listed(names)} {OF_BATCHES[several]}{others}"
 
 
 def _backwards(own: OwnDdp) -> Iterator[Backward]:
@@ -52,8 +56,8 @@ def _backwards(own: OwnDdp) -> Iterator[Backward]:
                 yield Backward(site.module, site.scope, site.body, caller.call, caller.call, given)
 
 
-def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls around a backward pass that show a number made of its loss, with the variable that holds it."""
+def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -> Iterator[tuple[ast.Call, list[str]]]:
+    """Yield the calls around a backward pass that show numbers made of its loss or its terms, with their variables."""
     around = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
     if around:
         nodes = list(blocks.walk_own(around[-1]))
@@ -62,6 +66,7 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
     else:
         return
     names_of_loss = {path for path in blocks.reads(backward.loss) if path.isidentifier()}
+    names_of_loss |= _terms(nodes, names_of_loss)
     others = list(_other_passes(nodes, backward, names_of_loss))
     losses = _made_of([node for node in nodes if not _is_within(backward.module, node, others)], names_of_loss)
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
@@ -76,7 +81,7 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
         read = {path for item in given for path in blocks.reads(item)} & told
         names = sorted(read - (_set_anew(given, losses, backward) - names_of_loss))
         if names and _is_outermost(backward.module, node):
-            yield node, names[0]
+            yield node, names
 
 
 def _given_to_be_shown(own: OwnDdp, shares: Shares, call: ast.Call) -> list[ast.expr]:
@@ -124,17 +129,47 @@ def _set_anew(given: list[ast.expr], losses: set[str], backward: Backward) -> se
     return {name for name, value in made.items() if value is not None and not blocks.reads(value) & losses}
 
 
+def _terms(nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """What a round computes by calls and adds up to a loss: ``loss = class_loss + weight * shape_loss``."""
+    made = [node for node in nodes if isinstance(node, ast.Assign)]
+    added = {
+        part.id
+        for node in made
+        if blocks.touches(names, blocks.writes(node))
+        for part in _operands(node.value)
+        if isinstance(part, ast.Name)
+    }
+    computed = {path for node in made if isinstance(node.value, ast.Call) for path in blocks.writes(node)}
+    return added & computed
+
+
+def _operands(value: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(value, ast.BinOp):
+        yield from _operands(value.left)
+        yield from _operands(value.right)
+    elif isinstance(value, ast.Name):
+        yield value
+
+
 def _made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:
-    """Variables that a round makes of others, in one statement or by way of others."""
+    """Variables that a round makes of others, in one statement or by way of others, and dictionaries that hold them."""
     found = set(names)
-    for _ in range(_MAX_NAMES):
+    for _ in range(_MAX_HOPS):
         for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and blocks.reads(node.value) & found:
                 found |= {path for path in blocks.writes(node) if path.isidentifier()}
+                found |= set(_filled(node))
     return found
 
 
-_MAX_NAMES = 2
+def _filled(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    """Yield the variables of which a statement assigns an item: ``losses["all"] = loss``."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            yield target.value.id
+
+
+_MAX_HOPS = 2
 """Names behind that of a loss: ``total``, ``average``."""
 
 

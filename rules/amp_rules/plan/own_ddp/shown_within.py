@@ -34,7 +34,7 @@ _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "r
 _MAX_HELPERS = 1
 """Functions between the one that a loop calls and the one that shows: ``self.plot(step, loss)``."""
 
-_MAX_NAMES = 6
+MAX_NAMES = 6
 """Variables that a note lists; more say nothing more."""
 
 
@@ -67,8 +67,8 @@ def shown_within(
             continue
         names = [f"`{name}`" for name in shown]
         several = len(names) > 1
-        if len(names) > _MAX_NAMES:
-            names[_MAX_NAMES:] = ["more"]
+        if len(names) > MAX_NAMES:
+            names[MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
         yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
 
@@ -126,7 +126,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
 
 
 def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> set[str]:
-    """The parameters of a function that it gives to calls of libraries that show something, or their elements.
+    """The parameters of a function that it gives to calls of libraries that show something, or their elements or texts.
 
     A helper of the project may give them on.
     """
@@ -146,11 +146,24 @@ def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> s
             for helper in own.program.flow.callees(node):
                 shown = shown_parameters(own, helper.node, depth - 1)
                 read |= {path for name, value in helper.bound(node) if name in shown for path in _numbers_in(value)}
-        found |= read
-        for loop in blocks.enclosing(scope.module, node) if read else ():
-            if isinstance(loop, ast.For) and blocks.touches(blocks.writes_target(loop), read):
-                found |= blocks.reads(loop.iter)
+        found |= read | _gone_through(scope.module, node, read)
+    for text in nodes:
+        # A line that is put together: ``line += f" {name} {value}"`` in a loop over a parameter.
+        if isinstance(text, (ast.Assign, ast.AugAssign)) and is_text(text.value):
+            if blocks.touches(blocks.writes(text), found):
+                read = _numbers_in(text.value)
+                found |= read | _gone_through(scope.module, text, read)
     return found & set(info.parameters)
+
+
+def _gone_through(module: Module, node: ast.AST, read: set[str]) -> set[str]:
+    """What the loops around a place go through, of which it reads the items."""
+    return {
+        path
+        for loop in blocks.enclosing(module, node)
+        if isinstance(loop, ast.For) and blocks.touches(blocks.writes_target(loop), read)
+        for path in blocks.reads(loop.iter)
+    }
 
 
 def _values(call: ast.Call) -> list[ast.expr]:
