@@ -17,7 +17,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import tells
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.roles.path_objects import assigned
@@ -184,7 +184,7 @@ def _is_key(module: Module, node: ast.expr) -> bool:
 
 def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call of a library shows or writes what it is given."""
-    if called_name(call) not in SHOWING_OR_WRITING | _SAVING or program.flow.callees(call):
+    if not (tells(call) or called_name(call) in _SAVING) or program.flow.callees(call):
         return False
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
 
