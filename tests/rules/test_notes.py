@@ -155,6 +155,21 @@ def test_a_note_on_numbers_says_that_there_are_more():
     assert text.endswith("for all else that is shown of the training batches and not reduced")
 
 
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("score_in_a_meter_of_losses", True), ("score_in_a_record_of_losses", True), ("record_of_losses_alone", False)],
+)
+def test_what_holds_other_numbers_beside_those_that_are_named_is_more(name, more):
+    (text,) = [note.text for note in noted(FOLDER / "AMP282" / f"{name}.py").notes if note.code == "AMP282"]
+    assert ("all else that is shown of the training batches" in text) == more
+
+
+def test_the_terms_of_a_loss_are_named_beside_it():
+    told = noted(FOLDER / "AMP288" / "terms_of_a_loss_of_drawn_batches.py").notes
+    (text,) = [note.text for note in told if "AMP233" in note.text]
+    assert "`far`, `loss`, `near` and `total_far` are made of the batches of one process" in text
+
+
 def test_what_the_first_step_of_an_epoch_does_is_not_said_to_happen_never():
     told = [n.text for n in noted(FOLDER / "AMP284" / "from_the_first_step.py").notes if n.code == "AMP284"]
     said = [(text.split("`")[1], "never" in text) for text in told]

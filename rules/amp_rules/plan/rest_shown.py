@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from amp_rules.plan.batch_loops import BatchLoop
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.rank_numbers import Told, all_loops, of_the_share
 from amp_rules.plan.training_loops import TrainingLoop, variable
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, tells_failure
+from amp_rules.plan.ways_to_show import tells, tells_failure
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
 from amp_rules.roles.path_objects import assigned
@@ -25,7 +26,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import COMPREHENSIONS, called_name, values_given, walk
+from amp_rules.source.syntax import COMPREHENSIONS, called_name, is_text, values_given, walk
 
 REST = "the same holds for all else that is shown of the training batches and not reduced"
 """What the notes on numbers end with, where there is more."""
@@ -183,7 +184,7 @@ def _is_key(module: Module, node: ast.expr) -> bool:
 
 def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call of a library shows or writes what it is given."""
-    if called_name(call) not in SHOWING_OR_WRITING | _SAVING or program.flow.callees(call):
+    if not (tells(call) or called_name(call) in _SAVING) or program.flow.callees(call):
         return False
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
 
@@ -219,24 +220,115 @@ def _path(body: ast.AST, name: str) -> _Path:
     return (None if root.startswith("self.") else body), root
 
 
+@dataclass(frozen=True)
+class _Writing:
+    """Something that a variable gets, in one of the places where it does.
+
+    Attributes:
+        path: the variable.
+        body: the function where that stands.
+        value: what it gets.
+        parts: what is put into it side by side, each with its function: values of a dictionary, parts of a text.
+    """
+
+    path: _Path
+    body: ast.AST
+    value: ast.expr
+    parts: tuple[tuple[ast.AST, ast.expr], ...]
+
+
 def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
-    """The variables that hold some numbers, or what is made of them: by assignments, in callees and for callers."""
-    program = processes.program
-    known = set(known)
+    """The variables that hold some numbers, or what is made of them: by assignments, in callees and for callers.
+
+    One that also gets other numbers of the batches is none of them: a meter of losses and of scores.
+    """
+    told, known = known, set(known)
+    writings = list(_writings(processes))
     for _ in range(_MAX_ROUNDS):
         before = len(known)
-        for body, _scope in program.bodies:
-            for node in program.nodes_of(body):
-                if isinstance(node, ast.Call):
-                    known.update(_given_to(processes, body, node, known))
-                elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
-                    value = node.iter if isinstance(node, ast.For) else node.value
-                    if value is not None and _holds(processes, body, value, known):
-                        written = blocks.writes_itself(node)
-                        known.update(_path(body, name) for name in written)
+        found: set[_Path] = set()
+        mixed: set[_Path] = set()
+        for item in writings:
+            if _holds(processes, item.body, item.value, known):
+                found.add(item.path)
+            if any(
+                _rests_on_batches(processes, body, part) and not _holds(processes, body, part, known)
+                for body, part in item.parts
+            ):
+                mixed.add(item.path)
+        known |= found - mixed
         if len(known) == before:
             break
-    return known
+    return known | told
+
+
+def _writings(processes: Distribution) -> Iterator[_Writing]:
+    """Yield what variables, lists, meters and parameters get, where the program gives it to them."""
+    program = processes.program
+    for body, _scope in program.bodies:
+        for node in program.nodes_of(body):
+            if isinstance(node, ast.Call):
+                yield from _given_by(processes, body, node)
+            elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
+                value = node.iter if isinstance(node, ast.For) else node.value
+                for name in blocks.writes_itself(node) if value is not None else ():
+                    assert value is not None
+                    given = _given_to(node, name) if isinstance(node, ast.Assign) else value
+                    parts = tuple(_side_by_side(processes, body, given))
+                    yield _Writing(_path(body, name), body, given, parts)
+
+
+def _given_by(processes: Distribution, body: ast.AST, call: ast.Call) -> Iterator[_Writing]:
+    """Yield what a call gives the parameters of its function, and the list or meter of which it is a method."""
+    for info in processes.program.flow.callees(call):
+        for name, value in info.bound(call):
+            if name is not None and value is not None:
+                yield _Writing(_path(info.node, name), body, value, tuple(_side_by_side(processes, body, value)))
+    if isinstance(call.func, ast.Attribute) and called_name(call) in _KEEPING:
+        path = _path(body, ast.unparse(call.func.value))
+        for value in values_given(call):
+            yield _Writing(path, body, value, tuple(_side_by_side(processes, body, value)))
+
+
+def _given_to(statement: ast.Assign, name: str) -> ast.expr:
+    """What a variable gets of what is assigned, where that is spelt out for each."""
+    pairs = [pair for target in statement.targets for pair in blocks.unpacked(target, statement.value)]
+    return next((value for item, value in pairs if blocks.path_of(item) == name), statement.value)
+
+
+def _side_by_side(processes: Distribution, body: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield what an expression puts into one thing without computing anything of it: the parts of a text, or values."""
+    inner: list[ast.expr] | None = None
+    if isinstance(value, ast.Dict):
+        inner = value.values
+    elif isinstance(value, (ast.List, ast.Tuple, ast.Set)):
+        inner = value.elts
+    elif isinstance(value, ast.JoinedStr):
+        inner = [item.value for item in value.values if isinstance(item, ast.FormattedValue)]
+    elif isinstance(value, ast.BinOp) and is_text(value):
+        inner = [value.left, value.right]
+    elif isinstance(value, ast.Call) and (is_text(value) or called_name(value) == "dict"):
+        inner = values_given(value)
+    if inner is None:
+        yield body, value
+        for info in processes.program.flow.callees(value) if isinstance(value, ast.Call) else ():
+            for given_back in info.returns:
+                if isinstance(given_back, (ast.Dict, ast.JoinedStr)):
+                    yield from _side_by_side(processes, info.node, given_back)
+        return
+    for item in inner:
+        yield from _side_by_side(processes, body, item)
+
+
+def _rests_on_batches(processes: Distribution, body: ast.AST, value: ast.expr) -> bool:
+    """Whether an expression is made of a number that rests on the batches of one process."""
+    scope = processes.program.flow.scopes[body]
+    for part in _reads(value):
+        if _is_key(scope.module, part) or _is_length(processes.program, part, scope):
+            continue
+        if any(origin.kind is Kind.BATCH for origin in processes.agreed.ranks.origins(part)):
+            return True
+    return False
 
 
 def _holds(processes: Distribution, body: ast.AST, value: ast.expr, known: set[_Path]) -> bool:
@@ -251,16 +343,3 @@ def _holds(processes: Distribution, body: ast.AST, value: ast.expr, known: set[_
         for given_back in info.returns
         for part in _reads(given_back)
     )
-
-
-def _given_to(processes: Distribution, body: ast.AST, call: ast.Call, known: set[_Path]) -> Iterator[_Path]:
-    """Yield the parameters that get what some variables hold, and the list or meter that does."""
-    given = [value for value in values_given(call) if _holds(processes, body, value, known)]
-    if not given:
-        return
-    for info in processes.program.flow.callees(call):
-        for name, value in info.bound(call):
-            if name is not None and value in given:
-                yield _path(info.node, name)
-    if isinstance(call.func, ast.Attribute) and called_name(call) in _KEEPING:
-        yield _path(body, ast.unparse(call.func.value))

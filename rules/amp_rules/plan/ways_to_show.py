@@ -31,8 +31,14 @@ SHOWING_OR_WRITING = SHOWING | {
     "track",
     "set_postfix_str",
     "set_description_str",
+    *("add_hparams", "add_summary", "add_text", "log_value", "logkv", "logkv_mean", "record_tabular", "scalar"),
+    *("report", "report_intermediate_result", "report_final_result", "write_text"),
 }
 """Functions and methods that show a number, write it to a file, or draw it."""
+
+_CURVES = frozenset({"line", "bar"})
+_OF_CURVES = frozenset({"win", "env", "opts", "update"})
+"""What Visdom is given beside the numbers of a curve: ``vis.line([loss], [step], win="loss", update="append")``."""
 
 _MEANS = frozenset({"mean", "nanmean", "average", "fmean", "median"})
 _CARRYING = _MEANS | {
@@ -59,6 +65,14 @@ Shown = Literal["alone", "divided"]
 
 _Variables = dict[str, bool]
 """Variables that hold a number, and whether they hold a mean of it."""
+
+
+def tells(call: ast.Call) -> bool:
+    """Whether a call shows a number, writes it to a file, or draws it, by its name."""
+    name = called_name(call)
+    return name in SHOWING_OR_WRITING or (
+        name in _CURVES and not _OF_CURVES.isdisjoint(item.arg for item in call.keywords)
+    )
 
 
 class WaysToShow:
@@ -179,7 +193,7 @@ class WaysToShow:
                     self._hold(site, _kept_in(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
-                    if name in SHOWING_OR_WRITING:
+                    if tells(parent):
                         return None if tells_failure(site.module, parent) else "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child

@@ -9,17 +9,19 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.file_names import more_places
+from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.lookups import may_run_anything
+from amp_rules.plan.own_ddp.meters import is_meter, reduction_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.own_ddp.shown_within import shown_parameters
+from amp_rules.plan.own_ddp.shown_within import MAX_NAMES, shown_parameters
 from amp_rules.plan.rest_shown import OF_BATCHES
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, tells_failure
+from amp_rules.plan.ways_to_show import tells, tells_failure
 from amp_rules.roles.sites import Backward, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import called_name, values_given, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 
 
 def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -33,9 +35,12 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         known.add(backward.body)
         shown = list(_shown(own, shares, backward, is_alone=not loops))
         if shown:
-            node, name = shown[0]
+            names = [f"`{name}`" for name in dict.fromkeys(name for _, read in shown for name in read)]
+            several = len(names) > 1
+            if len(names) > MAX_NAMES:
+                names[MAX_NAMES:] = ["more"]
             others = more_places(own.program, [(backward.module, item) for item, _ in shown])
-            yield backward.module, node, f"AMP233: `{name}` {OF_BATCHES[0]}{others}"
+            yield backward.module, shown[0][0], f"AMP233: {listed(names)} {OF_BATCHES[several]}{others}"
 
 
 def _backwards(own: OwnDdp) -> Iterator[Backward]:
@@ -52,8 +57,8 @@ def _backwards(own: OwnDdp) -> Iterator[Backward]:
                 yield Backward(site.module, site.scope, site.body, caller.call, caller.call, given)
 
 
-def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls around a backward pass that show a number made of its loss, with the variable that holds it."""
+def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -> Iterator[tuple[ast.Call, list[str]]]:
+    """Yield the calls around a backward pass that show numbers made of its loss or its terms, with their variables."""
     around = [item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)]
     if around:
         nodes = list(blocks.walk_own(around[-1]))
@@ -62,28 +67,35 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
     else:
         return
     names_of_loss = {path for path in blocks.reads(backward.loss) if path.isidentifier()}
+    names_of_loss |= _terms(nodes, names_of_loss)
     others = list(_other_passes(nodes, backward, names_of_loss))
-    losses = _made_of([node for node in nodes if not _is_within(backward.module, node, others)], names_of_loss)
+    rounds = [node for node in nodes if not _is_within(backward.module, node, others)]
+    losses = _made_of(own, backward, rounds, names_of_loss) | _meters(own, backward, rounds)
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
     for node in nodes:
-        if not isinstance(node, ast.Call) or told.isdisjoint(blocks.reads(node)):
+        if not isinstance(node, ast.Call) or told.isdisjoint(_roots(node)):
             continue
         if _is_within(backward.module, node, others) or tells_failure(backward.module, node):
             continue
         given = _given_to_be_shown(own, shares, node)
         if any(map(names_rank, given)):
             continue  # what every process says of itself
-        read = {path for item in given for path in blocks.reads(item)} & told
+        read = {path for item in given for path in _roots(item)} & told
         names = sorted(read - (_set_anew(given, losses, backward) - names_of_loss))
         if names and _is_outermost(backward.module, node):
-            yield node, names[0]
+            yield node, names
+
+
+def _roots(node: ast.AST) -> set[str]:
+    """The variables that a node reads, or parts of which it does: ``losses`` of ``losses.avg``."""
+    return {path.partition(".")[0] for path in blocks.reads(node)}
 
 
 def _given_to_be_shown(own: OwnDdp, shares: Shares, call: ast.Call) -> list[ast.expr]:
     """What a call shows of what it is given: all of it, or what a function of the project shows of its parameters."""
     callees = own.program.flow.callees(call)
     if not callees:
-        return values_given(call) if called_name(call) in SHOWING_OR_WRITING else []
+        return values_given(call) if tells(call) else []
     if may_run_anything(own.program, call) or shares.metrics.exchanges.puts_together(call):
         return []
     found = []
@@ -124,17 +136,93 @@ def _set_anew(given: list[ast.expr], losses: set[str], backward: Backward) -> se
     return {name for name, value in made.items() if value is not None and not blocks.reads(value) & losses}
 
 
-def _made_of(nodes: list[ast.AST], names: set[str]) -> set[str]:
-    """Variables that a round makes of others, in one statement or by way of others."""
+def _terms(nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """What a round computes by calls and adds up to a loss: ``loss = class_loss + weight * shape_loss``."""
+    made = [node for node in nodes if isinstance(node, ast.Assign)]
+    added = {
+        part.id
+        for node in made
+        if blocks.touches(names, blocks.writes(node))
+        for part in _operands(node.value)
+        if isinstance(part, ast.Name)
+    }
+    computed = {path for node in made if isinstance(node.value, ast.Call) for path in blocks.writes(node)}
+    return added & computed
+
+
+def _operands(value: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(value, ast.BinOp):
+        yield from _operands(value.left)
+        yield from _operands(value.right)
+    elif isinstance(value, ast.Name):
+        yield value
+
+
+def _made_of(own: OwnDdp, backward: Backward, nodes: list[ast.AST], names: set[str]) -> set[str]:
+    """Variables that a round makes of others, in one statement or by way of others; dictionaries and meters of them."""
     found = set(names)
-    for _ in range(_MAX_NAMES):
+    for _ in range(_MAX_HOPS):
         for node in nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)) and blocks.reads(node.value) & found:
                 found |= {path for path in blocks.writes(node) if path.isidentifier()}
+                found |= set(_filled(node))
+            elif isinstance(node, ast.Call) and node.args and blocks.reads(node.args[0]) & found:
+                held = node.func.value if isinstance(node.func, ast.Attribute) else None
+                if isinstance(held, ast.Name) and _keeps(own, backward, node, held):
+                    found.add(held.id)
     return found
 
 
-_MAX_NAMES = 2
+def _keeps(own: OwnDdp, backward: Backward, call: ast.Call, held: ast.Name) -> bool:
+    """Whether a call puts a number into a list, or into a meter of the project: ``losses.update(loss.item(), len(x))``.
+
+    One of a library may put together what all processes have.
+    """
+    values = own.program.flow.values(held, backward.scope)
+    if last_name(call.func) == "append":
+        return bool(values) and not any(value.kind == "instance" for value in values)
+    return (
+        last_name(call.func) == "update"
+        and bool(values)
+        and all(
+            value.kind == "instance"
+            and is_meter(own.program, value.ref)
+            and reduction_of(own.program, value.ref) is None
+            for value in values
+        )
+    )
+
+
+def _meters(own: OwnDdp, backward: Backward, nodes: list[ast.AST]) -> set[str]:
+    """Meters that a round fills with anything made of its batch: scores beside the loss."""
+    loop = next((item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, ast.For)), None)
+    made = blocks.writes_target(loop) if loop is not None else set()
+    assigned = [node for node in nodes if isinstance(node, ast.Assign)]
+    while more := {
+        path
+        for node in assigned
+        if blocks.reads(node.value) & made
+        for path in blocks.writes(node)
+        if path.isidentifier() and path not in made
+    }:
+        made |= more
+    return {
+        node.func.value.id
+        for node in nodes
+        if isinstance(node, ast.Call) and node.args and blocks.reads(node.args[0]) & made
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+        if last_name(node.func) == "update" and _keeps(own, backward, node, node.func.value)
+    }
+
+
+def _filled(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    """Yield the variables of which a statement assigns an item: ``losses["all"] = loss``."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            yield target.value.id
+
+
+_MAX_HOPS = 2
 """Names behind that of a loss: ``total``, ``average``."""
 
 
@@ -143,6 +231,6 @@ def _is_outermost(module: Module, call: ast.Call) -> bool:
     for parent in module.ancestors(call):
         if isinstance(parent, ast.stmt):
             return True
-        if isinstance(parent, ast.Call) and called_name(parent) in SHOWING_OR_WRITING:
+        if isinstance(parent, ast.Call) and tells(parent):
             return False
     return True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.rank_branches import counts_processes, names_rank
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import tells
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, last_name, values_given, walk
+from amp_rules.source.syntax import last_name, values_given, walk
 
 
 def names_process(value: ast.expr) -> bool:
@@ -35,6 +35,6 @@ def is_only_told_of_itself(program: Program, site: Site, path: str) -> bool:
 
 
 def _tells_process(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or called_name(node) not in SHOWING_OR_WRITING:
+    if not (isinstance(node, ast.Call) and tells(node)):
         return False
     return any(map(names_process, values_given(node)))

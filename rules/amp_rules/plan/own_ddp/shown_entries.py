@@ -10,18 +10,18 @@ from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.rest_shown import root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import tells
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
-from amp_rules.source.syntax import called_name, values_given, walk
+from amp_rules.source.syntax import values_given, walk
 
 
 def shown_entries(own: OwnDdp, shares: Shares, within: dict[ast.AST, TrainingLoop]) -> Iterator[tuple[Site, str]]:
     """Yield each such call, and the variables of its numbers: ``record = {"loss": loss.item()}``, ``print(record)``."""
     exchanges = shares.metrics.exchanges
     for node, loop in within.items():
-        if not isinstance(node, ast.Call) or called_name(node) not in SHOWING_OR_WRITING:
+        if not (isinstance(node, ast.Call) and tells(node)):
             continue
         if not shows(own.program, node, loop.scope):
             continue

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
+from amp_rules.plan.own_ddp.beside_copies import beside_copies
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.losses_shown import shown_losses
 from amp_rules.plan.own_ddp.meters import is_meter, meters_of
@@ -19,12 +20,12 @@ from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop, added_to, variable
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING, is_shown
+from amp_rules.plan.ways_to_show import is_shown, tells
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, arguments_of
-from amp_rules.source.syntax import called_name, is_text, last_name, values_given, walk
+from amp_rules.source.syntax import is_text, last_name, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 
 
@@ -36,7 +37,13 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
     loops = metrics.training_loops
     named: set[tuple[ast.AST, str]] = set()
     # Numbers that could be reduced, and are not, have a note of their own.
-    noted = {item.site.body for item in metrics.found()} if loops else set()
+    reduced = list(metrics.found()) if loops else []
+    noted = {item.site.body for item in reduced}
+    named |= {
+        (item.site.body, root_of(path))
+        for item in reduced
+        for path in ([item.path] if item.path is not None else blocks.reads(item.site.node))
+    }
     for loop in loops:
         if loop.body in noted:
             yield from _shown_meanwhile(shares, loop, named)
@@ -93,8 +100,9 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
             yield loop.module, added[saved[0]], text
         if metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
-    yield from shown_within(own, shares, [loop for loop in loops if loop.body not in noted], named)
+    yield from shown_within(own, shares, loops, named)
     yield from shown_losses(own, shares, loops)
+    yield from beside_copies(own, shares, named)
 
 
 def _saved(own: OwnDdp, loop: TrainingLoop) -> set[str | None]:
@@ -261,7 +269,7 @@ def _is_given_averaged(own: OwnDdp, loop: TrainingLoop, path: str) -> bool:
             continue
         told = blocks.writes(statement)
         for node in blocks.walk_body(caller.body):
-            if isinstance(node, ast.Call) and called_name(node) in SHOWING_OR_WRITING and node.lineno > caller.line:
+            if isinstance(node, ast.Call) and tells(node) and node.lineno > caller.line:
                 if blocks.touches(told, {name for item in values_given(node) for name in blocks.reads(item)}):
                     return True
     return False

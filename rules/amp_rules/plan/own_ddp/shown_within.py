@@ -18,7 +18,7 @@ from amp_rules.plan.own_ddp.shown_entries import shown_entries
 from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
-from amp_rules.plan.ways_to_show import SHOWING_OR_WRITING
+from amp_rules.plan.ways_to_show import tells
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
@@ -35,14 +35,17 @@ _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "r
 _MAX_HELPERS = 1
 """Functions between the one that a loop calls and the one that shows: ``self.plot(step, loss)``."""
 
-_MAX_NAMES = 6
+MAX_NAMES = 6
 """Variables that a note lists; more say nothing more."""
 
 
 def shown_within(
     own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
 ) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place of each function that does, with all that it shows there and that is not ``told``."""
+    """Yield the first place of each function that does, with all that it shows there and that is not ``told``.
+
+    Then it is.
+    """
     within = {node: loop for loop in loops for node in loop.inner}
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
     texts: set[tuple[ast.AST, str]] = set()
@@ -55,21 +58,24 @@ def shown_within(
             continue
         if _only_divides(site.node, name, {path for body, path in told if body is loop.body}):
             continue
-        if any(map(is_text, _given(loop, name))):
+        if any(map(is_text, _given(own, loop, name))):
             texts.add((loop.body, name))
             if any(body is loop.body for body, _ in told):
                 continue  # it tells the numbers that have a note
-        if not any((loop.body, root_of(path)) in told for value in _given(loop, name) for path in blocks.reads(value)):
+        if not any(
+            (loop.body, root_of(path)) in told for value in _given(own, loop, name) for path in blocks.reads(value)
+        ):
             found[loop.body][name] = site
     for body, everything in found.items():
         numbers = {name: site for name, site in everything.items() if (body, name) not in texts}
         shown = numbers or everything
         if not shown:
             continue
+        told.update((body, name) for name in shown)
         names = [f"`{name}`" for name in shown]
         several = len(names) > 1
-        if len(names) > _MAX_NAMES:
-            names[_MAX_NAMES:] = ["more"]
+        if len(names) > MAX_NAMES:
+            names[MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
         yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
 
@@ -91,7 +97,7 @@ def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
     for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
         call = site.node
         assert isinstance(call, ast.Call)
-        if called_name(call) in SHOWING_OR_WRITING and not _is_of_tag(site.module, call):
+        if tells(call) and not _is_of_tag(site.module, call):
             if any(map(names_process, _values(call))):
                 continue  # what every process says of itself
             root = root_of(name)
@@ -127,7 +133,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
 
 
 def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> set[str]:
-    """The parameters of a function that it gives to calls of libraries that show something, or their elements.
+    """The parameters of a function that it gives to calls of libraries that show something, or their elements or texts.
 
     A helper of the project may give them on.
     """
@@ -141,17 +147,30 @@ def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> s
         if not isinstance(node, ast.Call):
             continue
         read: set[str] = set()
-        if called_name(node) in SHOWING_OR_WRITING and shows(own.program, node, scope):
+        if tells(node) and shows(own.program, node, scope):
             read = {path for value in _values(node) for path in _numbers_in(value)}
         elif depth and not may_run_anything(own.program, node):
             for helper in own.program.flow.callees(node):
                 shown = shown_parameters(own, helper.node, depth - 1)
                 read |= {path for name, value in helper.bound(node) if name in shown for path in _numbers_in(value)}
-        found |= read
-        for loop in blocks.enclosing(scope.module, node) if read else ():
-            if isinstance(loop, ast.For) and blocks.touches(blocks.writes_target(loop), read):
-                found |= blocks.reads(loop.iter)
+        found |= read | _gone_through(scope.module, node, read)
+    for text in nodes:
+        # A line that is put together: ``line += f" {name} {value}"`` in a loop over a parameter.
+        if isinstance(text, (ast.Assign, ast.AugAssign)) and is_text(text.value):
+            if blocks.touches(blocks.writes(text), found):
+                read = _numbers_in(text.value)
+                found |= read | _gone_through(scope.module, text, read)
     return found & set(info.parameters)
+
+
+def _gone_through(module: Module, node: ast.AST, read: set[str]) -> set[str]:
+    """What the loops around a place go through, of which it reads the items."""
+    return {
+        path
+        for loop in blocks.enclosing(module, node)
+        if isinstance(loop, ast.For) and blocks.touches(blocks.writes_target(loop), read)
+        for path in blocks.reads(loop.iter)
+    }
 
 
 def _values(call: ast.Call) -> list[ast.expr]:
@@ -184,13 +203,13 @@ def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
         # All skip a step alike: a gradient that overflows on one process does so in the average.
         if any(item.ref in SCALERS for item in own.program.flow.values(value.func.value, loop.scope)):
             return True
-    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names or _is_rate(loop, value)
+    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names or _is_rate(own, loop, value)
 
 
-def _is_rate(loop: TrainingLoop, value: ast.expr) -> bool:
+def _is_rate(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
     """Whether a number is read out of an optimizer: ``rates = [group["lr"] for group in optimizer.param_groups]``."""
     names = {node.id for node in walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    made = [given for name in sorted(names) if (given := _given(loop, name))]
+    made = [given for name in sorted(names) if (given := _given(own, loop, name))]
     if is_text(value) and made:
         return all(any(map(_reads_groups, given)) for given in made)  # beside a rate it may tell a loss
     return any(map(_reads_groups, [value, *(part for given in made for part in given)]))
@@ -200,16 +219,24 @@ def _reads_groups(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr == "param_groups" for part in walk(node))
 
 
-def _given(loop: TrainingLoop, name: str) -> list[ast.expr]:
-    """What a round of a loop assigns to a variable."""
-    written = [node for node in loop.inner if isinstance(node, ast.stmt) and name in blocks.writes(node)]
+def _given(own: OwnDdp, loop: TrainingLoop, name: str) -> list[ast.expr]:
+    """What a round of a loop assigns to a variable, or a method that it calls to an attribute of its object."""
+    nodes = list(loop.inner)
+    if name.startswith("self."):
+        calls = [node for node in loop.inner if isinstance(node, ast.Call) and _is_of_self(node)]
+        nodes += [node for call in calls for info in own.program.flow.callees(call) for node in walk(info.node)]
+    written = [node for node in nodes if isinstance(node, ast.stmt) and name in blocks.writes(node)]
     return [value for node in written if (value := getattr(node, "value", None)) is not None]
+
+
+def _is_of_self(call: ast.Call) -> bool:
+    return (blocks.path_of(call.func) or "").startswith("self.")
 
 
 def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> bool:
     """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
     inner = loop.inner
-    values = _given(loop, name)
+    values = _given(own, loop, name)
     if not values or all(is_time(own.program, loop, value) or _is_alike(own, loop, value) for value in values):
         return False
     if not _is_of_data(loop, values):
@@ -267,7 +294,7 @@ def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr]) -
     }
     if "self" in {root_of(path) for path in made} or blocks.touches(made, blocks.writes_target(loop.loop)):
         return False
-    sources = [*values, *(value for path in sorted(made) for value in _given(loop, path))]
+    sources = [*values, *(value for path in sorted(made) for value in _given(own, loop, path))]
     return any(
         isinstance(part, ast.Call)
         and any(own.program.roles.modules(given, loop.scope) for given in values_given(part))
