@@ -1,4 +1,4 @@
-"""What a script says of Apex in passing: in comments and in the help of its options."""
+"""What a script says of Apex in passing: in comments, in the help of its options, and in what it prints."""
 
 from __future__ import annotations
 
@@ -18,10 +18,28 @@ from amp_rules.torch.apex import NAMES_APEX
 _ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
-    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
-    r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
+    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed\w*|fp16|half|mixed|opt\w*|sync\w*)\b)"
+    r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])"
+    r"|(?<=parameter) used by (?:the )?Apex(?: library)?(?= ?[.,;'\"])",
     re.IGNORECASE,
 )
+# In what is printed: `Using NVIDIA APEX AMP.`, `Using apex.parallel.DistributedDataParallel`, `FP16 training with apex`,
+# `Using apex to perform SyncBN`.
+_IN_PRINT = re.compile(
+    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|\w*DataParallel|distributed|fp16|half|mixed|sync\w*)\b)"
+    r"|\bapex\.(?:parallel\.)?(?=amp\b|DistributedDataParallel\b)"
+    r"|(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?(?:[.,;!]+(?:\s|['\"]|$)|['\"]|$))"
+    r"|(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) (?=\w)",
+    re.IGNORECASE,
+)
+_WITH_APEX = re.compile(r"(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?=\.?\s*$)", re.IGNORECASE)
+# A sentence with one of these says more than what is turned on.
+_SAYS_MORE = re.compile(
+    r"\b(?:no|not|cannot|never|without|trained|tested|install\w*|issues?|bugs?|problems?|instead|compat\w*|support\w*)\b"
+    r"|n't\b|://",
+    re.IGNORECASE,
+)
+_PRINTS = re.compile(r"_?(?:print|log)\w*|info|warn|warning|debug|error|critical|msg|write|cprint|echo")
 # In what an assertion says that no longer asks for it: `APEX and CUDA required`.
 _IN_ASSERTION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?:and|&) (?=\w)", re.IGNORECASE)
 _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
@@ -49,6 +67,9 @@ _OF_WRAPPER = re.compile(r"\bapex\.parallel\.DistributedDataParallel\b|\bdelay_a
 _WRAPS = re.compile(r"\b(?:DDP|DistributedDataParallel)\(")
 _LONGEST_OF_WRAPPER = 5
 
+# The text of an f-string is a token of its own since Python 3.12.
+_TEXT = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
 
@@ -67,8 +88,9 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
     if not NAMES_APEX.search(module.source.text):
         return []
     helps = list(_helps(module)) if in_help else []
+    printed = list(_printed(module)) if in_help else []
     asserted = list(_asserted(module))
-    found: list[Span] = []
+    found = list(_in_docstrings(module))
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
             line, column = token.start
@@ -76,12 +98,15 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
                 found.append(Span(Position(line, column + 1), Position(line, token.end[1] + 1)))
                 continue
             asides = list(_asides(token))
-            words = _spans(token, _BEFORE_PRECISION)
+            words = [*_spans(token, _BEFORE_PRECISION), *_with_apex(token)]
             found += asides
             found += [span for span in words if not any(item.start <= span.start < item.end for item in asides)]
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in asserted):
             if token.start[0] == token.end[0] and "\\" not in token.string:
                 found.extend(_spans(token, _IN_ASSERTION))
+        elif token.type in _TEXT and any(start <= token.start < end for start, end in printed):
+            if token.start[0] == token.end[0] and "\\" not in token.string and not _SAYS_MORE.search(token.string):
+                found.extend(_spans(token, _IN_PRINT))
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
             if token.start[0] != token.end[0] or "\\" in token.string:
                 continue
@@ -264,6 +289,14 @@ def _asserted(module: Module) -> Iterator[_Range]:
                 yield module.start(node.msg), module.end(node.msg)
 
 
+def _printed(module: Module) -> Iterator[_Range]:
+    """Where what is printed or logged stands."""
+    for node in module.nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if _PRINTS.fullmatch(own_name(node.value.func)):
+                yield module.start(node), module.end(node)
+
+
 def _helps(module: Module) -> Iterator[_Range]:
     """Where the help of options stands."""
     adding = {"add_argument"}  # and ``arg = parser.add_argument``
@@ -275,6 +308,25 @@ def _helps(module: Module) -> Iterator[_Range]:
             for item in node.keywords:
                 if item.arg == "help" and isinstance(item.value, ast.Constant):
                     yield module.start(item.value), module.end(item.value)
+
+
+def _in_docstrings(module: Module) -> Iterator[Span]:
+    """Apex's name before that of what is turned on, and ``with apex`` at the end of a line, line by line."""
+    for node in module.nodes:
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+            continue
+        if not isinstance(node.value.value, str) or not NAMES_APEX.search(node.value.value):
+            continue
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            row = module.lines[line - 1]
+            for words in () if _SAYS_MORE.search(row) else (_BEFORE_PRECISION, _WITH_APEX):
+                for match in words.finditer(row):
+                    yield Span(Position(line, match.start() + 1), Position(line, match.end() + 1))
+
+
+def _with_apex(token: tokenize.TokenInfo) -> Iterator[Span]:
+    """``with apex`` at the end of a comment that says no more of it."""
+    return _spans(token, _WITH_APEX) if not _SAYS_MORE.search(token.string) else iter(())
 
 
 def _asides(token: tokenize.TokenInfo) -> Iterator[Span]:

@@ -5,7 +5,8 @@ Takes the imports of Apex out, with a condition around them when nothing else is
 stands where `amp` was imported. Layers and kernels, which know no loss scale, come from PyTorch (`LayerNorm`) or from
 the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after apex fp16 initialization)` go from comments
 and from the help of options, and Apex's name there before what is turned on (`apex sync BN`); the rest of the help is
-kept: its options still do what they did.
+kept: its options still do what they did. So it is with what is printed (`Using apex.parallel.DistributedDataParallel`,
+`FP16 training with apex`) and with docstrings; sentences that say more of Apex stay.
 
 ## Why
 `from apex import amp` raises ImportError: the package has removed it.
