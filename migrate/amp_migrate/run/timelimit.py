@@ -44,7 +44,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def _came_of_the_alarm(error: BaseException | None) -> bool:
-    """Whether an error was raised on the way out of what the alarm broke off, by a ``finally`` that found it half done."""
+    """Whether an error came up on the way out of what the alarm broke off: a ``finally`` found it half done."""
     while error is not None and not isinstance(error, TookTooLongError):
         error = error.__context__
     return error is not None

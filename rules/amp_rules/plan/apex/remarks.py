@@ -23,13 +23,14 @@ _IN_HELP = re.compile(
     r"|(?<=parameter) used by (?:the )?Apex(?: library)?(?= ?[.,;'\"])",
     re.IGNORECASE,
 )
-# In what is printed: `Using NVIDIA APEX AMP.`, `Using apex.parallel.DistributedDataParallel`, `FP16 training with apex`,
-# `Using apex to perform SyncBN`.
+# In what is printed: `Using NVIDIA APEX AMP.`, `Using apex.parallel.DistributedDataParallel`, `FP16 training with
+# apex`, `Using apex to perform SyncBN`.
 _IN_PRINT = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|\w*DataParallel|distributed|fp16|half|mixed|sync\w*)\b)"
     r"|\bapex\.(?:parallel\.)?(?=amp\b|DistributedDataParallel\b)"
     r"|(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?(?:[.,;!]+(?:\s|['\"]|$)|['\"]|$))"
-    r"|(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) (?=\w)",
+    r"|(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) "
+    r"(?=(?:16.?bit|AMP|distributed|fp16|half|mixed|multi\W?gpu|sync\w*)\b)",
     re.IGNORECASE,
 )
 _WITH_APEX = re.compile(r"(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?=\.?\s*$)", re.IGNORECASE)
