@@ -6,7 +6,8 @@ stands where `amp` was imported. Layers and kernels, which know no loss scale, c
 the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after apex fp16 initialization)` go from comments
 and from the help of options, and Apex's name there before what is turned on (`apex sync BN`); the rest of the help is
 kept: its options still do what they did. So it is with what is printed (`Using apex.parallel.DistributedDataParallel`,
-`FP16 training with apex`) and with docstrings; sentences that say more of Apex stay.
+`FP16 training with apex`) and with docstrings; sentences that say more of Apex stay. Imports of Python's own modules
+that only what is gone used, as `import warnings` for a guard, go too.
 
 ## Why
 `from apex import amp` raises ImportError: the package has removed it.
