@@ -16,21 +16,26 @@ from amp_rules.torch.apex import NAMES_APEX
 
 # The arguments of a call are none: `#amp.register_half_function(apex.normalization, "forward")`.
 _ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
+# `Using apex to perform SyncBN`, `use NVIDIA apex for mixed precision training`.
+_TO_USE = (
+    r"(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) "
+    r"(?=(?:16.?bit|AMP|distributed|fp16|half|mixed|multi\W?gpu|sync\w*)\b)"
+)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed\w*|fp16|half|mixed|opt\w*|sync\w*)\b)"
     r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])"
-    r"|(?<=parameter) used by (?:the )?Apex(?: library)?(?= ?[.,;'\"])",
+    r"|(?<=parameter) used by (?:the )?Apex(?: library)?(?= ?[.,;'\"])"
+    rf"|{_TO_USE}",
     re.IGNORECASE,
 )
 # In what is printed: `Using NVIDIA APEX AMP.`, `Using apex.parallel.DistributedDataParallel`, `FP16 training with
-# apex`, `Using apex to perform SyncBN`.
+# apex`.
 _IN_PRINT = re.compile(
     r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|\w*DataParallel|distributed|fp16|half|mixed|sync\w*)\b)"
     r"|\bapex\.(?:parallel\.)?(?=amp\b|DistributedDataParallel\b)"
     r"|(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?(?:[.,;!]+(?:\s|['\"]|$)|['\"]|$))"
-    r"|(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) "
-    r"(?=(?:16.?bit|AMP|distributed|fp16|half|mixed|multi\W?gpu|sync\w*)\b)",
+    rf"|{_TO_USE}",
     re.IGNORECASE,
 )
 _WITH_APEX = re.compile(r"(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?=\.?\s*$)", re.IGNORECASE)
@@ -53,7 +58,7 @@ _ALONE = re.compile(
 )
 # Functions of which nothing is left by their names.
 _REPLACED = re.compile(r"\bto_python_float\b|\bamp\.(?:initialize|scale_loss|master_params)\b|\bconvert_syncbn_model\b")
-_NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
+_NATIVE = re.compile(r"\b(?:native|torch)\b", re.IGNORECASE)
 
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
@@ -65,7 +70,7 @@ _LONGEST = 3
 
 # What Apex's wrapper does, and torch's has in other words; its examples say so in four lines, one of them code.
 _OF_WRAPPER = re.compile(r"\bapex\.parallel\.DistributedDataParallel\b|\bdelay_allreduce\b")
-_WRAPS = re.compile(r"\b(?:DDP|DistributedDataParallel)\(")
+_WRAPS = re.compile(r"\b\w*(?:DDP|DistributedDataParallel)\(")
 _LONGEST_OF_WRAPPER = 5
 
 # The text of an f-string is a token of its own since Python 3.12.
@@ -204,6 +209,9 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
     for block in _blocks(module) if _OF_WRAPPER.search(before.source.text) else ():
         said = module.lines[block.start : block.stop]
         text, was = " ".join(said), origins[block.stop - 1]
+        places = [row for row, line in enumerate(before.lines) if line.strip() == said[-1].strip()]
+        if len(places) == 1:
+            was = places[0] + 1  # it may stand further left, where the condition around it is gone
         if not _OF_WRAPPER.search(text) or len(block) > _LONGEST_OF_WRAPPER or "://" in text:
             continue
         below = module.lines[block.stop] if block.stop < len(module.lines) else ""
@@ -212,7 +220,8 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
             # The wrapper is the first thing under a condition of its own.
             below = next((row for row in module.lines[block.stop + 1 :] if not row.lstrip().startswith("#")), "")
             old = below if below in before.lines else next(filter(_WRAPS.search, before.lines[was + 1 : was + 7]), "")
-        is_new = _WRAPS.search(old) and old.strip() != below.strip() and before.lines[was - 1] == said[-1]
+        is_same = before.lines[was - 1].strip() == said[-1].strip()
+        is_new = _WRAPS.search(old) and old.strip() != below.strip() and is_same
         if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
             yield from _rows_of(module, block)
 

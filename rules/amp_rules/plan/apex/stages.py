@@ -225,8 +225,12 @@ def _without_unused_imports(selection: Selection, draft: Draft) -> None:
     from amp_rules.rewrites.apex.imports import RULE
 
     changes = selection.settled(_unused_imports(draft, _gone(draft), RULE), draft=draft)
-    if changes:
-        draft.make(changes)
+    if not changes:
+        return
+    draft.make(changes)
+    text = draft.module.source.text
+    if text[:1] in "\r\n" and draft.original.source.text[:1] not in "\r\n":
+        draft.become(text.lstrip("\r\n"))  # the first line went, and the gap below it is left
 
 
 def _gone(draft: Draft) -> set[str]:
