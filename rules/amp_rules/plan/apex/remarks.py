@@ -52,9 +52,11 @@ _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\
 # What is left of such a line says nothing: `# add apex`, `# Apex initialization`, with who did it: `# ab add apex`.
 _ALONE = re.compile(
     r"#+\s*(?:(?!(?:no|not|never|without)\b)\w+ (?=add\b))?"
-    r"(?:(?:add|enable|for|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
-    r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*\W*",
-    re.IGNORECASE,
+    r"(?:(?:add|enable|for|import|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
+    r"(?:(?:使用|用|加载|导入|引入|初始化|添加)\s*)?"
+    r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*"
+    r"(?:\s*(?:初始化|加速|部分|混合精度|训练))*\W*",
+    re.IGNORECASE | re.ASCII,
 )
 # Functions of which nothing is left by their names.
 _REPLACED = re.compile(r"\bto_python_float\b|\bamp\.(?:initialize|scale_loss|master_params)\b|\bconvert_syncbn_model\b")
@@ -134,6 +136,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
     found += _above_replaced(before, module, origins)
     found += _calls_above_imports(before, module)
     found += _above_wrappers(before, module, origins)
+    found += _beside_replaced(before, module)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -224,6 +227,24 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
         is_new = _WRAPS.search(old) and old.strip() != below.strip() and is_same
         if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
             yield from _rows_of(module, block)
+
+
+def _beside_replaced(before: Module, module: Module) -> Iterator[Span]:
+    """What is said of Apex on the row of a call of it that is another one now: ``# the batch norm of apex``."""
+    beside = dict(_beside(before))
+    for (line, column), (said, code) in _beside(module):
+        old = [was for text, was in beside.values() if text == said]
+        if len(old) == 1 and old[0] != code and NAMES_APEX.search(said) and "://" not in said:
+            yield Span(Position(line, column + 1), Position(line, column + 1 + len(said)))
+
+
+def _beside(module: Module) -> Iterator[tuple[tuple[int, int], tuple[str, str]]]:
+    """The comments that stand behind code, with the space before them, and that code."""
+    for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
+        row = module.lines[token.start[0] - 1] if token.type == tokenize.COMMENT else ""
+        code = row[: token.start[1]].rstrip()
+        if code.strip():
+            yield (token.start[0], len(code)), (row[len(code) : token.end[1]], code.strip())
 
 
 def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:

@@ -181,4 +181,8 @@ class OwnDdp(ReachOfRanks):
 
     def leave(self, rule: Rule, module: Module, node: ast.AST, text: str) -> None:
         """Note what is left as it is, for a rewrite: ``text`` says what, and why."""
-        self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
+        found = notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}")
+        line = module.start(node)[0]
+        said = {(item.path, item.span.start.line if item.span else None, item.text) for item in self.told}
+        if (module.path, line, found.text) not in said:  # two wrappers may stand on one line
+            self.told.append(found)
