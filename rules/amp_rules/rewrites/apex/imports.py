@@ -97,20 +97,27 @@ def changes(file: ApexFile) -> Iterator[Change]:
                 to_new = [Replace(use.node, substitute(renamed[use.node.id]))]
                 yield Change(RULE, file.module, use.node, "it is PyTorch's, and Apex's no more", to_new)
     line = file.vocabulary.import_line(file.module) if file.vocabulary.is_used(file.module) else None
-    for statement in [*references.statements, *references.star_imports]:
-        lines = [
-            item for alias in _names(file, statement) for item in _line(file, statement, alias, left, moved, renamed)
-        ]
+    statements = [*references.statements, *references.star_imports]
+    kept: dict[ast.stmt, list[str]] = {}
+    for statement in statements:
+        names = _names(file, statement)
+        lines = [item for alias in names for item in _line(file, statement, alias, left, moved, renamed)]
         others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
         if others:
             lines.append(f"import {', '.join(ast.unparse(item) for item in others)}")
         if line is not None and references.is_plain(statement):
             lines.insert(0, line)
             line = None
-        where = statement if lines else emptied(file, statement)
-        inserted = [Insert(statement, item, order=order) for order, item in enumerate(dict.fromkeys(lines))]
-        actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
-        yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
+        kept[statement] = lines
+    gone = {item for item, lines in kept.items() if not lines}
+    done: set[ast.stmt] = set()
+    for item, lines in kept.items():
+        where = item if lines else emptied(file, item, gone)
+        if where not in done:  # a condition around several of them goes once
+            done.add(where)
+            inserted = [Insert(item, text, order=order) for order, text in enumerate(dict.fromkeys(lines))]
+            actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
+            yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
     if line is not None:
         where, after = import_place(file.module.tree)
         edit = Insert(where, line, after=after, gap=True)
