@@ -68,6 +68,19 @@ def test_a_swallowed_alarm_comes_again(monkeypatch):
     assert heard == ["once"]
 
 
+def test_an_error_on_the_way_out_of_the_alarm_is_the_alarm():
+    from amp_migrate.run import timelimit
+
+    known: dict[str, int] = {}
+    with pytest.raises(timelimit.TookTooLongError), timelimit.time_limit(0.05):
+        try:
+            spin()
+        finally:
+            known["not yet"] += 1
+    with pytest.raises(KeyError), timelimit.time_limit(5):
+        known["never"] += 1
+
+
 def test_waiting_counts_as_work():
     from amp_migrate.run import timelimit
 

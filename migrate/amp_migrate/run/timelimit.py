@@ -34,6 +34,17 @@ def time_limit(seconds: float) -> Iterator[None]:
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
         yield
+    except Exception as error:
+        if _came_of_the_alarm(error):
+            raise TookTooLongError from error
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _came_of_the_alarm(error: BaseException | None) -> bool:
+    """Whether an error came up on the way out of what the alarm broke off: a ``finally`` found it half done."""
+    while error is not None and not isinstance(error, TookTooLongError):
+        error = error.__context__
+    return error is not None

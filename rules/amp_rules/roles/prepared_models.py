@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.torch.wrappers import DATA_PARALLEL, DISTRIBUTED_DATA_PARALLEL, PREPARES, RETURNS_FIRST_ARGUMENT
@@ -34,11 +36,13 @@ class PreparedModels:
                 self._variables |= {key for key in keys if key is not None}
 
     def is_called(self, call: ast.Call, scope: Scope) -> bool:
-        """Whether a call runs a prepared model of which nothing else is known."""
+        """Whether a call runs a prepared model: one of which nothing else is known, or one that nothing trains."""
         if not self._variables:
             return False
         known = self._program.called_models(call, scope)
-        if any(not isinstance(value.ref, tuple) for value in known) or self._program.flow.callees(call):
+        if any(not isinstance(value.ref, tuple) for value in known):
+            return all(map(is_module, known)) and self._holds(call.func, scope, 0)
+        if self._program.flow.callees(call):
             return False
         return self._holds(call.func, scope, 0)
 
@@ -95,9 +99,20 @@ class PreparedModels:
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute, ast.Call)):
                 for target in node.targets:
-                    key = (
-                        self._program.flow.key(target, scope) if isinstance(target, (ast.Name, ast.Attribute)) else None
-                    )
-                    if key is not None:
-                        found.setdefault(key, []).append((node.value, scope))
+                    for part, value, where in self._parts(target, node.value, scope):
+                        key = self._program.flow.key(part, scope)
+                        if key is not None:
+                            found.setdefault(key, []).append((value, where))
         return found
+
+    def _parts(self, target: ast.expr, value: ast.expr, scope: Scope) -> Iterator[tuple[ast.expr, ast.expr, Scope]]:
+        """The variables of a target and what each is given: of ``net, teacher = wrapped(...)`` what is returned."""
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            yield target, value, scope
+        elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, ast.Call):
+            for info in self._program.flow.callees(value):
+                for result in info.returns:
+                    if isinstance(result, ast.Tuple) and len(result.elts) == len(target.elts):
+                        where = self._program.flow.scopes[info.node]
+                        pairs = zip(target.elts, result.elts, strict=True)
+                        yield from ((part, given, where) for part, given in pairs if not isinstance(part, ast.Starred))

@@ -9,8 +9,8 @@ import re
 
 from amp_rules.torch.apex_names import DROPIN_NAMES
 
-NAMES_APEX = re.compile(r"\bapex\b", re.IGNORECASE)
-"""Texts that speak of it."""
+NAMES_APEX = re.compile(r"\bapex\b", re.IGNORECASE | re.ASCII)
+"""Texts that speak of it; words of other scripts may follow without a space."""
 
 EXTENSIONS = frozenset({"amp_C", "apex_C"})
 """Compiled modules of Apex, which are imported by themselves."""

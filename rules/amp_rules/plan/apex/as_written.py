@@ -74,7 +74,8 @@ class AsWritten:
 
 
 def _is_list(value: Value) -> bool:
-    return value.kind == "sequence" and not isinstance(value.site, (ast.Dict, ast.DictComp))
+    """Whether a value is a list; Apex refuses models in a tuple: ``from_pretrained`` gives one where that is asked."""
+    return value.kind == "sequence" and not isinstance(value.site, (ast.Dict, ast.DictComp, ast.Tuple))
 
 
 def _makes_float16(program: Program, node: ast.AST, scope: Scope) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.installed import answer, answer_of_member
@@ -157,11 +157,15 @@ def simplified(file: ApexFile, node: ast.expr, known: Known, compared: Compared 
     return file.source(node)
 
 
-def emptied(file: ApexFile, statement: ast.stmt) -> ast.stmt:
-    """The statement to take out: a condition that holds nothing else goes too."""
+def emptied(file: ApexFile, statement: ast.stmt, gone: Collection[ast.stmt] = ()) -> ast.stmt:
+    """The statement to take out: a condition that holds nothing else, or else only what goes as well, goes too."""
     while True:
         where = blocks.place(file.module, statement)
-        if len(where.suite) > 1 or not isinstance(where.parent, ast.If) or where.parent.orelse:
+        if (
+            any(item is not statement and item not in gone for item in where.suite)
+            or not isinstance(where.parent, ast.If)
+            or where.parent.orelse
+        ):
             return statement
         if any(isinstance(item, ast.Call) for item in walk(where.parent.test)):
             return statement

@@ -59,8 +59,9 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     writes: dict[str, list[ast.stmt]] = {}
     for module, nodes in known.items():
         for node in nodes:
-            assignment = module.parents[node]
-            if isinstance(assignment, ast.Assign) and assignment.value is node and len(assignment.targets) == 1:
+            value = _or_none(module, node)
+            assignment = module.parents[value]
+            if isinstance(assignment, ast.Assign) and assignment.value is value and len(assignment.targets) == 1:
                 target = assignment.targets[0]
                 if isinstance(target, ast.Attribute):
                     writes.setdefault(target.attr, []).append(assignment)
@@ -93,6 +94,22 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     if is_kept:
         return HandedOn(reads=frozenset(reads), files=frozenset(reads.values()), scalers=stored)
     return HandedOn(stored, frozenset(reads), frozenset(files), frozenset(empty), is_used_elsewhere=elsewhere)
+
+
+def _or_none(module: Module, node: ast.expr) -> ast.expr:
+    """``amp if args.fp16 else None`` around ``amp``; the node itself without it."""
+    choice = module.parents[node]
+    if isinstance(choice, ast.IfExp) and node is not choice.test:
+        if is_none(choice.orelse if node is choice.body else choice.body):
+            return choice
+    return node
+
+
+def amp_of(value: ast.expr) -> ast.expr:
+    """What stands for ``amp`` in what an attribute is given: the whole, or the branch that is not None."""
+    if isinstance(value, ast.IfExp):
+        return value.orelse if is_none(value.body) else value.body
+    return value
 
 
 def is_set_to_none(module: Module, target: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""What a script says of Apex in passing: in comments and in the help of its options."""
+"""What a script says of Apex in passing: in comments, in the help of its options, and in what it prints."""
 
 from __future__ import annotations
 
@@ -16,25 +16,51 @@ from amp_rules.torch.apex import NAMES_APEX
 
 # The arguments of a call are none: `#amp.register_half_function(apex.normalization, "forward")`.
 _ASIDE = re.compile(r"(?:[ \t]+|(?<!\w))\([^()\n]*\bapex\b[^()\n]*\)", re.IGNORECASE)
+# `Using apex to perform SyncBN`, `use NVIDIA apex for mixed precision training`.
+_TO_USE = (
+    r"(?:(?<=\buse )|(?<=\busing ))(?:NVIDIA(?:'s)? )?Apex (?:for|to (?:do|perform|run)) "
+    r"(?=(?:16.?bit|AMP|distributed|fp16|half|mixed|multi\W?gpu|sync\w*)\b)"
+)
 # In the help of an option: `Use NVIDIA Apex AMP`, `enabling apex sync BN.`, `mixed precision through Apex`.
 _IN_HELP = re.compile(
-    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed|fp16|half|mixed|sync\w*)\b)"
-    r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])",
+    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|distributed\w*|fp16|half|mixed|opt\w*|sync\w*)\b)"
+    r"|(?:(?<=fp16)|(?<=precision)|(?<=training)) (?:by|through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?[.,;'\"])"
+    r"|(?<=parameter) used by (?:the )?Apex(?: library)?(?= ?[.,;'\"])"
+    rf"|{_TO_USE}",
     re.IGNORECASE,
 )
+# In what is printed: `Using NVIDIA APEX AMP.`, `Using apex.parallel.DistributedDataParallel`, `FP16 training with
+# apex`.
+_IN_PRINT = re.compile(
+    r"\b(?:NVIDIA(?:'s)? )?Apex (?=(?:AMP|DDP|\w*DataParallel|distributed|fp16|half|mixed|sync\w*)\b)"
+    r"|\bapex\.(?:parallel\.)?(?=amp\b|DistributedDataParallel\b)"
+    r"|(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?= ?(?:[.,;!]+(?:\s|['\"]|$)|['\"]|$))"
+    rf"|{_TO_USE}",
+    re.IGNORECASE,
+)
+_WITH_APEX = re.compile(r"(?<=\w) (?:through|using|via|with) (?:NVIDIA(?:'s)? )?Apex(?=\.?\s*$)", re.IGNORECASE)
+# A sentence with one of these says more than what is turned on.
+_SAYS_MORE = re.compile(
+    r"\b(?:no|not|cannot|never|without|trained|tested|install\w*|issues?|bugs?|problems?|instead|compat\w*|support\w*)\b"
+    r"|n't\b|://",
+    re.IGNORECASE,
+)
+_PRINTS = re.compile(r"_?(?:print|log)\w*|info|warn|warning|debug|error|critical|msg|write|cprint|echo")
 # In what an assertion says that no longer asks for it: `APEX and CUDA required`.
 _IN_ASSERTION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?:and|&) (?=\w)", re.IGNORECASE)
 _BEFORE_PRECISION = re.compile(r"\b(?:NVIDIA(?:'s)? )?Apex (?=AMP\b|fp16\b|half\b|mixed\b)", re.IGNORECASE)
 # What is left of such a line says nothing: `# add apex`, `# Apex initialization`, with who did it: `# ab add apex`.
 _ALONE = re.compile(
     r"#+\s*(?:(?!(?:no|not|never|without)\b)\w+ (?=add\b))?"
-    r"(?:(?:add|enable|for|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
-    r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*\W*",
-    re.IGNORECASE,
+    r"(?:(?:add|enable|for|import|init|initiali[sz]ation|initiali[sz]e|load|nvidia|set|setup|start|the|use|using|with)\W+)*"
+    r"(?:(?:使用|用|加载|导入|引入|初始化|添加)\s*)?"
+    r"apex(?:\W+(?:init|initiali[sz]ation|initiali[sz]e|setup|part|stuff|here))*"
+    r"(?:\s*(?:初始化|加速|部分|混合精度|训练))*\W*",
+    re.IGNORECASE | re.ASCII,
 )
 # Functions of which nothing is left by their names.
 _REPLACED = re.compile(r"\bto_python_float\b|\bamp\.(?:initialize|scale_loss|master_params)\b|\bconvert_syncbn_model\b")
-_NATIVE = re.compile(r"\bnative\b", re.IGNORECASE)
+_NATIVE = re.compile(r"\b(?:native|torch)\b", re.IGNORECASE)
 
 # What tells an editor that an import may not be found; the runtime's is.
 _NOT_FOUND = re.compile(r"#\s*noinspection (?:Py(?:PackageRequirements|UnresolvedReferences)[, ]*)+", re.IGNORECASE)
@@ -46,8 +72,11 @@ _LONGEST = 3
 
 # What Apex's wrapper does, and torch's has in other words; its examples say so in four lines, one of them code.
 _OF_WRAPPER = re.compile(r"\bapex\.parallel\.DistributedDataParallel\b|\bdelay_allreduce\b")
-_WRAPS = re.compile(r"\b(?:DDP|DistributedDataParallel)\(")
+_WRAPS = re.compile(r"\b\w*(?:DDP|DistributedDataParallel)\(")
 _LONGEST_OF_WRAPPER = 5
+
+# The text of an f-string is a token of its own since Python 3.12.
+_TEXT = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
 
 _Range = tuple[tuple[int, int], tuple[int, int]]
 
@@ -67,8 +96,9 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
     if not NAMES_APEX.search(module.source.text):
         return []
     helps = list(_helps(module)) if in_help else []
+    printed = list(_printed(module)) if in_help else []
     asserted = list(_asserted(module))
-    found: list[Span] = []
+    found = list(_in_docstrings(module))
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
         if token.type == tokenize.COMMENT:
             line, column = token.start
@@ -76,12 +106,15 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
                 found.append(Span(Position(line, column + 1), Position(line, token.end[1] + 1)))
                 continue
             asides = list(_asides(token))
-            words = _spans(token, _BEFORE_PRECISION)
+            words = [*_spans(token, _BEFORE_PRECISION), *_with_apex(token)]
             found += asides
             found += [span for span in words if not any(item.start <= span.start < item.end for item in asides)]
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in asserted):
             if token.start[0] == token.end[0] and "\\" not in token.string:
                 found.extend(_spans(token, _IN_ASSERTION))
+        elif token.type in _TEXT and any(start <= token.start < end for start, end in printed):
+            if token.start[0] == token.end[0] and "\\" not in token.string and not _SAYS_MORE.search(token.string):
+                found.extend(_spans(token, _IN_PRINT))
         elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
             if token.start[0] != token.end[0] or "\\" in token.string:
                 continue
@@ -103,6 +136,7 @@ def outdated(before: Module, module: Module, origins: Sequence[int]) -> list[Spa
     found += _above_replaced(before, module, origins)
     found += _calls_above_imports(before, module)
     found += _above_wrappers(before, module, origins)
+    found += _beside_replaced(before, module)
     if not NAMES_APEX.search(module.source.text):
         return found
     rows = list(module.lines)
@@ -178,6 +212,9 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
     for block in _blocks(module) if _OF_WRAPPER.search(before.source.text) else ():
         said = module.lines[block.start : block.stop]
         text, was = " ".join(said), origins[block.stop - 1]
+        places = [row for row, line in enumerate(before.lines) if line.strip() == said[-1].strip()]
+        if len(places) == 1:
+            was = places[0] + 1  # it may stand further left, where the condition around it is gone
         if not _OF_WRAPPER.search(text) or len(block) > _LONGEST_OF_WRAPPER or "://" in text:
             continue
         below = module.lines[block.stop] if block.stop < len(module.lines) else ""
@@ -186,9 +223,28 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
             # The wrapper is the first thing under a condition of its own.
             below = next((row for row in module.lines[block.stop + 1 :] if not row.lstrip().startswith("#")), "")
             old = below if below in before.lines else next(filter(_WRAPS.search, before.lines[was + 1 : was + 7]), "")
-        is_new = _WRAPS.search(old) and old.strip() != below.strip() and before.lines[was - 1] == said[-1]
+        is_same = before.lines[was - 1].strip() == said[-1].strip()
+        is_new = _WRAPS.search(old) and old.strip() != below.strip() and is_same
         if is_new and not _OF_WRAPPER.search(below) and all(_WRAPS.search(row) for row in said if _is_code(row)):
             yield from _rows_of(module, block)
+
+
+def _beside_replaced(before: Module, module: Module) -> Iterator[Span]:
+    """What is said of Apex on the row of a call of it that is another one now: ``# the batch norm of apex``."""
+    beside = dict(_beside(before))
+    for (line, column), (said, code) in _beside(module):
+        old = [was for text, was in beside.values() if text == said]
+        if len(old) == 1 and old[0] != code and NAMES_APEX.search(said) and "://" not in said:
+            yield Span(Position(line, column + 1), Position(line, column + 1 + len(said)))
+
+
+def _beside(module: Module) -> Iterator[tuple[tuple[int, int], tuple[str, str]]]:
+    """The comments that stand behind code, with the space before them, and that code."""
+    for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
+        row = module.lines[token.start[0] - 1] if token.type == tokenize.COMMENT else ""
+        code = row[: token.start[1]].rstrip()
+        if code.strip():
+            yield (token.start[0], len(code)), (row[len(code) : token.end[1]], code.strip())
 
 
 def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:
@@ -264,6 +320,14 @@ def _asserted(module: Module) -> Iterator[_Range]:
                 yield module.start(node.msg), module.end(node.msg)
 
 
+def _printed(module: Module) -> Iterator[_Range]:
+    """Where what is printed or logged stands."""
+    for node in module.nodes:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            if _PRINTS.fullmatch(own_name(node.value.func)):
+                yield module.start(node), module.end(node)
+
+
 def _helps(module: Module) -> Iterator[_Range]:
     """Where the help of options stands."""
     adding = {"add_argument"}  # and ``arg = parser.add_argument``
@@ -275,6 +339,25 @@ def _helps(module: Module) -> Iterator[_Range]:
             for item in node.keywords:
                 if item.arg == "help" and isinstance(item.value, ast.Constant):
                     yield module.start(item.value), module.end(item.value)
+
+
+def _in_docstrings(module: Module) -> Iterator[Span]:
+    """Apex's name before that of what is turned on, and ``with apex`` at the end of a line, line by line."""
+    for node in module.nodes:
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+            continue
+        if not isinstance(node.value.value, str) or not NAMES_APEX.search(node.value.value):
+            continue
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+            row = module.lines[line - 1]
+            for words in () if _SAYS_MORE.search(row) else (_BEFORE_PRECISION, _WITH_APEX):
+                for match in words.finditer(row):
+                    yield Span(Position(line, match.start() + 1), Position(line, match.end() + 1))
+
+
+def _with_apex(token: tokenize.TokenInfo) -> Iterator[Span]:
+    """``with apex`` at the end of a comment that says no more of it."""
+    return _spans(token, _WITH_APEX) if not _SAYS_MORE.search(token.string) else iter(())
 
 
 def _asides(token: tokenize.TokenInfo) -> Iterator[Span]:

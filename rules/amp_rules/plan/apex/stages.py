@@ -23,6 +23,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart
 from amp_rules.plan.options import Options
 from amp_rules.plan.report import Edit
+from amp_rules.plan.rule import Rule
 from amp_rules.plan.selection import Selection
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.rewrites.loading import Rewrite
@@ -206,17 +207,8 @@ def _without_unused(draft: Draft) -> None:
     """Take imports and flags out that were used in the branches which went, and there alone."""
     from amp_rules.rewrites.apex.beside_torch import RULE
 
-    gone = _read(draft.original) - _read(draft.module) - draft.wanted_elsewhere
-    changes = []
-    for node in draft.module.tree.body if draft.changed else ():
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        unused = [alias for alias in node.names if bound_name(alias) in gone]
-        if len(unused) == len(node.names) and all(_does_nothing(node, alias) for alias in unused):
-            changes.append(Change(RULE, draft.module, node, "only what is gone used it", [Remove(node)]))
-        elif unused and len(unused) < len(node.names):
-            action = EditNames(node, {alias.name: None for alias in unused})
-            changes.append(Change(RULE, draft.module, node, "only what is gone used it", [action]))
+    gone = _gone(draft)
+    changes = [*_unused_imports(draft, gone, RULE)]
     shared = {name for node in draft.module.nodes if isinstance(node, ast.Global) for name in node.names}
     for item in draft.module.nodes if draft.changed else ():
         if not isinstance(item, ast.Assign) or not isinstance(item.value, ast.Constant):
@@ -226,6 +218,36 @@ def _without_unused(draft: Draft) -> None:
             changes.append(Change(RULE, draft.module, item, "only what is gone asked it", [Remove(item)]))
     if changes:
         draft.make(changes)
+
+
+def _without_unused_imports(selection: Selection, draft: Draft) -> None:
+    """Take imports of Python's own modules out that only the guards of Apex's used: ``import warnings``."""
+    from amp_rules.rewrites.apex.imports import RULE
+
+    changes = selection.settled(_unused_imports(draft, _gone(draft), RULE), draft=draft)
+    if not changes:
+        return
+    draft.make(changes)
+    text = draft.module.source.text
+    if text[:1] in "\r\n" and draft.original.source.text[:1] not in "\r\n":
+        draft.become(text.lstrip("\r\n"))  # the first line went, and the gap below it is left
+
+
+def _gone(draft: Draft) -> set[str]:
+    """The names that a file read and reads no more."""
+    return _read(draft.original) - _read(draft.module) - draft.wanted_elsewhere
+
+
+def _unused_imports(draft: Draft, gone: set[str], rule: Rule) -> Iterator[Change]:
+    for node in draft.module.tree.body if draft.changed else ():
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        unused = [alias for alias in node.names if bound_name(alias) in gone]
+        if len(unused) == len(node.names) and all(_does_nothing(node, alias) for alias in unused):
+            yield Change(rule, draft.module, node, "only what is gone used it", [Remove(node)], optional=True)
+        elif unused and len(unused) < len(node.names):
+            action = EditNames(node, {alias.name: None for alias in unused})
+            yield Change(rule, draft.module, node, "only what is gone used it", [action], optional=True)
 
 
 def _does_nothing(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
@@ -265,6 +287,7 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
             _finish(selection, draft, rewrite, kept, ranks, as_written)
     if way == "idiom":
         for draft in drafts:
+            _without_unused_imports(selection, draft)
             _without_remarks(selection, draft)
     return [draft for draft in drafts if draft.changed]
 

@@ -119,11 +119,14 @@ class OldProgram:
     def looked_up(self, module: Module, name: str) -> bool:
         """Whether the file may find a name of its own by a text: ``globals()["xavier_uniform"]``, ``eval(args.init)``.
 
-        That is so where it looks up names at all, and a text of the program has this one in it, or begins or ends it.
+        That is so where it looks up names at all, and a text of the program has this one in it, or begins or ends it;
+        and where nothing else in the file reads the name, which is there to be looked up then.
         """
         looks = [*self._look_ups(module)]
         if not looks:
             return False
+        if not any(isinstance(node, ast.Name) and node.id == name for node in module.nodes):
+            return True
         parts = {text.strip("%s{} ()") for node in looks for text in _texts(walk(_whole(module, node)))}
         if any(part and (name.startswith(part) or name.endswith(part)) for part in parts):
             return True

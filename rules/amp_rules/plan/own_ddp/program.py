@@ -184,4 +184,8 @@ class OwnDdp(ReachOfRanks):
         """Note what is left as it is, for a rewrite: ``text`` says what, and why; nothing of what never runs."""
         if never_runs(self.program.flow, module, node):
             return
-        self.told.append(notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}"))
+        found = notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}")
+        line = module.start(node)[0]
+        said = {(item.path, item.span.start.line if item.span else None, item.text) for item in self.told}
+        if (module.path, line, found.text) not in said:  # two wrappers may stand on one line
+            self.told.append(found)

@@ -5,7 +5,8 @@ Where a script keeps the module in an attribute of another object, `args.amp = a
 `args.amp.scale_loss(...)`, the calls name the module, and the attribute goes. Where a variable is the module under a
 condition and `None` otherwise, what asks the variable asks the condition. Functions of the file that are
 given the module lose that parameter. An attribute that is also asked whether it holds anything, or handed to what loads
-and saves checkpoints, keeps the scaler. The other rewrites then do the rest.
+and saves checkpoints, keeps the scaler, and `None` where it had that (`self.amp = amp if args.fp16 else None`). The
+other rewrites then do the rest.
 
 ## Why
 Scripts import Apex only where it is asked for, and hand it on to functions of other files. The runtime is imported by
@@ -41,7 +42,7 @@ from collections.abc import Iterator
 from amp_rules.plan.apex.amp_or_none import Receiver, amp_given, amp_or_none
 from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.flag_conditions import emptied
-from amp_rules.plan.apex.handed_on import AMP
+from amp_rules.plan.apex.handed_on import AMP, amp_of
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
@@ -70,7 +71,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
                 raise file.not_understood(statement, f"`{file.module.text(statement)}` has no counterpart in the idiom")
             code = code.removesuffix(".state_dict")
             message = f"`{code}` is asked for in its place: it has the state that is loaded and saved"
-            yield Change(RULE, file.module, statement, message, [Replace(statement.value, substitute(code))])
+            yield Change(RULE, file.module, statement, message, [Replace(amp_of(statement.value), substitute(code))])
     yield from _conditions(file)
     if not reads:
         return

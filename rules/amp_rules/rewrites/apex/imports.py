@@ -5,7 +5,10 @@ Takes the imports of Apex out, with a condition around them when nothing else is
 stands where `amp` was imported. Layers and kernels, which know no loss scale, come from PyTorch (`LayerNorm`) or from
 the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after apex fp16 initialization)` go from comments
 and from the help of options, and Apex's name there before what is turned on (`apex sync BN`); the rest of the help is
-kept: its options still do what they did.
+kept: its options still do what they did. So it is with what is printed (`Using apex.parallel.DistributedDataParallel`,
+`FP16 training with apex`) and with docstrings; sentences that say more of Apex stay. Imports of Python's own modules
+that only what is gone used, as `import warnings` for a guard, go too. `ApexDDP` for PyTorch's wrapper becomes `DDP`
+where nothing else is called so.
 
 ## Why
 `from apex import amp` raises ImportError: the package has removed it.
@@ -31,6 +34,7 @@ https://github.com/NVIDIA/apex/releases
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 from amp_rules.plan.apex.file import ApexFile, HelperOfHalf
@@ -40,7 +44,7 @@ from amp_rules.plan.apex.wrapping import WRAPPER, delays_exchange
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source.head import import_place
-from amp_rules.source.resolver import Binding, imported, root_of
+from amp_rules.source.resolver import Binding, bound_name, imported, root_of
 from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Action, Insert, Remove, Replace, Unwrap
 from amp_rules.text.expression_edits import substitute
@@ -49,6 +53,8 @@ from amp_rules.torch.canonical_names import canonical
 from amp_rules.torch.own_half import is_helper_of_apex
 
 RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precision", ways=("idiom",), after=("AMP404",))
+
+_NAMED_AFTER_APEX = re.compile(r"apex", re.IGNORECASE)
 
 _MOVED = {
     "apex.parallel.DistributedDataParallel": ("torch.nn.parallel", "DistributedDataParallel"),
@@ -68,6 +74,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
     _check_other_functions(file)
     moved = {name: where for name, where in _MOVED.items() if name != WRAPPER or not delays_exchange(file)}
     left: set[tuple[str, int]] = set()
+    renamed = _renamed(file, moved)
     for use in references.uses:
         target, rest = _moved_object(use.target)
         if target not in _MOVED and not (api.is_standalone(target) and api.has_dropin(target)):
@@ -86,25 +93,74 @@ def changes(file: ApexFile) -> Iterator[Change]:
             yield Change(RULE, file.module, use.node, "PyTorch has it", [Replace(use.node, substitute(code))])
         else:
             left |= {(item.name, id(item.statement)) for item in _bindings(file, use.node)}
+            if isinstance(use.node, ast.Name) and use.node.id in renamed:
+                to_new = [Replace(use.node, substitute(renamed[use.node.id]))]
+                yield Change(RULE, file.module, use.node, "it is PyTorch's, and Apex's no more", to_new)
     line = file.vocabulary.import_line(file.module) if file.vocabulary.is_used(file.module) else None
-    for statement in [*references.statements, *references.star_imports]:
-        lines = [item for alias in _names(file, statement) for item in _line(file, statement, alias, left, moved)]
+    statements = [*references.statements, *references.star_imports]
+    kept: dict[ast.stmt, list[str]] = {}
+    for statement in statements:
+        names = _names(file, statement)
+        lines = [item for alias in names for item in _line(file, statement, alias, left, moved, renamed)]
         others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
         if others:
             lines.append(f"import {', '.join(ast.unparse(item) for item in others)}")
         if line is not None and references.is_plain(statement):
             lines.insert(0, line)
             line = None
-        where = statement if lines else emptied(file, statement)
-        inserted = [Insert(statement, item, order=order) for order, item in enumerate(dict.fromkeys(lines))]
-        actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
-        yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
+        kept[statement] = lines
+    gone = {item for item, lines in kept.items() if not lines}
+    done: set[ast.stmt] = set()
+    for item, lines in kept.items():
+        where = item if lines else emptied(file, item, gone)
+        if where not in done:  # a condition around several of them goes once
+            done.add(where)
+            inserted = [Insert(item, text, order=order) for order, text in enumerate(dict.fromkeys(lines))]
+            actions: list[Action] = [*inserted, Remove(where, keep_comments=True)]
+            yield Change(RULE, file.module, where, "Apex is not needed any more", actions)
     if line is not None:
         where, after = import_place(file.module.tree)
         edit = Insert(where, line, after=after, gap=True)
         yield Change(RULE, file.module, where, "the runtime's names", [edit])
     yield from _globals(file)
     yield from _same_imports(file)
+
+
+def _renamed(file: ApexFile, moved: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """New names for what comes from PyTorch now and is called after Apex, as ``ApexDDP``, where they are free."""
+    references = file.references
+    aliases = {item.name for item in references.bindings if _NAMED_AFTER_APEX.search(item.name)}
+    found: dict[str, str] = {}
+    for name in sorted(aliases):
+        uses = [use for use in references.uses if isinstance(use.node, ast.Name) and use.node.id == name]
+        targets = {canonical(item.target) for item in references.bindings if item.name == name}
+        others = [node for node in file.module.nodes if isinstance(node, ast.Name) and node.id == name]
+        if (
+            len(targets) != 1
+            or not targets <= moved.keys()
+            or len(uses) != len(others)
+            or name in file.wanted_elsewhere
+        ):
+            continue
+        last = moved[targets.pop()][1]
+        short = "".join(letter for letter in last if letter.isupper())
+        new = short if short in name.upper() and len(short) > 1 else last
+        if new not in found.values() and name not in file.wanted_elsewhere and new not in set(_words(file)):
+            found[name] = new
+    return found
+
+
+def _words(file: ApexFile) -> Iterator[str]:
+    """What the file calls anything; imports of Apex go."""
+    for node in file.module.nodes:
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (bound_name(alias) for alias in node.names if not is_apex(imported(node, alias)))
 
 
 def _check_other_functions(file: ApexFile) -> None:
@@ -179,6 +235,7 @@ def _line(
     alias: ast.alias,
     left: set[tuple[str, int]],
     moved: Mapping[str, tuple[str, str]],
+    renamed: Mapping[str, str],
 ) -> Iterator[str]:
     """The import that takes the place of one name's, if the name is still in use."""
     target = imported(statement, alias)
@@ -191,4 +248,5 @@ def _line(
         return
     package, _, last = target.rpartition(".")
     package, last = moved.get(target, (file.vocabulary.drop_in(package), last))
+    name = renamed.get(name, name)
     yield f"from {package} import {last}" + (f" as {name}" if name != last else "")
