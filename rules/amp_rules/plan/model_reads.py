@@ -87,7 +87,7 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
     """
     assert isinstance(site.node, ast.expr)
     source = _plain(program, _Source(site.node, site.scope, site.body))
-    taken: _Assignment | None = None
+    first: _Assignment | None = None
     for _ in range(_MAX_HANDS):
         origin = _only_origin(program, source)
         if origin is None:
@@ -95,13 +95,13 @@ def taken_from_call(program: Program, site: Site, modules: set[Module]) -> Taken
         if isinstance(origin, _Source):
             source = _plain(program, origin)
             continue
-        # What an item is taken out of, ``train, test = loaders``, holds more than the item.
-        taken = taken if taken is not None and taken.index else origin
+        # What is taken apart here, ``train_loader, test_loader = loaders``, another variable holds with the others.
+        first = first if first is not None and first.index else origin
         source = _plain(program, _Source(origin.value, origin.scope, origin.body))
         if isinstance(source.node, ast.Call):
-            variable = blocks.path_of(taken.target)
-            is_own = bool(program.flow.callees(source.node)) and taken.scope.module in modules
-            return Taken(taken.scope.module, taken.statement, variable) if is_own and variable is not None else None
+            variable = blocks.path_of(first.target)
+            is_own = bool(program.flow.callees(source.node)) and first.scope.module in modules
+            return Taken(first.scope.module, first.statement, variable) if is_own and variable is not None else None
     return None
 
 

@@ -181,8 +181,8 @@ class Elements:
                 if method is not None:
                     said = self._world.run(Given(method, {}, frame, frozenset((ref,))))
                     found = found | self._memory.deep(said)
-            elif isinstance(ref.site, _DISPLAYS) or ref.context == SHARED or self._is_loader(ref):
-                # A list is true if something stands in it, whatever that is; and a loader if it has batches.
+            elif ref.context == SHARED or isinstance(ref.site, _DISPLAYS):
+                # A list is true if something stands in it, whatever that is, and so is a loader.
                 found = found | nothing(self._memory.read(ref, LENGTH)).own
             else:
                 found = found | self._memory.deep(RankValue(refs=frozenset((ref,))))
