@@ -9,8 +9,9 @@ every process.
 Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
 is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
 schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes is
-prepared at the variable that takes it. Where a script makes its batches by itself, what its loop iterates is shared
-out: a list or a generator of batches, or the range over their places, `amp.prepare_loader(range(0, len(x), size))`.
+prepared at the variable that takes it, and one within a tuple at the variable that takes it out. Where a script makes
+its batches by itself, what its loop iterates is shared out: a list or a generator of batches, or the range over their
+places, `amp.prepare_loader(range(0, len(x), size))`.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
@@ -19,9 +20,9 @@ out: a list or a generator of batches, or the range over their places, `amp.prep
     train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
 
 ## When it declines
-When nothing that can be shared out feeds the loop, or a loader of DALI does: each of its pipelines has a GPU and a
-shuffle of its own; when what chooses the samples, a sampler or a part of the data, follows the batches that one process
-has seen (AMP291).
+When nothing that can be shared out feeds the loop, or each step trains on all of the data at once; when a loader of
+DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
+part of the data, follows the batches that one process has seen (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
