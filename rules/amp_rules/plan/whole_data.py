@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.roles.kinds import is_without_parameters
@@ -28,6 +29,8 @@ _OF_TENSORS = RETURNS_RECEIVER | {
     "reshape",
     "unsqueeze",
 }
+_TAKING = re.compile("next|batch|sample|get|pop|draw", re.IGNORECASE)
+"""In the names of methods that may give something else each time."""
 _LIBRARIES = ("torch.", "numpy.", "math.")
 _DRAWING = ("torch.rand", "torch.multinomial", "torch.bernoulli", "numpy.random.")
 
@@ -45,6 +48,9 @@ def all_of_the_data(program: Program, site: Backward) -> list[str]:
     ]
     where = [Site(site.module, site.scope, site.body, item) for item in given]
     if not where or not all(map(found.is_fixed, where)):
+        return []
+    # ``loss_of(model(x, edges)[rows])`` of some rows in each round trains on batches of rows.
+    if not _FixedLosses(program).is_fixed(Site(site.module, site.scope, site.body, site.loss)):
         return []
     return [*dict.fromkeys(site.module.text(_itself(item)) for item in given if not isinstance(item, ast.Constant))]
 
@@ -147,6 +153,18 @@ class _Fixed:
             and name in blocks.writes(item)
             and (is_called_in_loop or blocks.loop_around(site.module, item) is not None)
         ]
+
+
+class _FixedLosses(_Fixed):
+    """The same for losses: models and functions may make them of what is the same."""
+
+    def _is_plain(self, call: ast.Call, site: Site) -> bool:
+        if super()._is_plain(call, site) or self._program.called_models(call, site.scope):
+            return True
+        if self._program.flow.callees(call):
+            return bool(values_given(call))
+        is_method = isinstance(call.func, ast.Attribute) and not self._program.callee_names(call, site.scope)
+        return is_method and not _TAKING.search(call.func.attr)  # type: ignore[attr-defined]
 
 
 def _is_looped(site: Site) -> bool:
