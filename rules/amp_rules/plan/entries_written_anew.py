@@ -24,12 +24,13 @@ def is_filled_anew(body: Sequence[ast.stmt], path: str, site: Site) -> bool:
         return False
     uses = _uses(body, path)
     stores = [use for use in uses if _is_store(module, use)]
-    last = max((module.start(use) for use in stores), default=None)
-    return (
-        last is not None
-        and all(blocks.statement_of(module, use) in body for use in stores)
-        and all(use in stores or _is_read_below(module, use, stores) or module.start(use) > last for use in uses)
-    )
+    always = [use for use in stores if blocks.statement_of(module, use) in body]
+    first = {_key(module, use): module.end(blocks.statement_of(module, use)) for use in reversed(always)}
+    if not first or any(_key(module, use) not in first for use in stores):
+        return False
+    last = max(first.values())
+    # What a condition writes, above or below, is written over by the next round before anything reads it.
+    return all(use in stores or _is_read_below(module, use, stores) or module.start(use) > last for use in uses)
 
 
 def takes_entries_alone(program: Program, call: ast.Call, path: str, depth: int = 0) -> bool:

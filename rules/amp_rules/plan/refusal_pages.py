@@ -287,7 +287,8 @@ _PAGES = {
         ## What is refused
         Training data that neither a `DataLoader` feeds nor a list, a generator or a range over slices that the loop
         iterates: files read by the loop itself, slices whose losses are added up to one step, or of which the place
-        decides (`if i + size > len(x): break`). A loop that
+        decides (`if i + size > len(x): break`). A step on all of the data at once, as on one graph: there are no
+        batches to share. A loop that
         counts the batches of an epoch by hand (`for i in range(size // batch_size)`) and takes them by `next`, or
         any number of batches of an iterator that nothing begins anew. One loop that trains or evaluates by a flag, over
         loaders that cannot be distinguished, or one generator that yields the batches of both. A table with a row for

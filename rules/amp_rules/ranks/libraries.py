@@ -20,7 +20,7 @@ from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
-from amp_rules.torch.writers import WRITERS
+from amp_rules.torch.writers import PATH_WRITERS, WRITERS
 
 _ADDING = frozenset({"append", "add", "appendleft", "insert", "put", "push", "put_nowait"})
 _TAKING = frozenset({"pop", "popleft", "get", "get_nowait", "popitem"})
@@ -179,9 +179,12 @@ class Libraries:
                 self._memory.write(ref, STATE, RankValue(taken))
 
     def _only_logs(self, given: Arguments, frame: Frame) -> bool:
-        """Whether a method is one of a logger, a logging client or a bar: it gives nothing back of what it is given."""
+        """Whether a method is one of a logger, a logging client or a bar, or writes its object to a file.
+
+        What it is given never comes back.
+        """
         function = given.node.func
-        if isinstance(function, ast.Attribute) and function.attr in SHOWN_BY_BARS:
+        if isinstance(function, ast.Attribute) and (function.attr in SHOWN_BY_BARS or function.attr in PATH_WRITERS):
             return True
         held = self._world.flow.values(function.value, frame.scope) if isinstance(function, ast.Attribute) else ()
         # What the program's own objects do with it is run.

@@ -17,6 +17,14 @@ def makes_environment(name: str) -> bool:
     return name.startswith(ENVIRONMENTS) and name.rpartition(".")[2] in _MAKES
 
 
+def environment_of(program: Program) -> Site | None:
+    """The first environment that a program makes."""
+    for call, body, scope in program.calls():
+        if any(map(makes_environment, program.callee_names(call, scope))):
+            return Site(scope.module, scope, body, call)
+    return None
+
+
 def unseeded_environment(program: Program) -> Site | None:
     """The first environment that a program makes; None where some are seeded, which all processes would do alike."""
     made = None

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Form, Value
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loader_ways import AllWays, Nearest, Way
@@ -16,7 +18,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import COMPREHENSIONS
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 from amp_rules.torch.data import LOADERS_OF_TORCH
 from amp_rules.torch.wrappers import PROGRESS_BARS
 
@@ -110,6 +112,7 @@ class Loaders:
         # The same variables and containers lie behind many loops.
         self._with_batch: dict[tuple[Value, int], bool] = {}
         self._giving: dict[tuple[ast.expr, Scope], bool] = {}
+        self._taking: dict[FunctionFacts, set[str]] = {}
         self._empty: Nearest = {}
         self._iterated: dict[tuple[ast.expr, ast.AST], list[LoaderUse]] = {}
 
@@ -142,7 +145,10 @@ class Loaders:
     def fetched(self, node: ast.AST, site: Site) -> Iterator[LoaderUse]:
         """The loaders behind a call of a function of the project that gives back a batch: ``self.get_batch()``."""
         if isinstance(node, ast.Call) and self.program.flow.callees(node):
-            if self._has_batch(self.program.flow.values(node, site.scope)):
+            given = list(self._given_and_taken(node, site))
+            if given:
+                yield from _distinct(given)
+            elif self._has_batch(self.program.flow.values(node, site.scope)):
                 ways = AllWays(self._empty)
                 if not list(self._inside(node, ways)):
                     ways.found_nothing()
@@ -150,6 +156,51 @@ class Loaders:
                 inside = self._inside(node, Way())
                 owner = node.func.value if isinstance(node.func, ast.Attribute) else None
                 yield from inside if owner is None else self._in_object(owner, site, inside, Way())
+
+    def _given_and_taken(self, call: ast.Call, site: Site) -> Iterator[LoaderUse]:
+        """Loaders that a function is given here, of which it takes a batch and gives what it makes of that."""
+        for info in sorted(self.program.flow.callees(call), key=lambda item: item.place):
+            for name in sorted(self._taken_and_returned(info)):
+                given = info.argument(call, name)
+                if given is not None:
+                    yield from self._sources(given, site, Way())
+
+    def _taken_and_returned(self, info: FunctionFacts) -> set[str]:
+        """The parameters from which a function takes a batch that goes into what it gives."""
+        known = self._taking.get(info)
+        if known is None:
+            known = self._taking[info] = set() if info.yields else self._find_taken(info)
+        return known
+
+    def _find_taken(self, info: FunctionFacts) -> set[str]:
+        scope = self.program.flow.scopes[info.node]
+        assigned = [item for item in self.program.nodes_of(info.node) if isinstance(item, ast.Assign)]
+        found = set()
+        for name in info.parameters:
+            made: set[str] = set()
+            before = -1
+            while len(made) > before:
+                before = len(made)
+                for item in assigned:
+                    if self._takes(item.value, name, scope) or blocks.reads(item.value) & made:
+                        made |= {
+                            part.id for target in item.targets for part in walk(target) if isinstance(part, ast.Name)
+                        }
+            if any(self._takes(item, name, scope) or blocks.reads(item) & made for item in info.returns):
+                found.add(name)
+        return found
+
+    def _takes(self, node: ast.expr, name: str, scope: Scope) -> bool:
+        """Whether ``next`` of a variable is in an expression."""
+        for call in walk(node):
+            if not isinstance(call, ast.Call):
+                continue
+            is_method = isinstance(call.func, ast.Attribute) and call.func.attr in ("next", "__next__")
+            taken = call.func.value if is_method else next(iter(call.args), None)  # type: ignore[attr-defined]
+            if isinstance(taken, ast.Name) and taken.id == name:
+                if is_method or "builtins.next" in self.program.callee_names(call, scope):
+                    return True
+        return False
 
     def direct(self, node: ast.expr, site: Site) -> Iterator[LoaderUse]:
         """The innermost expressions of ``node`` that hold a loader.
@@ -300,6 +351,8 @@ class Loaders:
 
     def _origins(self, node: ast.expr, site: Site) -> Iterator[tuple[ast.expr, Site]]:
         """The expressions that a variable is assigned, or given as a parameter."""
+        if isinstance(node, ast.Subscript):
+            yield from self._entries(node, site)
         key = self.program.flow.key(node, site.scope)
         path = blocks.path_of(node)
         if key is None or path is None:
@@ -307,9 +360,30 @@ class Loaders:
         for value, where in self._assigned.get(path.rpartition(".")[2], ()):
             if self._is_same(node, site, where, value):
                 yield value, where
+        yield from self._taken_apart.get(key, ())
         info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
         if info is not None:
             yield from self._given(info, key[1])
+
+    def _entries(self, node: ast.Subscript, site: Site) -> Iterator[tuple[ast.expr, Site]]:
+        """What a dictionary has under a key that a function of the project gives: ``parts["train"]``."""
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        for value, _ in self._origins(node.value, site) if key is not None else ():
+            for returned, inside in self._returned(value):
+                given = self._made_once(returned, inside)
+                for name, entry in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+                    if isinstance(name, ast.Constant) and name.value == key:
+                        yield entry, inside
+
+    def _made_once(self, node: ast.expr, site: Site) -> ast.expr:
+        given = blocks.given_once(self.program.nodes_of(site.body), node.id) if isinstance(node, ast.Name) else None
+        return given or node
+
+    def _returned(self, call: ast.expr) -> Iterator[tuple[ast.expr, Site]]:
+        """What the functions give that a call runs."""
+        for info in sorted(self.program.flow.callees(call), key=lambda item: item.place) if _is_call(call) else ():
+            for value in info.returns:
+                yield value, Site(info.module.module, self.program.flow.scopes[info.node], info.node, value)
 
     def _given(self, info: FunctionFacts, name: str) -> Iterator[tuple[ast.expr, Site]]:
         """What callers give for a parameter."""
@@ -333,6 +407,24 @@ class Loaders:
                 path = blocks.path_of(item.optional_vars) if item.optional_vars is not None else None
                 if path is not None:
                     found[path.rpartition(".")[2]].append((item.context_expr, Site(scope.module, scope, body, node)))
+        return found
+
+    @cached_property
+    def _taken_apart(self) -> dict[CellKey, list[tuple[ast.expr, Site]]]:
+        """What variables get out of a tuple that a function gives: ``train, count = load()``."""
+        found: defaultdict[CellKey, list[tuple[ast.expr, Site]]] = defaultdict(list)
+        for node, _, scope in self.program.nodes():
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            target = node.targets[0]
+            if not isinstance(target, ast.Tuple):
+                continue
+            for value, inside in self._returned(node.value):
+                if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+                    for item, given in zip(target.elts, value.elts, strict=True):
+                        key = self.program.flow.key(blocks.reading(item), scope)
+                        if key is not None:
+                            found[key].append((given, inside))
         return found
 
     # ---- inside functions and wrappers ---------------------------------------------------------------------
@@ -457,6 +549,10 @@ def _hands_through(values: Iterable[Value]) -> bool:
         )
         for value in values
     )
+
+
+def _is_call(node: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call)
 
 
 def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:

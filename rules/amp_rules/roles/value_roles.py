@@ -16,6 +16,7 @@ from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_s
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import conjuncts, own_name
 from amp_rules.torch.optimizers import HOLDS_OPTIMIZER, is_optimizer_name, is_scheduler_name
+from amp_rules.torch.replication import USES_OF_ENVIRONMENTS
 
 _MODEL_USES = frozenset({"parameters", "state_dict", "load_state_dict", "named_parameters"})
 
@@ -72,7 +73,7 @@ class Roles:
             return "unknown" if not values and self._looks_like_one(scope) else "optimizer"
         if call.args or any(item.arg != "closure" for item in call.keywords):
             return "other"
-        if any(value.kind == "object" and not value.is_result for value in values):
+        if any(value.kind == "object" and not value.is_result for value in values) or uses & USES_OF_ENVIRONMENTS:
             return "other"
         return "other" if self._tested_as_scheduler(call, scope) else "unknown"
 

@@ -151,6 +151,9 @@ MACHINE = frozenset({"os.uname", "platform.node", "platform.uname", "socket.getf
 ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", "minigrid.", "retro.", "pybullet_envs.")
 """Libraries of environments, which each process has its own of."""
 
+USES_OF_ENVIRONMENTS = frozenset({"action_space", "observation_space", "render", "reset_context"})
+"""What is asked of an environment, or of the physics in it, and of no optimizer: ``step`` moves its time on."""
+
 REDUCTIONS = frozenset(
     {
         *(f"amp_runtime.reduce_{name}" for name in ("mean", "sum", "max", "min")),

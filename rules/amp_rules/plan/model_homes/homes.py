@@ -371,7 +371,9 @@ class Homes:
             candidates = others
         # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
         candidates = [
-            item for item in candidates if not self._trained_before.is_trained(value, item.assignments[0], item.module)
+            item
+            for item in candidates
+            if not all(self._trained_before.is_trained(value, node, item.module) for node in item.assignments)
         ]
         if not candidates:
             return None

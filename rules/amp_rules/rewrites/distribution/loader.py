@@ -9,9 +9,10 @@ every process.
 Without it every process trains on the same batches: several devices do the work of one. A loader that is evaluated too
 is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
 schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes is
-prepared at the variable that takes it, and so is an entry of a dictionary that is given to a function for training
-alone. Where a script makes its batches by itself, what its loop iterates is shared out: a list or a generator of
-batches, or the range over their places, `amp.prepare_loader(range(0, len(x), size))`.
+prepared at the variable that takes it; so is one within a tuple at the variable that takes it out, and an entry of a
+dictionary that is given to a function for training alone. Where a script makes its batches by itself, what its loop
+iterates is shared out: a list or a generator of batches, or the range over their places,
+`amp.prepare_loader(range(0, len(x), size))`.
 
 ## Before
     train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
@@ -20,9 +21,9 @@ batches, or the range over their places, `amp.prepare_loader(range(0, len(x), si
     train_loader = amp.prepare_loader(DataLoader(train_set, batch_size=64, shuffle=True))
 
 ## When it declines
-When nothing that can be shared out feeds the loop, or a loader of DALI does: each of its pipelines has a GPU and a
-shuffle of its own; when what chooses the samples, a sampler or a part of the data, follows the batches that one process
-has seen (AMP291).
+When nothing that can be shared out feeds the loop, or each step trains on all of the data at once; when a loader of
+DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
+part of the data, follows the batches that one process has seen (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -54,9 +55,10 @@ from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
+from amp_rules.plan.whole_data import all_of_the_data
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.batches import TrainingData
-from amp_rules.roles.environments import unseeded_environment
+from amp_rules.roles.environments import environment_of
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
@@ -155,7 +157,7 @@ def _changed(context: Context, distribution: Distribution) -> set[Module]:
 
 def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
     """Yield backward passes whose batches come from no loader and are not drawn at random either."""
-    environment = unseeded_environment(program) if data.unfed else None
+    environment = environment_of(program) if data.unfed else None
     loader = loader_that_may_feed(program, data) if data.unfed else None
     for site in data.unfed:
         if site.node not in data.random:
@@ -166,12 +168,13 @@ def _unfed(program: Program, data: TrainingData) -> Iterator[Declined]:
 def _why_unfed(program: Program, site: Backward, environment: Site | None, loader: Site | None) -> tuple[str, str]:
     """What is said of a pass without a loader, and what to do."""
     loss = site.module.text(site.loss)
-    if environment is not None:
+    whole = all_of_the_data(program, site)
+    if whole:
+        given = ", ".join(f"`{item}`" for item in whole)
         return (
-            f"no DataLoader feeds `{loss}`: each process would step an environment of its own "
-            f"(`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
-            "use `--no-ddp`; or give each rank its share of the environments by "
-            "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
+            f"each step trains on all of the data at once ({given}): there are no batches that the processes could "
+            "share",
+            "use `--no-ddp`; or make batches of parts of the data, by a DataLoader",
         )
     caller = _calls_back(program, site)
     if caller is not None:
@@ -188,6 +191,13 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
             "iterate over the DataLoader in the loop that trains; or wrap it in `amp.prepare_loader(...)` by hand, "
             "with all that several processes need",
         )
+    if environment is not None:
+        return (
+            f"no DataLoader feeds `{loss}`: each process would step an environment of its own "
+            f"(`{environment.module.text(environment.node)}`), and nothing says how the steps are shared out",
+            "use `--no-ddp`; or give each rank its share of the environments by "
+            "`amp.rank()` and `amp.world_size()`, and as many steps between two updates as the others",
+        )
     given = loop_trail(program, site)
     if given:
         return (
@@ -195,7 +205,7 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
             "migrate the script that makes the loader; or wrap it there in `amp.prepare_loader(...)`, by hand",
         )
     return (
-        f"no DataLoader feeds `{loss}`: every process would train on the same batches",
+        f"no DataLoader feeds `{loss}`, and nothing else says which part of the data each process would get",
         "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
         "`amp.world_size()`; a loss that is no mean over samples, but of all of them at once, needs `--no-ddp`",
     )
