@@ -24,7 +24,7 @@ Where a test on the way asks for the rank already; for commands, downloads, and 
 save; where what is saved is put together by all processes, where a result of the statement is used, and where the file
 is read again in a loop, or by only some processes: no barrier can stand there (AMP288). All statements of a file
 from its opening on are left then, and a file that is named after it (`path + ".json"`) with it. Files that stay open,
-and those that `logging.basicConfig` opens, are left, and named (AMP288).
+and those that `logging.basicConfig` opens, are left, and named (AMP288); but no log of which the others write nothing.
 
 ## Leaving it out
 Yes: the script then writes as it did.
