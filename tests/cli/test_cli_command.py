@@ -434,6 +434,8 @@ def test_where_the_project_lists_torch_the_runtime_is_to_be_listed(folder, invok
     assert "list the runtime in Pipfile, where torch is: amp-runtime" in line
     (line,) = next_steps(environment_yml="dependencies:\n  - pytorch>=2.4\n  - pip:\n    - timm\n")
     assert line.startswith("next: list the runtime in environment.yml, below `- pip:`: ")
+    (line,) = next_steps(environment_yml="dependencies:\n  - pytorch>=2.4\n  - pip\n")
+    assert "in environment.yml, below `- pip:`, which its dependencies do not have yet: " in line
     assert next_steps(requirements_txt="numpy=1.19.5=pypi_0\npytorch=2.4.0=py3.11_cuda\n") == []
     assert next_steps() == []
     assert next_steps(requirements_txt="numpy  # for torch\n") == []

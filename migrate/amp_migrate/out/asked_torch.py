@@ -17,6 +17,7 @@ _OF_CONDA = re.compile(r"^[\w.-]+=[\w.!]+=\w+\s*$|^@EXPLICIT\b", re.M)
 """A line of a list that ``conda list --export`` writes, and ``conda create --file`` reads: ``torch=1.6.0=py3_0``."""
 _OF_ENVIRONMENT = re.compile(r"^dependencies\s*:", re.MULTILINE)
 """The key of an ``environment.yml`` that lists conda's packages, and pip's in a list of its own below ``pip:``."""
+_LIST_FOR_PIP = re.compile(r"^\s*-\s*pip\s*:", re.MULTILINE)
 _FILES = re.compile(r"(requirements|env|conda).*\.(txt|ya?ml|in)|setup\.(py|cfg)|pyproject\.toml|Pipfile", re.I)
 _FOLDER = "requirements"
 _MAX_SIZE = 200_000
@@ -86,6 +87,14 @@ def is_environment_of_conda(path: Path) -> bool:
     except OSError:
         return False
     return _OF_ENVIRONMENT.search(text) is not None
+
+
+def has_list_for_pip(path: Path) -> bool:
+    """Whether an environment for conda has a list for pip already."""
+    try:
+        return _LIST_FOR_PIP.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def needed_by_names(changes: Iterable[FileChange]) -> tuple[int, int]:

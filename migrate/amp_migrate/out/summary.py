@@ -19,6 +19,7 @@ from amp_migrate.out.asked_torch import (
     NEEDED,
     Asked,
     asked_older,
+    has_list_for_pip,
     is_environment_of_conda,
     is_list_of_conda,
     lacks_runtime,
@@ -217,7 +218,10 @@ class Summary(Messages):
                 where = f"the environment of {shown(unlisted)}, which conda reads"
                 steps.append(f"add the runtime by pip to {where}: {line}")
             else:
-                where = "below `- pip:`" if is_environment_of_conda(unlisted) else "where torch is"
+                where = "where torch is"
+                if is_environment_of_conda(unlisted):
+                    where = "below `- pip:`"
+                    where += "" if has_list_for_pip(unlisted) else ", which its dependencies do not have yet"
                 steps.append(f"list the runtime in {shown(unlisted)}, {where}: {what}")
         for step in steps:
             self.code(("next: ", "bold"), step)

@@ -25,7 +25,7 @@ save; where what is saved is put together by all processes, where a result of th
 is read again in a loop, or by only some processes: no barrier can stand there (AMP288). So is an export of a model in
 `DistributedDataParallel`, of which the forward pass wants all processes (AMP288). All statements of a file
 from its opening on are left then, and a file that is named after it (`path + ".json"`) with it. Files that stay open,
-and those that `logging.basicConfig` opens, are left, and named (AMP288).
+and those that `logging.basicConfig` opens, are left, and named (AMP288); but no log of which the others write nothing.
 
 ## Leaving it out
 Yes: the script then writes as it did.
