@@ -262,12 +262,7 @@ def _is_of_data(loop: TrainingLoop, values: list[ast.expr]) -> bool:
     batch = target.elts[1:] if is_counted and isinstance(target, ast.Tuple) else [target]
     given = {path for item in batch for part in walk(item) if (path := blocks.path_of(part)) is not None}
     loops = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
-    made: set[str] = set()
-    more = {path for value in values for path in blocks.reads(value)}
-    while more - made:
-        made = behind(loop.inner, made | more)
-        through = [node.iter for node in loops if blocks.touches(blocks.writes_target(node), made)]
-        more = {path for value in through for path in blocks.reads(value)}
+    made = _made_of(loop, values)
     pending = [*values, *(node.iter for node in loops if blocks.touches(blocks.writes_target(node), made))]
     for node in loop.inner:
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and blocks.touches(blocks.writes(node), made):
@@ -280,6 +275,18 @@ def _is_of_data(loop: TrainingLoop, values: list[ast.expr]) -> bool:
     )
 
 
+def _made_of(loop: TrainingLoop, values: list[ast.expr]) -> set[str]:
+    """The variables that values are made of in a round, through those that loops within it take from others."""
+    loops = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
+    made: set[str] = set()
+    more = {path for value in values for path in blocks.reads(value)}
+    while more - made:
+        made = behind(loop.inner, made | more)
+        through = [node.iter for node in loops if blocks.touches(blocks.writes_target(node), made)]
+        more = {path for value in through for path in blocks.reads(value)}
+    return made
+
+
 def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr]) -> bool:
     """Whether a function that is given the model makes a number, and nothing that it is made of is of the batch.
 
@@ -287,11 +294,7 @@ def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr]) -
     """
     if not any(node is loop.use.loader for node in walk(loop.loop.iter)):
         return False
-    made = behind(loop.inner, {path for value in values for path in blocks.reads(value)})
-    rounds = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
-    made |= {
-        path for node in rounds if blocks.touches(blocks.writes_target(node), made) for path in blocks.reads(node.iter)
-    }
+    made = _made_of(loop, values)
     if "self" in {root_of(path) for path in made} or blocks.touches(made, blocks.writes_target(loop.loop)):
         return False
     sources = [*values, *(value for path in sorted(made) for value in _given(own, loop, path))]
