@@ -22,7 +22,7 @@ NOT_SCALED = Rule(
     "precision",
 )
 UNSAVED_SCALE = Rule(
-    "AMP179", "scale-not-saved", "A checkpoint that training goes on from holds no loss scale.", "precision"
+    "AMP380", "scale-not-saved", "A checkpoint that training goes on from holds no loss scale.", "precision"
 )
 NOT_QUANTIZED = Rule("AMP181", "not-quantized", "What `--quantize` leaves out, and why.", "precision")
 IDLE_COMMENT = Rule("AMP182", "idle-skip-comment", "A comment `# amp: skip` has no effect.", "precision")

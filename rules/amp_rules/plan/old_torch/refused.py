@@ -55,6 +55,7 @@ _WORDS = {
                 r"\bscatter(?:_add)?_?\(",
                 r"\bimport torch\.[\w.]*\.[A-Z]",
                 r"\bargs=\(\w+\)",
+                r"\bFunction\b",
             ]
         ),
     }.items()

@@ -68,13 +68,23 @@ def _functions(old: OldProgram) -> None:
             continue
         for item in node.body:
             if isinstance(item, ast.FunctionDef) and item.name == "forward" and not item.decorator_list:
-                old.leave(
-                    _RULE,
-                    use.module,
-                    item,
-                    f"`{node.name}` has a `forward` that is no static method, which PyTorch no longer runs",
-                    "make forward and backward static methods with a context, and call them by apply()",
-                )
+                called = _called(old, item)
+                what = f"`{node.name}` has a `forward` that is no static method, which PyTorch no longer runs"
+                recipe = "make forward and backward static methods with a context, and call them by apply()"
+                if called is None:
+                    old.leave(_RULE, use.module, item, what, recipe)
+                else:
+                    module, call = called
+                    old.refuse(_RULE, module, call, f"{what}: `{module.text(call)}` raises RuntimeError", recipe)
+
+
+def _called(old: OldProgram, forward: ast.FunctionDef) -> tuple[Module, ast.Call] | None:
+    """Where a function is called as a whole, and not its ``forward`` by name."""
+    info = old.program.function_of(forward)
+    for caller in old.program.flow.callers(info) if info is not None else ():
+        if not (isinstance(caller.call.func, ast.Attribute) and caller.call.func.attr == "forward"):
+            return caller.scope.module, caller.call
+    return None
 
 
 def _schedulers(old: OldProgram) -> None:

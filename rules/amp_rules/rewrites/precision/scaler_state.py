@@ -29,7 +29,7 @@ Where not both sides are understood: the keys of the dictionary stand in the scr
 `torch.load` gives under the same key, and everything that holds the dictionary asks it for single keys. Where something
 goes over all keys, copies the dictionary or hands it to a library, its keys stay what they are; so do those of scripts
 that never load an optimizer's state, and of scripts for Apex. With `--dtype bf16` nothing is scaled. Where `scaler` is
-taken, the entry has another name. A note (AMP179) says where training goes on without the scale.
+taken, the entry has another name. A note (AMP380) says where training goes on without the scale.
 
 ## Leaving it out
 Yes: a resumed run trains with its first scale again, and finds a new one.
