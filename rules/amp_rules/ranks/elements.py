@@ -181,8 +181,8 @@ class Elements:
                 if method is not None:
                     said = self._world.run(Given(method, {}, frame, frozenset((ref,))))
                     found = found | self._memory.deep(said)
-            elif isinstance(ref.site, _DISPLAYS):
-                # A list is true if something stands in it, whatever that is.
+            elif isinstance(ref.site, _DISPLAYS) or ref.context == SHARED:
+                # A list is true if something stands in it, whatever that is; a loader by its number of batches.
                 found = found | nothing(self._memory.read(ref, LENGTH)).own
             else:
                 found = found | self._memory.deep(RankValue(refs=frozenset((ref,))))
