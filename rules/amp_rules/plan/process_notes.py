@@ -99,7 +99,8 @@ def of_loaders(program: Program, processes: Distribution, *, shares_evaluation: 
 
 def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     """Yield the numbers that are shown and count what one process sees: those of a kind in one note, at the first."""
-    found = [*_progress(processes), *_totals(processes), *_lists(processes), *_bars(program, processes)]
+    progress = [*_progress(processes), *_bars(program, processes)]
+    found = [*progress, *_totals(processes), *_lists(processes)]
     kinds: dict[str, list[Told]] = {}
     named: set[tuple[ast.AST, str]] = set()
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
@@ -118,7 +119,9 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if has_rest(processes, places, found) else ""
     rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn, found) else ""
-    for several in kinds.values():
+    # What is said of a progress holds for no other number.
+    of_progress = {told.one for told in progress}
+    for several in sorted(kinds.values(), key=lambda several: several[0].one in of_progress):
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"
         yield notes.note(notes.TOTALS, first.site.module, first.site.node, text + rest)

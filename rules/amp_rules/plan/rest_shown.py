@@ -229,12 +229,14 @@ class _Writing:
         body: the function where that stands.
         value: what it gets.
         parts: what is put into it side by side, each with its function: values of a dictionary, parts of a text.
+        adds: whether it keeps what it has besides, as a list does, or a parameter for which other calls give another.
     """
 
     path: _Path
     body: ast.AST
     value: ast.expr
     parts: tuple[tuple[ast.AST, ast.expr], ...]
+    adds: bool = True
 
 
 def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
@@ -249,13 +251,14 @@ def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
         found: set[_Path] = set()
         mixed: set[_Path] = set()
         for item in writings:
-            if _holds(processes, item.body, item.value, known):
-                found.add(item.path)
-            if any(
+            has_others = any(
                 _rests_on_batches(processes, body, part) and not _holds(processes, body, part, known)
                 for body, part in item.parts
-            ):
+            )
+            if has_others and item.adds:
                 mixed.add(item.path)
+            elif not has_others and _holds(processes, item.body, item.value, known):
+                found.add(item.path)
         known |= found - mixed
         if len(known) == before:
             break
@@ -275,7 +278,7 @@ def _writings(processes: Distribution) -> Iterator[_Writing]:
                     assert value is not None
                     given = _given_to(node, name) if isinstance(node, ast.Assign) else value
                     parts = tuple(_side_by_side(processes, body, given))
-                    yield _Writing(_path(body, name), body, given, parts)
+                    yield _Writing(_path(body, name), body, given, parts, adds=root_of(name) != name)
 
 
 def _given_by(processes: Distribution, body: ast.AST, call: ast.Call) -> Iterator[_Writing]:
