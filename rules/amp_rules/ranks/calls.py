@@ -25,7 +25,7 @@ class Calls:
         self._memory = world.memory
         self._elements = elements
         self._libraries = libraries
-        self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[int, frozenset[Ref]]] = {}
+        self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[frozenset[Ref], frozenset[Ref]]] = {}
         self._rests: dict[tuple[ast.arg, ast.Call], ast.arg] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
@@ -144,10 +144,10 @@ class Calls:
     def _made_with(self, site: ast.AST, info: FunctionFacts) -> frozenset[Ref]:
         """The objects made at a place that have a method; those are only ever more."""
         made = self._memory.made_at(site)
-        count, found = self._having.get((site, info.cls), (-1, frozenset[Ref]()))
-        if count != len(made):
-            found = frozenset(ref for ref in made if _has(ref, info))
-            self._having[site, info.cls] = len(made), found
+        asked, found = self._having.get((site, info.cls), (frozenset[Ref](), frozenset[Ref]()))
+        if len(asked) != len(made):
+            found |= {ref for ref in made - asked if _has(ref, info)}
+            self._having[site, info.cls] = frozenset(made), found
         return found
 
     def _bound(self, info: FunctionFacts, given: Arguments, frame: Frame) -> dict[str, RankValue]:

@@ -69,6 +69,7 @@ class Variables:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.flow = program.flow
+        self._makes_optimizer: dict[ast.Call, bool] = {}
 
     def of(self, value: Value) -> list[HoldingVariable]:
         """The variables that a model may be prepared through."""
@@ -384,7 +385,11 @@ class Variables:
 
     def makes_optimizer(self, call: ast.Call, scope: Scope) -> bool:
         """Whether a call gives an optimizer that it makes itself."""
-        return any(is_optimizer(value) and value.site is call for value in self.flow.values(call, scope))
+        known = self._makes_optimizer.get(call)
+        if known is None:
+            values = self.flow.values(call, scope)
+            known = self._makes_optimizer[call] = any(is_optimizer(item) and item.site is call for item in values)
+        return known
 
     def common_suite(self, item: HoldingVariable) -> tuple[ast.stmt, ...]:
         """The innermost suite that holds every assignment of the variable in its body."""

@@ -61,25 +61,33 @@ def may_average(program: Program) -> bool:
     ):
         return True
     return any(
-        _is_of_weights(program, site, [*site.node.args, *(item.value for item in site.node.keywords)], frozenset())
+        _is_of_weights(program, site)
         for site in program.calls_to(EXCHANGES - BROADCASTS)
         if isinstance(site.node, ast.Call) and not is_within_idle(program, site.node, site.module)
     )
 
 
-def _is_of_weights(program: Program, site: Site, given: list[ast.expr], seen: frozenset[ast.AST]) -> bool:
+def _is_of_weights(program: Program, site: Site) -> bool:
     """Whether what a call is given may be gradients or parameters, by all that goes into it, in callers too."""
-    read, nodes = _sources(program, site, given)
-    if any(_names_weights(node) for node in nodes):
-        return True
-    info = program.function_of(site.body)
-    if info is None or info.node in seen or len(seen) > _MAX_CALLERS:
-        return False
-    for caller in program.flow.callers(info):
-        arguments = [info.argument_or_default(caller.call, name) for name in info.parameters if name in read]
-        known = [item for item in arguments if item is not None]
-        if _is_of_weights(program, calling(caller), known, seen | {info.node}):
-            return True
+    assert isinstance(site.node, ast.Call)
+    reached = [(site, [*site.node.args, *(item.value for item in site.node.keywords)])]
+    asked: set[tuple[ast.AST, frozenset[str]]] = set()
+    for _ in range(_MAX_CALLERS + 2):
+        callers: list[tuple[Site, list[ast.expr]]] = []
+        for place, given in reached:
+            read, nodes = _sources(program, place, given)
+            if any(_names_weights(node) for node in nodes):
+                return True
+            info = program.function_of(place.body)
+            names = [name for name in info.parameters if name in read] if info is not None else []
+            for caller in program.flow.callers(info) if info is not None else ():
+                # Two ways that come to one call, for the same parameters, find the same.
+                key = caller.call, frozenset(names)
+                if info is not None and key not in asked:
+                    asked.add(key)
+                    arguments = (info.argument_or_default(caller.call, name) for name in names)
+                    callers.append((calling(caller), [item for item in arguments if item is not None]))
+        reached = callers
     return False
 
 

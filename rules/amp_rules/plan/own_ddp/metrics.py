@@ -83,6 +83,7 @@ class Metrics:
 
     def __init__(self, own: OwnDdp) -> None:
         self._own = own
+        self._giving: dict[ClassInfo, bool] = {}
         self.kept_apart: list[Metric] = []
         """Sums that are set under a test of ranks: what they hold is not the same on all."""
 
@@ -133,15 +134,32 @@ class Metrics:
         self, node: ast.expr, scope: Scope, depth: int, others: frozenset[ast.AST | None]
     ) -> Iterator[ast.AST | None]:
         """Yield where such a sampler is made, or one of some ``others``, that a sampler takes its order from."""
-        for value in self._own.program.flow.values(node, scope):
-            call = value.site
-            if call in others or (value.kind == "instance" and _gives_shares(value.ref)):
-                yield call
-            located = self._own.program.locate(call) if isinstance(call, ast.Call) and depth else None
-            if isinstance(call, ast.Call) and located is not None:
-                first = call.args[0] if call.args else keyword(call, "sampler")
-                if first is not None:
-                    yield from self._made(first, located[1], depth - 1, others)
+        pending = [(node, scope)]
+        asked: set[ast.AST] = set()
+        for _ in range(depth + 1):
+            taken: list[tuple[ast.expr, Scope]] = []
+            for given, where in pending:
+                for value in self._own.program.flow.values(given, where):
+                    call = value.site
+                    if call in others or (value.kind == "instance" and self._gives_shares(value.ref)):
+                        yield call
+                    # What two ways come to was asked for the first of them.
+                    located = (
+                        self._own.program.locate(call) if isinstance(call, ast.Call) and call not in asked else None
+                    )
+                    if isinstance(call, ast.Call) and located is not None:
+                        asked.add(call)
+                        first = call.args[0] if call.args else keyword(call, "sampler")
+                        taken += [(first, located[1])] if first is not None else []
+            pending = taken
+
+    def _gives_shares(self, info: ClassInfo) -> bool:
+        """Whether a sampler is one of torch's for several processes, or takes its share by the rank torch tells."""
+        known = self._giving.get(info)
+        if known is None:
+            by_rank = (last_name(node) == "get_rank" for part in info.mro() for node in walk(part.facts.node))
+            known = self._giving[info] = bool(info.external_bases() & DISTRIBUTED_SAMPLERS) or any(by_rank)
+        return known
 
     def samplers_of(self, use: LoaderUse) -> list[ast.Call]:
         """The calls that make the samplers of a loader which give shares: those of the project, and torch's."""
@@ -450,13 +468,6 @@ class Metrics:
             for part in value.elts if isinstance(value, ast.Tuple) else [value]:
                 if part is not None and own & _divided(part) and sums.is_of_rank(part, place):
                     yield Metric(Site(place.module, place.scope, place.body, part), "mean")
-
-
-def _gives_shares(info: ClassInfo) -> bool:
-    """Whether a sampler is one of torch's for several processes, or takes its share by the rank that torch tells."""
-    if info.external_bases() & DISTRIBUTED_SAMPLERS:
-        return True
-    return any(last_name(node) == "get_rank" for part in info.mro() for node in walk(part.facts.node))
 
 
 def _over_variable(use: LoaderUse) -> ast.For | None:
