@@ -23,7 +23,7 @@ from amp_rules.torch.data import RANDOM_SAMPLERS
 
 def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[Declined]:
     """Yield training loops whose model is given what it computed for the last batch, where batches come in order."""
-    in_order = {use.node: use for use in data.uses if not _is_shuffled(program, use)}
+    in_order = {use.node: use for use in data.uses if not is_shuffled(program, use)}
     if not in_order:
         return
     told: set[ast.AST] = set()
@@ -60,7 +60,7 @@ def _order(program: Program, uses: Iterable[LoaderUse]) -> str:
     return "the loader gives its batches in order"
 
 
-def _is_shuffled(program: Program, use: LoaderUse) -> bool:
+def is_shuffled(program: Program, use: LoaderUse) -> bool:
     """Whether the order of the loader's batches says nothing."""
     return bool(use.values) and all(_draws(program, value) for value in use.values)
 
