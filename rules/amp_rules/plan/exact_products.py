@@ -381,7 +381,7 @@ class _Products(Check):
             # What a transform moves are places, which another moved before: ``second @ (first @ places)``.
             moved = self._in_this_run(tensors, frame, _MOVING) if any(map(is_transform, tensors)) else []
             self._need("place", [op, *moved], frame)
-        elif moves_points(*tensors[:2], frame.module):
+        elif moves_points(tensors[0], tensors[1], frame.module):
             self._note("place", op, frame)
         elif op.op in ("matmul", "mm") and sums_rows_of_kinds(*tensors[:2]):
             self._note("sum", op, frame)

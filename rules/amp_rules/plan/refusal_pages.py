@@ -294,14 +294,14 @@ _PAGES = {
         loaders that cannot be distinguished, or one generator that yields the batches of both. A table with a row for
         each sample (`bank[index] = features`) that something reads. A queue of samples of earlier batches that the step
         reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that each round makes anew for one batch, as few-shot
-        tasks are drawn: `next(iter(task_loader))`. Labels beside a loader that does not shuffle, looked up by the number
-        of the batch: `labels[i]` of `for i, x in enumerate(loader)`.
+        tasks are drawn: `next(iter(task_loader))`. Labels beside a loader that does not shuffle, looked up by the
+        number of the batch: `labels[i]` of `for i, x in enumerate(loader)`.
 
         ## Why
         Every process would train on the same batches, so N processes would do N times the work for the same result. Or
         a loop would ask for more batches than a process has. Or evaluation would use only a part of its data. Rows of a
-        table that other processes write would not be updated, and labels would be those of other samples. Batches that are drawn at random are fine: each process
-        draws its own.
+        table that other processes write would not be updated, and labels would be those of other samples. Batches that
+        are drawn at random are fine: each process draws its own.
 
         ## What to do by hand
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
