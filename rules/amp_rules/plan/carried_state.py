@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.ending_iterators import counted_range
 from amp_rules.plan.entries_written_anew import is_filled_anew, takes_entries_alone
 from amp_rules.roles.batches import DataFlow, TrainingData
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -18,12 +19,12 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.data import RANDOM_SAMPLERS
+from amp_rules.torch.data import COUNTERS, RANDOM_SAMPLERS
 
 
 def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[Declined]:
     """Yield training loops whose model is given what it computed for the last batch, where batches come in order."""
-    in_order = {use.node: use for use in data.uses if not _is_shuffled(program, use)}
+    in_order = {use.node: use for use in data.uses if not is_shuffled(program, use)}
     if not in_order:
         return
     told: set[ast.AST] = set()
@@ -33,11 +34,13 @@ def reasons(program: Program, flow: DataFlow, data: TrainingData) -> Iterator[De
             if not _iterates(loop, data.uses, in_order):
                 continue
             uses = [*data.uses, *data.evaluated]
+            within = _turns_over_one_batch(program, loop, uses)
             for where, path in (*_carried_by_loop(program, loop, uses), *_carried_by_model(models, loop)):
-                if where.node not in told:
+                if where.node not in told and not (within and _is_local(loop, path)):
                     told.add(where.node)
                     yield _decline(where, path, _order(program, in_order.values()))
-            break
+            if not within:
+                break
 
 
 def _decline(where: Site, path: str, order: str) -> Declined:
@@ -60,7 +63,7 @@ def _order(program: Program, uses: Iterable[LoaderUse]) -> str:
     return "the loader gives its batches in order"
 
 
-def _is_shuffled(program: Program, use: LoaderUse) -> bool:
+def is_shuffled(program: Program, use: LoaderUse) -> bool:
     """Whether the order of the loader's batches says nothing."""
     return bool(use.values) and all(_draws(program, value) for value in use.values)
 
@@ -86,6 +89,28 @@ def _iterates(loop: Site, uses: Iterable[LoaderUse], in_order: Mapping[ast.AST, 
     if own:
         return any(use.node in in_order for use in own)
     return any(use.module is not loop.module or use.body is not loop.body for use in in_order.values())
+
+
+def _turns_over_one_batch(program: Program, loop: Site, uses: Iterable[LoaderUse]) -> bool:
+    """Whether a loop counts its rounds and takes no batch in them, neither itself nor by what it calls."""
+    if not isinstance(loop.node, ast.For) or not isinstance(loop.body, FunctionNode):
+        return False
+    iterated = counted_range(program, loop.node.iter, loop)
+    made = {value.name for value in program.flow.values(iterated, loop.scope) if value.kind == "object"}
+    names = program.callee_names(iterated, loop.scope) if isinstance(iterated, ast.Call) else made
+    if not names & COUNTERS or any(_takes_next(node) for item in loop.node.body for node in blocks.walk_own(item)):
+        return False
+    taking = {use.body for use in uses}
+    return loop.body not in taking and program.called_from(walk(loop.node)).isdisjoint(taking)
+
+
+def _takes_next(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) in ("next", "__next__", "get")
+
+
+def _is_local(loop: Site, path: str) -> bool:
+    """Whether a variable begins anew with each call of the function around a loop."""
+    return "." not in path and loop.scope.owner(path).node is loop.body
 
 
 _LEAVING = (ast.Raise, ast.Return, ast.Continue, ast.Break)

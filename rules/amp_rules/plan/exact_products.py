@@ -53,6 +53,7 @@ from amp_rules.plan.made_of import (
 from amp_rules.plan.made_of_data import is_made_of_data
 from amp_rules.plan.options import HALVED, Options
 from amp_rules.plan.places_elsewhere import MADE, MadePlaces, products_elsewhere
+from amp_rules.plan.poses import moves_points
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -380,6 +381,8 @@ class _Products(Check):
             # What a transform moves are places, which another moved before: ``second @ (first @ places)``.
             moved = self._in_this_run(tensors, frame, _MOVING) if any(map(is_transform, tensors)) else []
             self._need("place", [op, *moved], frame)
+        elif moves_points(tensors[0], tensors[1], frame.module):
+            self._note("place", op, frame)
         elif op.op in ("matmul", "mm") and sums_rows_of_kinds(*tensors[:2]):
             self._note("sum", op, frame)
         elif any(any(made_by(item, _SPECTRA, _POWERS)) for item in exact):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
@@ -61,7 +61,8 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
     said: set[Origin] = set()
     left = distribution.agreed.left
     waits: dict[ast.AST, Module] = {statement: module for module, statement, _ in distribution.file_order.barriers()}
-    waits.update((site.node, site.module) for site in distribution.questions.told)
+    asked = {site.node: site.module for site in distribution.questions.told}
+    waits.update(asked)
     tables = distribution.table_sharding
     lookups = tables.lookups if tables is not None else {}
     waits.update((site.node, site.module) for site in lookups.values())
@@ -72,7 +73,7 @@ def reasons(distribution: Distribution) -> Iterator[Declined]:
         if cause in said or (tables is not None and sink.node in tables.told):
             continue
         said.add(cause)
-        message, recipe = _message(distribution.program, sink, waits), _recipe(sink, cause, distribution)
+        message, recipe = _message(distribution.program, sink, waits, asked), _recipe(sink, cause, distribution)
         if sink.what in lookups:
             yield TABLES.decline(sink.module, sink.node, message, recipe)
             continue
@@ -114,12 +115,14 @@ def _has(decisions: Decisions, node: ast.AST) -> bool:
     return any(item.node is node for item in decisions)
 
 
-def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module]) -> str:
+def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], asked: Collection[ast.AST]) -> str:
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
     if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
         place = _place(program, sink.what.lineno, waits[sink.what], sink)
         consequence = f"decides whether the processes wait for each other at {place}"
+        if sink.what in asked:
+            consequence = f"decides whether a process comes to the question at {place}, which one is to ask for all"
     if cause.node is sink.node and cause.kind is Kind.FAILURE:
         return f"`{text}` may fail on some processes and not on the others, and {consequence}"
     return f"`{text}` differs between processes, and {consequence}: it {_because(program, cause, sink)}"

@@ -294,13 +294,14 @@ _PAGES = {
         loaders that cannot be distinguished, or one generator that yields the batches of both. A table with a row for
         each sample (`bank[index] = features`) that something reads. A queue of samples of earlier batches that the step
         reads (`queue[:, ptr : ptr + n] = keys.t()`). A loader that each round makes anew for one batch, as few-shot
-        tasks are drawn: `next(iter(task_loader))`.
+        tasks are drawn: `next(iter(task_loader))`. Labels beside a loader that does not shuffle, looked up by the
+        number of the batch: `labels[i]` of `for i, x in enumerate(loader)`.
 
         ## Why
         Every process would train on the same batches, so N processes would do N times the work for the same result. Or
         a loop would ask for more batches than a process has. Or evaluation would use only a part of its data. Rows of a
-        table that other processes write would not be updated. Batches that are drawn at random are fine: each process
-        draws its own.
+        table that other processes write would not be updated, and labels would be those of other samples. Batches that
+        are drawn at random are fine: each process draws its own.
 
         ## What to do by hand
         Put the data in a `Dataset` and a `DataLoader`, or give each rank its share by `amp.rank()` and
@@ -396,7 +397,8 @@ _PAGES = {
         ## What is refused
         A training loop over a loader without `shuffle=True` whose model is given what it computed for the batch
         before, such as the hidden state of an LSTM: `out, state = model(x, state)`. Also where the model keeps that
-        itself. A dictionary of which each batch writes every entry before it is read carries nothing on.
+        itself. A dictionary of which each batch writes every entry before it is read carries nothing on, nor does a
+        variable of a function that takes several steps on the one batch it is given.
 
         ## Why
         The processes share the batches out: each has every N-th of them, and a state from the one before would belong

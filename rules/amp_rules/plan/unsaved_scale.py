@@ -13,6 +13,7 @@ from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at
+from amp_rules.source.scopes import Scope
 from amp_rules.torch.checkpoints import KEY_METHODS, LOADS
 
 
@@ -41,9 +42,24 @@ def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value]]]:
     stepped = stepped_optimizers(program)
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == method:
-            optimizers = program.flow.values(call.func.value, scope) & stepped
+            held = program.flow.values(call.func.value, scope) or _by_any_name(program, call.func.value, scope)
+            optimizers = held & stepped
             if optimizers:
                 yield Site(scope.module, scope, body, call), optimizers
+
+
+def _by_any_name(program: Program, node: ast.expr, scope: Scope) -> set[Value]:
+    """What the attributes of an object hold: ``getattr(trainer, name)`` of ``for name in vars(trainer)``."""
+    if not isinstance(node, ast.Call) or "builtins.getattr" not in program.callee_names(node, scope):
+        return set()
+    owners = program.flow.values(node.args[0], scope) if node.args else set()
+    classes = {info.facts.node for value in owners if value.kind == "instance" for info in value.ref.mro()}
+    cells = [
+        program.flow.cells.get((owner, name))
+        for owner in classes
+        for name in program.flow.attribute_names.get(owner, ())
+    ]
+    return {value for cell in cells if cell is not None for value in cell.values}
 
 
 def _asks_scaler(program: Program) -> bool:

@@ -58,6 +58,9 @@ RETURNS_RECEIVER = frozenset(
 )
 """Methods of modules that give the module itself."""
 
+OF_TENSORS_ALONE = frozenset({"contiguous", "detach", "detach_", "numpy", "permute", "unsqueeze", "view"})
+"""Methods of tensors that a module has only where its class writes them."""
+
 PUTS_PART = frozenset({"add_module", "register_module", "append", "insert", "extend"})
 """Methods of modules that make what they are given a part of the module."""
 

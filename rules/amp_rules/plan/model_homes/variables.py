@@ -16,7 +16,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import is_none, walk
-from amp_rules.torch.models import PUTS_PART, RETURNS_RECEIVER, TELLS_OF_MODEL
+from amp_rules.torch.models import OF_TENSORS_ALONE, PUTS_PART, RETURNS_RECEIVER, TELLS_OF_MODEL
 
 PLACING = frozenset(
     [
@@ -81,7 +81,11 @@ class Variables:
             # Where the variable holds None until something makes the model, the model is made there: under a condition
             # of the same body, or in another one, such as a property that makes it when it is first asked for.
             entry.assignments = [item for item in entry.assignments if not _empties(item)]
-        return [item for item in found.values() if item.assignments and not self._only_builds(item)]
+        return [
+            item
+            for item in found.values()
+            if item.assignments and not self._only_builds(item) and not self._is_tensor(item, value)
+        ]
 
     @cached_property
     def given(self) -> dict[Value, list[tuple[ast.AST, str, CellKey, ast.AST, Scope]]]:
@@ -109,6 +113,23 @@ class Variables:
         """Whether a class of models makes a part there and trains none, as one that fits a head does."""
         return self.program.is_model_code(item.body) and (
             "." in item.path or item.path.endswith("]") or self.optimizer_statement(item) is None
+        )
+
+    def _is_tensor(self, item: HoldingVariable, value: Value) -> bool:
+        """Whether a body does with a variable what no model can: ``pose.detach()``, ``pose[..., :3]``.
+
+        What a container of anything seems to hold may be taken for a model. A variable that the model is made for holds
+        it, whatever becomes of its name later.
+        """
+        if value.site is not None and any(holds(statement, value.site) for statement in item.assignments):
+            return False
+        own = {name for info in value.ref.mro() for name in info.facts.methods} if value.kind == "instance" else set()
+        return any(
+            _asks_tensor(node, own)
+            and blocks.path_of(node.value) == item.path
+            and self.flow.key(node.value, item.scope) == item.key
+            for node in self.program.nodes_of(item.body)
+            if isinstance(node, (ast.Attribute, ast.Subscript))
         )
 
     def _key(self, target: ast.expr, scope: Scope) -> CellKey | None:
@@ -434,6 +455,16 @@ def _is_no_model(value: ast.expr) -> bool:
     if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp, ast.GeneratorExp)):
         return True
     return isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr))
+
+
+def _asks_tensor(node: ast.Attribute | ast.Subscript, own: set[str]) -> bool:
+    """Whether an expression asks what is to the left of it for what only a tensor gives."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in OF_TENSORS_ALONE and node.attr not in own
+    places = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return any(
+        isinstance(place, ast.Slice) or (isinstance(place, ast.Constant) and place.value is ...) for place in places
+    )
 
 
 def _empties(statement: ast.stmt) -> bool:

@@ -27,7 +27,8 @@ Two processes on one device share its memory and gain nothing; NCCL refuses them
 
 ## When it declines
 When the script uses several devices in one process (AMP293): parts of a model on `"cuda:0"` and `"cuda:1"`, a device
-for each turn of a loop, `device_map=`.
+for each turn of a loop, `device_map=`. When layers of a model move themselves, nothing moves it as a whole, and a
+parameter stays on the CPU: of a `torch.device`, `if device == "cuda":` is never true.
 
 ## Leaving it out
 No: NCCL refuses two processes on one device.
@@ -43,7 +44,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from amp_rules.plan import declining
+from amp_rules.plan import declining, parts_left_behind
 from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.asserted_devices import asserted_devices
 from amp_rules.plan.context import Change, Context
@@ -101,6 +102,7 @@ def changes(context: Context) -> Iterator[Change]:
 
 def reasons(context: Context) -> Iterator[Declined]:
     """Yield where one process uses several devices."""
+    yield from parts_left_behind.reasons(context.program)
     devices = Devices(context.program)
     recipe = "start one process for each device with torchrun, and keep what each process trains on one device"
     for site in devices.spread:

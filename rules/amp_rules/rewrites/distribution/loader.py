@@ -23,7 +23,8 @@ iterates is shared out: a list or a generator of batches, or the range over thei
 ## When it declines
 When nothing that can be shared out feeds the loop, or each step trains on all of the data at once; when a loader of
 DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
-part of the data, follows the batches that one process has seen (AMP291).
+part of the data, follows the batches that one process has seen; when labels are looked up by the number of the batch,
+`labels[i]` of `for i, x in enumerate(loader)`, in the order of all data (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -45,6 +46,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
+from amp_rules.plan.labels_by_place import looked_up_by_place
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
@@ -127,6 +129,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from _first(context.program, data)
     tables = [*_tables(context.program, data)]
     yield from tables or _orders(context.processes)
+    yield from _by_place(context.processes)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -279,6 +282,21 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
                 "make what it is made of the same on all ranks first: `amp.gather(...)` of the indices and of their "
                 "values, or `amp.reduce_mean(value)`",
             )
+
+
+def _by_place(processes: Distribution) -> Iterator[Declined]:
+    """Yield what a batch is compared with, and that is looked up by the number of the batch."""
+    for site in looked_up_by_place(processes):
+        text = site.module.text(site.node)
+        table = site.module.text(site.node.value)  # type: ignore[attr-defined]
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{text}` belongs to a batch by its number in the order of all data: each process would count the batches "
+            f"of its share by `{site.counter}`, and take what belongs to others",
+            f"put `{table}` into the dataset, so that each batch brings its own",
+        )
 
 
 def _mixed(data: TrainingData) -> Iterator[Declined]:

@@ -21,6 +21,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
 - products with places that are counted (a buffer of `torch.meshgrid`), and with matrices of two to four rows, which
   turn and move places (`points @ r.view(-1, 3, 3)`): those that are put together of an angle's sine and cosine, and
   those that a function of the project gives back, too; and the products that they move further;
+- products with the turning part of a pose, `pose[..., :3] @ points` where `pose[..., 3:]` is taken, too, and with
+  points that have a one at their end: `torch.cat([points, ones], -1) @ matrix`;
 - products of data that has not passed through a model, such as the rays of a camera; and products with a tensor that is
   FP32 where it is multiplied, comes from no layer and is no weight: an input of the model (`neighbours @ x`), a buffer,
   what a function computes in FP32 under autocast (`torch.exp(-d) @ x`);
