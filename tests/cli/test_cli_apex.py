@@ -64,6 +64,13 @@ def test_a_part_that_the_runtime_does_not_have_is_declined(run):
     assert done.stdout == "" and "the runtime has no `apex.pyprof`" in done.stderr
 
 
+def test_an_import_that_stays_behind_its_try_is_told(run):
+    guarded = "try:\n    from apex.transformer import parallel_state\nexcept ImportError:\n    parallel_state = None\n"
+    done = run(guarded + SCRIPT, "--apex", "compat")
+    assert "amp_runtime.apex.transformer" not in done.stdout and "+from amp_runtime.apex import amp" in done.stdout
+    assert "train.py:2: AMP480 apex-interface-kept: `from apex.transformer import parallel_state` stays" in done.stderr
+
+
 def test_the_mode_can_be_set_in_pyproject(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.amp-migrate]\napex = "compat"\n')
     assert "+from amp_runtime.apex import amp" in run(SCRIPT).stdout

@@ -485,8 +485,9 @@ _PAGES = {
         ## What is noted
         Only the imports were changed, because of `--apex compat`, or because of a place that was not understood, which
         the note names. A note with a line number names an extension of Apex's build that is loaded directly there
-        (`fused_adam_cuda`), as copies of Apex's own classes do, without a fallback, or a wrapper that stays Apex's
-        because PyTorch's is not enough, with the reason.
+        (`fused_adam_cuda`), as copies of Apex's own classes do, without a fallback, an import in a `try` that stays
+        because the runtime does not have what it imports, or a wrapper that stays Apex's because PyTorch's is not
+        enough, with the reason.
 
         ## Why
         The runtime has the same interface, so the script trains without Apex. It does not have the extensions: code

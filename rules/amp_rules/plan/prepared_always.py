@@ -83,8 +83,8 @@ def gaps(program: Program, preparing: frozenset[str]) -> Iterator[Gap]:
         if found is None:
             continue
         condition, is_else = found
-        models = _models(program, site)
-        ways = Ways(program, {other.node for other in sites if other is site or models & _models(program, other)})
+        models = models_given(program, site)
+        ways = Ways(program, {other.node for other in sites if other is site or models & models_given(program, other)})
         if condition.node in set(blocks.enclosing(site.module, site.node)):
             is_gap = not all(map(ways.lead_past, program.backwards))
         else:
@@ -111,7 +111,7 @@ def _is_condition(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and not is_main_guard(statement)
 
 
-def _models(program: Program, site: Site) -> set[Value]:
+def models_given(program: Program, site: Site) -> set[Value]:
     """The models that a call prepares."""
     assert isinstance(site.node, ast.Call)
     given = (*site.node.args[:1], *(item.value for item in site.node.keywords if item.arg == "model"))

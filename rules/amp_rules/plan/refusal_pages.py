@@ -330,13 +330,14 @@ _PAGES = {
         ## What is refused
         An optimizer that trains parameters which belong to no model, or copies of a model's; a script that requires
         `DataParallel` (`assert isinstance(model, nn.DataParallel)`) or spreads a model over GPUs by hand (`replicate`,
-        `parallel_apply`); a model that is prepared under a condition, and trained without it too; a script with the
-        scaler of `torch.amp` whose gradients could be averaged at the step only; a loss that writes buffers of its own
-        and is held by no variable; a model that comes from a script which is not part of the program; a layer that each
-        forward pass makes anew, and a parameter that it puts in the place of one (`self.fc.weight = nn.Parameter(...)`
-        in `forward`); a table of embeddings with `max_norm`; layers of a library whose weights are no plain parameters,
-        such as hypll's; a backward pass that looks at the model outside of the training, as Grad-CAM does; a model that
-        is trained with other weights than its own, `functional_call(model, weights, (x,))`.
+        `parallel_apply`); a model that is prepared under a condition, and trained without it too; one that a script for
+        Apex trains and does not give to `amp.initialize`; a script with the scaler of `torch.amp` whose gradients could
+        be averaged at the step only; a loss that writes buffers of its own and is held by no variable; a model that
+        comes from a script which is not part of the program; a layer that each forward pass makes anew, and a parameter
+        that it puts in the place of one (`self.fc.weight = nn.Parameter(...)` in `forward`); a table of embeddings with
+        `max_norm`; layers of a library whose weights are no plain parameters, such as hypll's; a backward pass that
+        looks at the model outside of the training, as Grad-CAM does; a model that is trained with other weights than
+        its own, `functional_call(model, weights, (x,))`.
 
         ## Why
         Nothing averages the gradients of parameters outside of a prepared model, so the processes silently diverge. The

@@ -20,6 +20,7 @@ from amp_rules.plan import (
     models_from_outside,
     own_processes,
     prepared_always,
+    prepared_some,
     rank_decisions,
     steps_apart,
     weights_of_forward,
@@ -96,6 +97,7 @@ def decided_on(
             located = precision
             if initialised:
                 decline_at_first(prepared_always.reasons(program, chosen(options).preparing))
+                decline_at_first(prepared_some.reasons(program, chosen(options).preparing))
                 # The models are prepared already, but where they live decides how gradients are averaged.
                 located = replace(precision, homes=precision_plan.homes(program))
             distribution = _distribution(program, options, located)

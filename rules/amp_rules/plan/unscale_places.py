@@ -523,6 +523,6 @@ def _gradient(access: GradientAccess, why: str, recipe: str = _UNSCALE) -> decli
         declining.GRADIENT_ACCESS,
         access.module,
         access.node,
-        f"`{access.what}` reads gradients that may still be scaled: {why}",
+        f"`{access.what}` would read gradients that the rewrite scales, perhaps without unscaling them: {why}",
         recipe,
     )

@@ -12,6 +12,7 @@ from amp_rules.plan.apex import stages
 from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
+from amp_rules.plan.apex.kept_imports import kept_notes
 from amp_rules.plan.apex.kept_in_place import HalfWrite, writes_into_half
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import options_left
@@ -312,7 +313,11 @@ def _by_imports(program: Program, selection: Selection, reason: Refusal | None, 
             _one_process(program),
             _several_by_hand(reason),
         ),
-        notes=(notes.note(notes.APEX_KEPT, program.entry, None, text), *extension_notes(program)),
+        notes=(
+            notes.note(notes.APEX_KEPT, program.entry, None, text),
+            *kept_notes(program, selection.options),
+            *extension_notes(program),
+        ),
         reads_level=not stages.is_half_by_hand(program),
     )
 

@@ -48,7 +48,8 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             uses.append(replace(loop.use, body=loop.body))
             if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
                 by_rank.add(loop.body)
-    uses += _fetched(own) if samplers else []
+    fetched = list(_fetched(own)) if samplers else []
+    uses += [use for use in fetched if not _trains(own, use)]
     for use in uses:
         said = _said_of(own, use, adds, by_rank)
         if said is None:
@@ -62,6 +63,10 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             told.add(call)
             texts[call] = said
             found.append((site.module, call))
+    if found:
+        # A pass over the training data, as one that sets layers up, is no evaluation where another one is.
+        trained = {call for use in _trained(own, shares, fetched) for call in shares.metrics.samplers_of(use)}
+        found = [item for item in found if item[1] not in trained] or found
     found.sort(key=lambda item: (str(item[0].path), item[1].lineno))
     for module, first in found[:1]:
         text = (
@@ -127,13 +132,26 @@ def _reads_for_all(body: ast.AST) -> bool:
     return any(_WORLD.search(last_name(part)) for iterated in loops for part in walk(iterated))
 
 
+def _trains(own: OwnDdp, use: LoaderUse) -> bool:
+    """Whether the function that uses a loader trains."""
+    return any(map(own.program.runs_backward, blocks.own_parts(use.body)))
+
+
+def _trained(own: OwnDdp, shares: Shares, fetched: list[LoaderUse]) -> Iterator[LoaderUse]:
+    """Yield the loaders whose batches are trained on."""
+    for loop in [*shares.metrics.loops, *shares.metrics.loops_by_batches]:
+        if own.program.runs_backward(loop.loop):
+            yield loop.use
+    yield from (use for use in fetched if _trains(own, use))
+
+
 def _fetched(own: OwnDdp) -> Iterator[LoaderUse]:
-    """Yield the loaders of evaluations whose batches an object of the project fetches: ``Prefetcher(loader)``."""
+    """Yield the loaders whose batches an object of the project fetches: ``Prefetcher(loader)``."""
     for call, body, scope in own.program.calls():
         made = own.program.flow.values(call, scope)
         if not made or not all(value.kind == "instance" and value.site is call for value in made):
             continue
-        if not all(map(_takes_batches, made)) or any(map(own.program.runs_backward, blocks.own_parts(body))):
+        if not all(map(_takes_batches, made)):
             continue
         if not any(map(own.program.runs_forward, blocks.own_parts(body))):
             continue

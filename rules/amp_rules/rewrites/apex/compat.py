@@ -19,9 +19,10 @@ use of Apex is not understood, or on request (`--apex compat`).
 
 ## When it declines
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
-`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex. When it reads
-what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`). When it asks for Apex by its
-name: `"apex" in sys.modules`. When the handle of `amp.init` scales losses, which Apex refuses since `amp.initialize`.
+`apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex (AMP480 names
+it). When it reads what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`). When it asks
+for Apex by its name: `"apex" in sys.modules`. When the handle of `amp.init` scales losses, which Apex refuses since
+`amp.initialize`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -39,6 +40,7 @@ from amp_rules.plan.apex.file import ApexFile
 from amp_rules.plan.apex.guards import guards
 from amp_rules.plan.apex.install_messages import messages, only_stops
 from amp_rules.plan.apex.installed import asked_of, questions
+from amp_rules.plan.apex.kept_imports import stays
 from amp_rules.plan.apex.references import is_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
@@ -68,7 +70,7 @@ def changes(file: ApexFile) -> Iterator[Change]:
     statements = [*file.references.statements, *file.references.star_imports]
     there: set[str] = set()
     for statement in sorted(set(statements), key=lambda node: node.lineno):
-        if _stays(file, statement):
+        if stays(file, statement):
             continue
         lines = [line for line in _lines(file, statement) if line not in there]
         if file.references.is_plain(statement):
@@ -84,7 +86,7 @@ def _unguarded(file: ApexFile) -> Iterator[Change]:
     alone = {guard.node for guard in guards(file)}
     for guard in guards(file, alone=False):
         imports = [*file.references.statements, *file.references.star_imports]
-        if any(item in guard.node.body and _stays(file, item) for item in imports):
+        if any(item in guard.node.body and stays(file, item) for item in imports):
             continue
         if guard.node in alone and only_stops(guard) and not guard.node.orelse:
             message = "the import itself says what is missing"
@@ -93,23 +95,6 @@ def _unguarded(file: ApexFile) -> Iterator[Change]:
         for node, text in messages(file, guard, file.vocabulary.drop_in("").partition(".")[0]):
             message = "it is the runtime that is missing where the import fails"
             yield Change(RULE, file.module, node, message, [Replace(node, substitute(text))])
-
-
-def _stays(file: ApexFile, statement: ast.Import | ast.ImportFrom) -> bool:
-    """Whether an import is left as it is: nothing of it is in the runtime, and the script goes on without it."""
-    names = [item.target for item in file.references.bindings if item.statement is statement]
-    if isinstance(statement, ast.Import):  # ``import apex.pyprof`` binds ``apex`` alone
-        names += [alias.name for alias in statement.names if is_apex(alias.name)]
-    else:
-        names.append(statement.module or "")
-    missing = [name for name in names if not api.has_dropin(canonical(name))]
-    if not missing:
-        return False
-    guarded = any(isinstance(parent, ast.Try) for parent in blocks.enclosing(file.module, statement))
-    bound = [name for name in names if not isinstance(statement, ast.ImportFrom) or name != statement.module]
-    if isinstance(statement, ast.ImportFrom) and guarded and set(bound) <= set(missing):
-        return True
-    raise file.not_understood(statement, f"the runtime has no `{missing[0]}`")
 
 
 def _check_uses(file: ApexFile) -> None:

@@ -2,7 +2,8 @@
 
 ## What it does
 A set whose elements are taken one by one, to number labels for example, goes through `amp.same_order(...)`;
-`hash(word)` becomes `amp.same_hash(word)`.
+`hash(word)` becomes `amp.same_hash(word)`. Parameters that an optimizer is given out of `list(set(...))` are told apart
+by `dict.fromkeys(...)`, which keeps the order of the model.
 
 ## Why
 Python hashes strings with a seed that each process draws for itself. A list made of a set of them has another order in
@@ -16,7 +17,8 @@ stays what it was; in several processes it is a sorted one.
     classes = list(amp.same_order(set(labels)))
 
 ## When it declines
-When an optimizer is given a set of parameters (AMP293): no other order is theirs in all processes, and gradients are
+When an optimizer is given a set of parameters that was made of sets, or that a variable holds (AMP293): no other order
+is theirs in all processes, and gradients are
 averaged and states kept by it. Sets of numbers and of modules are left alone, and so is what is sorted or only counted.
 
 ## Leaving it out
@@ -40,8 +42,13 @@ from amp_rules.roles.sets import Sets
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.syntax import values_given
+from amp_rules.text.actions import Replace
+from amp_rules.text.expression_edits import substitute
+from amp_rules.torch.containers import SETS
 
 RULE = Rule("AMP216", "same-set-order", "All processes take the elements of a set in one order.", "distribution")
+
+_LISTS = frozenset({"builtins.list", "builtins.tuple"})
 
 
 def changes(context: Context) -> Iterator[Change]:
@@ -51,6 +58,10 @@ def changes(context: Context) -> Iterator[Change]:
         message = f"`{site.module.text(site.node)}` has a different order in each process"
         written = context.vocabulary.same_order(site.module, site.node)
         yield Change.written(RULE, site.module, site.node, message, written)
+    for site in _parameters(context.program):
+        if (call := _taken_at_once(context.program, site)) is not None:
+            message = f"`{site.module.text(call)}` has its parameters in another order in each process"
+            yield Change(RULE, site.module, call, message, [Replace(call.func, substitute("dict.fromkeys"))])
     for site in _hashes(context.program):
         assert isinstance(site.node, ast.Call)
         message = f"`{site.module.text(site.node)}` is a different number in each process"
@@ -59,24 +70,49 @@ def changes(context: Context) -> Iterator[Change]:
 
 
 def reasons(context: Context) -> Iterator[Declined]:
-    """Yield the sets of parameters that an optimizer is given."""
-    program = context.program
+    """Yield the sets of parameters that an optimizer is given, where they are not written in another order."""
+    for found in _parameters(context.program):
+        if _taken_at_once(context.program, found) is None:
+            yield declining.decline(
+                declining.GRADIENTS_OUTSIDE,
+                found.module,
+                found.node,
+                f"`{found.module.text(found.node)}` has its parameters in another order in each process, and by their "
+                "order the optimizer's gradients are averaged and its state would be loaded",
+                "keep each parameter once in the order of the model: `list(dict.fromkeys(parameters))`",
+            )
+
+
+def _parameters(program: Program) -> Iterator[Site]:
+    """The sets of parameters that the optimizers which step are given."""
     sets = Sets(program)
     made = {value.site for step in program.steps for value in program.flow.values(step.optimizer, step.scope)}
+    met: set[ast.AST] = set()
     for call in sorted((item for item in made if isinstance(item, ast.Call)), key=lambda item: item.lineno):
         located = program.locate(call)
         if located is None:
             continue
         site = Site(located[1].module, located[1], located[0], call)
         for found in (item for given in values_given(call) for item in sets.parameters_in(given, site)):
-            yield declining.decline(
-                declining.GRADIENTS_OUTSIDE,
-                found.module,
-                found.node,
-                f"`{found.module.text(found.node)}` has its parameters in another order in each process, and by their "
-                "order the optimizer's gradients are averaged and its state is loaded",
-                "keep each parameter once in the order of the model: `list(dict.fromkeys(parameters))`",
-            )
+            if found.node not in met:
+                met.add(found.node)
+                yield found
+
+
+def _taken_at_once(program: Program, site: Site) -> ast.Call | None:
+    """``set(model.parameters())`` whose elements are taken where it stands, so that it may be a dictionary as well."""
+    call, parent = site.node, site.module.parents.get(site.node)
+    if not isinstance(call, ast.Call) or call.keywords or len(call.args) != 1 or isinstance(call.args[0], ast.Starred):
+        return None
+    if not program.callee_names(call, site.scope) & SETS or "dict" in site.scope.owner("dict").bound:
+        return None
+    if isinstance(parent, ast.Call):
+        is_taken = call in parent.args and bool(program.callee_names(parent, site.scope) & _LISTS)
+    else:
+        is_taken = isinstance(parent, ast.comprehension) and parent.iter is call
+    # A set that is made of another has its order.
+    made_of_sets = is_taken and any(True for _ in Sets(program).parameters_in(call.args[0], site))
+    return call if is_taken and not made_of_sets else None
 
 
 def _hashes(program: Program) -> list[Site]:
