@@ -87,9 +87,10 @@ def test_environments_that_nothing_seeds_are_not_the_same_everywhere(tmp_path):
     assert "reduce" not in recipe
 
 
-def test_environments_with_a_seed_are(tmp_path):
-    message, _ = reasons(tmp_path, PLAYED.replace("RESET", "seed=1"))["AMP291"]
-    assert "same batches" in message
+def test_environments_with_a_seed_are_named_too(tmp_path):
+    message, recipe = reasons(tmp_path, PLAYED.replace("RESET", "seed=1"))["AMP291"]
+    assert "environment of its own (`gymnasium.make" in message
+    assert "DataLoader" not in recipe
 
 
 def test_a_gradient_that_no_optimizer_may_hold_is_unscaled_by_itself(tmp_path):
