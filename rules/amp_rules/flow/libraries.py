@@ -46,6 +46,7 @@ class Libraries:
             "builtins.map": self._map,
             "builtins.filter": lambda given: given.arguments[1] if len(given.arguments) > 1 else set(),
             "builtins.dict": self._dict,
+            "dataclasses.field": self._field,
             "itertools.chain": self._chain,
             "itertools.chain.from_iterable": self._chain,
             **{name: partial(self._start, name) for name in PROCESSES},
@@ -109,6 +110,15 @@ class Libraries:
                 call = self._factory_calls.setdefault(node, ast.Call(node, [], []))
                 found |= self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
         return found
+
+    def _field(self, given: Invocation) -> set[Value]:
+        """What a field of a data class holds by default: ``field(default_factory=lambda: Trainer)``."""
+        found = set(given.keywords.get("default", ()))
+        for item in given.node.keywords:
+            for factory in given.keywords.get("default_factory", ()) if item.arg == "default_factory" else ():
+                call = self._factory_calls.setdefault(item.value, ast.Call(item.value, [], []))
+                found |= self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
+        return found or {self._made("dataclasses.field", given)}
 
     def _enumerate(self, given: Invocation) -> set[Value]:
         return self._containers.rows([(1, self._containers.elements(given.first))], given.node)

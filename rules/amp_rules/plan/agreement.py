@@ -118,11 +118,13 @@ class Agreement:
     def _around(self, sinks: list[Sink], made: dict[Reduction, None], alike: dict[ast.Call, Module]) -> list[Sink]:
         """The places of a circle that only follow from another: ``step % 100 == 0`` where ranks leave the loop apart.
 
-        Such a test differs if another decision does, behind it, and that one differs however the test comes out.
+        Such a test differs if another decision does, behind it, and that one differs however the test comes out. So
+        does the number of rounds of a loop that nothing but such a decision makes differ.
         """
         decisions = [sink for sink in sinks if sink.need is Need.DECISION][:_MAX_TAKEN]
+        rounds = [sink for sink in sinks if sink.need is Need.ROUNDS]
         left: dict[ast.AST, set[ast.AST]] = {}
-        for taken in decisions if len(decisions) > 1 else ():
+        for taken in decisions if len(decisions) + len(rounds) > 1 else ():
             setting = self._with(tuple(made), alike)
             ranks = Ranks(self._program, replace(setting, reduced=setting.reduced | {taken.node}))
             left[taken.node] = {sink.node for sink in self._sinks(ranks, tuple(made), alike)}
@@ -131,7 +133,8 @@ class Agreement:
             for sink in decisions
             if any(sink.node not in nodes and taken in left[sink.node] for taken, nodes in left.items())
         ]
-        return following if len(following) < len(decisions) else []
+        following = following if len(following) < len(decisions) else []
+        return [*following, *(sink for sink in rounds if any(sink.node not in nodes for nodes in left.values()))]
 
     def _without_needless(self, agreed: Agreed) -> Agreed:
         """Without what followed from a place that is mended itself: a reduction costs every rank a wait."""

@@ -55,7 +55,10 @@ def _decline(where: Site, path: str, order: str) -> Declined:
 
 
 def _order(program: Program, uses: Iterable[LoaderUse]) -> str:
-    """What is said of the order of batches: an expression may ask for a shuffle, which a setting decides."""
+    """What is said of the order of batches, which may be slices; a shuffle may be asked for by an expression."""
+    uses = list(uses)
+    if all(use.slices is not None for use in uses):
+        return "the batches are slices of the data, cut one after another"
     calls = [value.site for use in uses for value in use.values if isinstance(value.site, ast.Call)]
     asked = [given for call in calls if (given := given_to_loader(call, "shuffle")) is not None]
     if any(not isinstance(given, ast.Constant) for given in asked):

@@ -159,8 +159,12 @@ class _Backward:
                     self._mark(item)
 
     def _mark(self, target: ast.expr) -> None:
+        """Note what is written to; what says which part of it is written, ``grads.narrow(0, k, size)``, is not."""
         if isinstance(target, ast.Subscript):
-            self._mark(target.value)  # and not what says which part of it
+            self._mark(target.value)
+            return
+        if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+            self._mark(target.func.value)
             return
         for item in walk(target):
             if isinstance(item, ast.Name) and item.id not in ("ctx", "self", "torch"):

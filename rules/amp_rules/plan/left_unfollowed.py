@@ -8,17 +8,30 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.library_uses import imports_torch
 from amp_rules.plan.unresolved import trail_end
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name
 from amp_rules.torch.frameworks import OTHERS_TENSORS
 from amp_rules.torch.idioms import NAMED_OPTIMIZER, NAMED_TRAINER, NAMED_TRAINING, NO_STEP, NO_TRAINING
+from amp_rules.torch.mixed_precision import SCALERS
 from amp_rules.torch.packages import is_known_library
 
+_RECIPES = {
+    True: "construct what trains by the name of its class, so that it can be followed; or migrate the file that trains "
+    "by itself",
+    False: "call what trains by the name that it is defined under, so that it can be followed; or migrate the file "
+    "that trains by itself",
+}
+"""What to do where a method may train, and where what is called by a name alone may."""
+_RECIPE_OF_OWN = "where that is what trains, use its own mixed precision; else migrate the file that trains by itself"
+_MAKES_NAMES = ("globals(", "exec(", "__getattr__", "sys.modules")
+"""What gives a file names that no statement of it says."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -40,21 +53,48 @@ def reasons(program: Program) -> Iterator[Declined]:
                 "start from a folder that has it, or say where it is: in `sys.path`, the packaging, or `PYTHONPATH` in "
                 "a script of the project; of an installed library, migrate the file that trains",
             )
+        lacking = _lacking_import(program, node, scope) if found is None else None
+        if lacking is not None:
+            module, statement, holder = lacking
+            yield declining.decline(
+                declining.UNREADABLE,
+                module,
+                statement,
+                f"no backward pass was found: `{scope.module.text(node)}` may run one, and {name_of(program, holder)}, "
+                "from which it is imported, has no such name: the import raises ImportError",
+                "add the function to that file, or import the one that is meant, then migrate again",
+            )
     yield from _found_by_name(program)
     if imports_torch(program):
+        own = _own_scaler(program)
         for call, _, scope in program.calls():
             if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
-                if not _is_librarys(program, call, scope):
+                if not _is_librarys(program, call, scope) and not _only_makes(program, call, scope):
+                    said = f"; it may scale its loss by itself ({own})" if own is not None else ""
                     yield declining.decline(
                         declining.UNKNOWN_STEP,
                         scope.module,
                         call,
                         f"no backward pass was found, but `{scope.module.text(call)}` may run one: what it calls could "
-                        "not be followed",
-                        "construct what trains by the name of its class, so that it can be followed; or migrate the "
-                        "file that "
-                        "trains by itself",
+                        f"not be followed{said}",
+                        _RECIPE_OF_OWN if said else _RECIPES[isinstance(call.func, ast.Attribute)],
                     )
+
+
+def _only_makes(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call makes an object of a class of the project that runs nothing then: ``TrainerSettings()``."""
+    values = program.flow.values(call.func, scope)
+    return bool(values) and all(value.kind == "class" for value in values)
+
+
+def _own_scaler(program: Program) -> str | None:
+    """The first scaler that a file of the program makes, run or not, and its place."""
+    for module in program.flow.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and (names_of(module).dotted(node.func) or "") in SCALERS:
+                place = f"{name_of(program, module)}:{module.line_on_disk(node.lineno)}"
+                return f"`{module.text(node)}`, {place}"
+    return None
 
 
 def _found_by_name(program: Program) -> Iterator[Declined]:
@@ -153,6 +193,36 @@ def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, 
             origin = _unfound(program, scope.module, statement)
             return (scope.module, statement, origin) if origin is not None else None
     return _star_import_of(program, node, scope) if name is not None else None
+
+
+def _lacking_import(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, Module] | None:
+    """The import of a name from a file of the project that has none of this name, and that file."""
+    if not isinstance(node, ast.Name):
+        return None
+    for statement in scope.module.nodes:
+        if not isinstance(statement, ast.ImportFrom):
+            continue
+        asked = next((item.name for item in statement.names if (item.asname or item.name) == node.id), None)
+        origin = statement.module or ""
+        holder = program.project.find(scope.module, origin, statement.level) if asked is not None else None
+        if asked is None or holder is None or not origin:
+            continue
+        is_module = program.project.find(scope.module, f"{origin}.{asked}", statement.level) is not None
+        if not is_module and not _may_have(program, holder, asked):
+            return scope.module, statement, holder
+    return None
+
+
+def _may_have(program: Program, holder: Module, name: str) -> bool:
+    """Whether a file may have a global variable of a name, as far as its text tells."""
+    scope = program.flow.scopes.get(holder.tree)
+    if scope is None or name in scope.bound or any(made in holder.source.text for made in _MAKES_NAMES):
+        return True
+    return any(
+        (isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+        or (isinstance(node, ast.Global) and name in node.names)
+        for node in holder.nodes
+    )
 
 
 def _star_import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:

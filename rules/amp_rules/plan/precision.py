@@ -49,7 +49,8 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, Step, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.models import FORWARD_HOOKS
 
 _HELPERS = 2
 """Functions that hand the outputs on to the one that differentiates them: a penalty is one, or behind one."""
@@ -269,18 +270,47 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             declining.UNKNOWN_LOSS,
             site.module,
             site.node,
-            f"the computation of `{site.module.text(site.loss)}` was not found, and `{text}` ({line}) {what}, which "
-            "autocast leaves as they are",
+            f"{_what_is_unknown(program, site)}, and `{text}` ({line}) {what}, which autocast leaves as they "
+            "are",
             "half precision gains nothing there: remove that first where float32 is enough, else keep the precision",
         )
     return declining.decline(
         declining.UNKNOWN_LOSS,
         site.module,
         site.node,
-        f"the computation of `{site.module.text(site.loss)}` was not found",
+        _what_is_unknown(program, site),
         "put `with amp.autocast():` around the forward pass and the loss, then scale, step and update with "
         "`amp.scaler`",
     )
+
+
+def _what_is_unknown(program: Program, site: Backward) -> str:
+    """That nothing computes a loss, as far as is known; or that what does calls no model."""
+    computing = _computing(site)
+    if computing is None:
+        return f"the computation of `{site.module.text(site.loss)}` was not found"
+    line = site.module.line_on_disk(computing.lineno)
+    hooked = any(last_name(call.func) in FORWARD_HOOKS for call, _, _ in program.calls())
+    kept = "; what forward hooks keep of a model's layers is not followed" if hooked else ""
+    return f"no call of a model was found in the computation of `{site.module.text(site.loss)}` (line {line}){kept}"
+
+
+def _computing(site: Backward) -> ast.Assign | None:
+    """The assignment of the same function that computes a loss, by way of copies: ``loss = hint``."""
+    path = blocks.path_of(site.loss)
+    found: ast.Assign | None = None
+    line = site.line
+    while path is not None:
+        given = [
+            node
+            for node in blocks.walk_body(site.body)
+            if isinstance(node, ast.Assign) and node.lineno < line and path in blocks.writes(node)
+        ]
+        if not given:
+            return None
+        found = max(given, key=lambda node: node.lineno)
+        path, line = blocks.path_of(found.value), found.lineno
+    return found if found is not None and not isinstance(found.value, ast.Constant) else None
 
 
 def _maker_elsewhere(program: Program, site: Backward) -> str | None:

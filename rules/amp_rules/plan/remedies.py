@@ -296,6 +296,8 @@ class Remedies:
             return decided
         if self._definitions.parameter(node, scope) is not None and not given:
             return self._callers(node, scope, depth, self._number)
+        if not given:
+            return None  # a property, or what another library holds
         local = [item for item in given if self._ranks.origins(item.value)]
         if given and not local:
             # It counts what is decided elsewhere, and agrees when that does.

@@ -347,6 +347,17 @@ def _place_of(optimizer: Value) -> tuple[int, int, str]:
 def _require_held(access: GradientAccess, owners: Owners) -> None:
     """Gradients that no optimizer holds are unscaled by none."""
     owner = access.module.text(access.owner).partition("\n")[0] if access.owner is not None else access.what
+    if owners.strangers and not owners.optimizers and _is_handed_on(access):
+        # Computed again for itself it would not be scaled, and the pass would add gradients in another unit.
+        raise declining.decline(
+            declining.GRADIENT_ACCESS,
+            access.module,
+            access.node,
+            f"`{access.what}`, which is scaled, is handed on to another backward pass: whether that one ends before "
+            "the gradients are unscaled was not followed",
+            "migrate by hand: let that pass begin with the gradient as it is, scaled, before the optimizer steps, and "
+            "compute what it goes back through under `amp.autocast()`",
+        )
     if owners.strangers and not owners.optimizers:
         why = f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient"
         raise _gradient(
@@ -357,6 +368,14 @@ def _require_held(access: GradientAccess, owners: Owners) -> None:
         raise _gradient(
             access, f"it is not known whether an optimizer holds `{owner}`", _UNSCALE + _OF_NO_OPTIMIZER.format(given)
         )
+
+
+def _is_handed_on(access: GradientAccess) -> bool:
+    """Whether a gradient is what another backward pass begins with: ``again.backward(out.grad)``."""
+    call = access.module.parents.get(access.node)
+    if isinstance(call, ast.keyword):
+        call = access.module.parents.get(call)
+    return isinstance(call, ast.Call) and last_name(call.func) == "backward"
 
 
 @dataclass(frozen=True)

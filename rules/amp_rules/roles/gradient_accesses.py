@@ -208,6 +208,8 @@ def _is_no_tensor(value: Value) -> bool:
         return not any(name.startswith(_TENSOR_BASES) for name in value.ref.external_bases())
     if value.kind in ("class", "function", "module", "constant"):
         return True
+    if value.is_result:
+        return False  # of what a module gave
     return value.kind == "object" and (is_module(value) or str(value.ref).startswith("argparse."))
 
 
