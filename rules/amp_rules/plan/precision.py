@@ -270,8 +270,7 @@ def _unknown_loss(program: Program, site: Backward) -> Declined:
             declining.UNKNOWN_LOSS,
             site.module,
             site.node,
-            f"{_what_is_unknown(program, site)}, and `{text}` ({line}) {what}, which autocast leaves as they "
-            "are",
+            f"{_what_is_unknown(program, site)}, and `{text}` ({line}) {what}, which autocast leaves as they are",
             "half precision gains nothing there: remove that first where float32 is enough, else keep the precision",
         )
     return declining.decline(
