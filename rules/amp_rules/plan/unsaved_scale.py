@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, stepped_optimizers, written_values
+from amp_rules.plan.checkpoint_keys import stepped_optimizers
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import UNSAVED_SCALE, note
 from amp_rules.plan.report import Note
+from amp_rules.plan.whole_optimizers import whole_optimizers
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at, keyword, literal
@@ -39,53 +40,16 @@ def notes(program: Program) -> Iterator[Note]:
 
 def _of_whole_optimizers(program: Program) -> Iterator[Note]:
     """Yield one for the first optimizer that is saved itself, not its state, and taken out of such a file again."""
-    kept = {
-        key_of(key): Site(at.scope.module, at.scope, at.body, item)
-        for at, made in _dictionaries(program)
-        for key, item in items_of(made)
-        if _is_optimizer(program, item, at.scope)
-    }
-    for node, body, scope in program.nodes() if kept else ():
-        if not (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and is_key(node.slice)):
-            continue
-        saved, site = kept.get(key_of(node.slice)), Site(scope.module, scope, body, node)
-        taken = scope.module.parents[node]
-        if saved is None or not isinstance(taken, ast.Assign) or not _is_run(program, site):
-            continue
-        if not isinstance(node.value, ast.Name) or not _is_out_of(program, node.value, site):
-            continue
-        text = (
-            f"`{scope.module.text(node)}` is the optimizer that is saved at "
-            f"{place_of(program, saved.module, saved.node)}, and the loss scale of float16 is not in that file: "
-            "training that goes on from here begins again with the first scale; save the `state_dict()` of the scaler "
-            "beside it, and load it here"
-        )
-        yield note(UNSAVED_SCALE, site.module, site.node, text)
+    found = next((item for item in whole_optimizers(program) if _is_run(program, item.site)), None)
+    if found is None:
         return
-
-
-def _dictionaries(program: Program) -> Iterator[tuple[Site, ast.Dict | ast.Call]]:
-    """Yield the dictionaries that are saved, where they are made."""
-    for value in written_values(program):
-        made = value.site if value.kind == "sequence" and isinstance(value.site, (ast.Dict, ast.Call)) else None
-        located = program.locate(made) if made is not None else None
-        if located is not None and isinstance(made, (ast.Dict, ast.Call)):
-            yield Site(located[1].module, located[1], located[0], made), made
-
-
-def _is_optimizer(program: Program, node: ast.expr, scope: Scope) -> bool:
-    """Whether an expression is an optimizer that is stepped, or an object whose ``step`` steps one of its own."""
-    values = program.flow.values(node, scope)
-    if values & stepped_optimizers(program):
-        return True
-    stepping = {step.body for step in program.steps}
-    methods = (value.ref.find_method("step") for value in values if value.kind == "instance")
-    return any(method is not None and method.node in stepping for method in methods)
-
-
-def _is_out_of(program: Program, node: ast.Name, site: Site) -> bool:
-    """Whether a variable may hold what ``torch.load`` gives."""
-    return any(value.ref in LOADS for value in program.flow.values(node, site.scope))
+    text = (
+        f"`{found.site.module.text(found.site.node)}` is the optimizer that is saved at "
+        f"{place_of(program, found.saved.module, found.saved.node)}, and the loss scale of float16 is not in that file: "
+        "training that goes on from here begins again with the first scale; save the `state_dict()` of the scaler "
+        "beside it, and load it here"
+    )
+    yield note(UNSAVED_SCALE, found.site.module, found.site.node, text)
 
 
 def finds_scale(call: ast.Call) -> bool:
