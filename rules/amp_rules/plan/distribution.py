@@ -22,12 +22,12 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.reached_by_all import ReachedByAll
+from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.shards.embeddings import TableSharding
 from amp_rules.plan.shards.sharding import Sharding
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.share_steps import ShareSteps
 from amp_rules.plan.swallowed_failures import swallowed_failures
-from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.told_apart import ToldApart, told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.plan.whole_lengths import WholeLengths

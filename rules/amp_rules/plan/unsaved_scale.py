@@ -13,7 +13,10 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.whole_optimizers import whole_optimizers
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import argument_at, keyword, literal
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import walk
 from amp_rules.torch.checkpoints import KEY_METHODS, LOADS
 
 
@@ -43,11 +46,11 @@ def _of_whole_optimizers(program: Program) -> Iterator[Note]:
     found = next((item for item in whole_optimizers(program) if _is_run(program, item.site)), None)
     if found is None:
         return
+    place = place_of(program, found.saved.module, found.saved.node)
     text = (
-        f"`{found.site.module.text(found.site.node)}` is the optimizer that is saved at "
-        f"{place_of(program, found.saved.module, found.saved.node)}, and the loss scale of float16 is not in that file: "
-        "training that goes on from here begins again with the first scale; save the `state_dict()` of the scaler "
-        "beside it, and load it here"
+        f"`{found.site.module.text(found.site.node)}` is the optimizer that is saved at {place}, and the loss scale of "
+        "float16 is not in that file: training that goes on from here begins again with the first scale; save the "
+        "`state_dict()` of the scaler beside it, and load it here"
     )
     yield note(UNSAVED_SCALE, found.site.module, found.site.node, text)
 
@@ -60,14 +63,40 @@ def finds_scale(call: ast.Call) -> bool:
     return literal(keyword(call, "opt_level")) not in ("O0", "O3")
 
 
-def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value]]]:
-    """Yield the calls of a method of optimizers that are stepped, each with these."""
+def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value] | set[str]]]:
+    """Yield the calls of a method of optimizers that are stepped, each with these, or with the names of attributes."""
     stepped = stepped_optimizers(program)
+    names = {step.optimizer.attr for step in program.steps if isinstance(step.optimizer, ast.Attribute)}
     for call, body, scope in program.calls():
         if isinstance(call.func, ast.Attribute) and call.func.attr == method:
-            optimizers = program.flow.values(call.func.value, scope) & stepped
+            optimizers: set[Value] | set[str] = program.flow.values(call.func.value, scope) & stepped
+            optimizers = optimizers or _chosen(scope.module, call.func.value, names)
             if optimizers:
                 yield Site(scope.module, scope, body, call), optimizers
+
+
+def _chosen(module: Module, node: ast.expr, names: set[str]) -> set[str]:
+    """Which attributes a loop over all of an object's asks by the beginning of their names.
+
+    ``for key in vars(model):``, ``if key.startswith("optim"):``, ``getattr(model, key)``.
+    """
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "getattr" and len(node.args) == 2):
+        return set()
+    owner, key = map(blocks.path_of, node.args)
+    words: set[str] = set()
+    for around in blocks.enclosing(module, node):
+        if isinstance(around, ast.If):
+            words |= {
+                part.value
+                for part in walk(around.test)
+                if isinstance(part, ast.Constant) and part.value and isinstance(part.value, str)
+            }
+        if isinstance(around, ast.For) and key is not None and key in blocks.writes_target(around):
+            over = {f"{owner}.__dict__", f"{owner}.__dict__.keys"}
+            asked = around.iter.func if isinstance(around.iter, ast.Call) and not around.iter.args else around.iter
+            is_all = blocks.path_of(asked) in over or ast.unparse(asked) == f"vars({owner})"
+            return {name for name in names if is_all and any(map(name.startswith, words))}
+    return set()
 
 
 def _asks_scaler(program: Program) -> bool:
