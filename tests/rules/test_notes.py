@@ -146,7 +146,7 @@ def test_what_is_shown_as_a_part_of_a_loss_alone_is_not_named_beside_it():
 
 def test_the_count_of_a_bar_over_its_own_loader_is_that_of_one_process():
     (text,) = [note.text for note in noted(FOLDER / "AMP282" / "count_of_a_bar.py").notes if note.code == "AMP282"]
-    assert text.endswith("its average covers only rank 0's share of the data")
+    assert text.endswith("what is shown of it covers only rank 0's share of the data")
 
 
 def test_a_note_on_numbers_says_that_there_are_more():

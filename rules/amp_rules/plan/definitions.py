@@ -196,12 +196,7 @@ class Definitions:
         if scope.owner(node.id) is not scope:
             return None
         where = blocks.place(scope.module, blocks.statement_of(scope.module, node))
-        for earlier in reversed(where.suite[: where.index]):
-            if node.id in blocks.writes(earlier):
-                if isinstance(earlier, ast.Assign) and [*map(blocks.path_of, earlier.targets)] == [node.id]:
-                    return earlier.value
-                return None
-        return None
+        return blocks.given_last(where.suite[: where.index], node.id)
 
     def _keeps_number(self, item: Definition, depth: int) -> bool:
         """Whether a variable that holds a number, or nothing yet, still does after an assignment."""

@@ -22,12 +22,13 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.reached_by_all import ReachedByAll
+from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.shards.embeddings import TableSharding
 from amp_rules.plan.shards.sharding import Sharding
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.plan.share_steps import ShareSteps
 from amp_rules.plan.swallowed_failures import swallowed_failures
-from amp_rules.plan.told_apart import told_apart
+from amp_rules.plan.told_apart import ToldApart, told_apart
 from amp_rules.plan.training_loops import TrainingLoop, training_loops
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.plan.wrapper_names import names_are_seen, wrapper_is_required
@@ -96,7 +97,7 @@ class Distribution:
     @cached_property
     def step_counts(self) -> ShareSteps:
         """Numbers of steps that are worked out of the length of the dataset."""
-        return ShareSteps(self.program, self.whole_lengths, self.loops, self.data)
+        return ShareSteps(self.program, self.whole_lengths, self.loops, self.data, self._shared_out)
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -131,11 +132,20 @@ class Distribution:
         return Questions(self.program, self._left_out)
 
     @cached_property
+    def _shared_out(self) -> tuple[list[Site], list[Rebinding]]:
+        """Where the loaders are prepared: expressions to wrap, and variables to rebind."""
+        return share(self.program, self._told.data, set(self.program.flow.modules))
+
+    @cached_property
+    def _told(self) -> ToldApart:
+        """What feeds the training, once loops that train or evaluate by a flag are told apart."""
+        return told_apart(self.program, self.data)
+
+    @cached_property
     def setting(self) -> Setting:
         """What the ranks share: which loaders are shared out, and from where each rank draws numbers of its own."""
-        told = told_apart(self.program, self.data)
-        loaders, rebindings = share(self.program, told.data, set(self.program.flow.modules))
-        rebound = [*rebindings, *told.rebindings]
+        loaders, rebindings = self._shared_out
+        rebound = [*rebindings, *self._told.rebindings]
         return Setting(
             prepared=frozenset(site.node for site in loaders),
             rebound=tuple((item.statement, item.variable) for item in rebound if not item.after),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from amp_rules.plan.file_guards import is_guarded
+from amp_rules.plan.whole_optimizers import whole_optimizers
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -44,6 +45,17 @@ def read_to_one_gpu(program: Program) -> Iterator[Site]:
         assert isinstance(site.node, ast.Call)
         if not is_guarded(site.module, site.node) and _is_copied(program, site.node, site.scope):
             yield site
+
+
+def read_whole(program: Program) -> list[Site]:
+    """The calls that load an optimizer as a whole, without a word on where to: what it remembers stays where it is put.
+
+    A model that is loaded with it goes to the GPU of its process, and the optimizer keeps the same parameters.
+    """
+    found = {load.node: load for item in whole_optimizers(program) for load in item.loads}
+    if not found or not _uses_gpu(program):
+        return []
+    return [load for load in found.values() if _is_unplaced(load.node) and not is_guarded(load.module, load.node)]
 
 
 def _is_unplaced(call: ast.AST) -> bool:

@@ -24,7 +24,7 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.added_since import with_added
 from amp_rules.plan.apex.apex_programs import bring_up_to_date, migrate_apex
-from amp_rules.plan.apex.stages import loads_apex_by_name, uses_apex
+from amp_rules.plan.apex.stages import initializing, loads_apex_by_name, uses_apex
 from amp_rules.plan.migrated_before import migrated_before, without_runtime
 from amp_rules.plan.notebooks import is_notebook, migrate_notebook
 from amp_rules.plan.npu_notes import mps_notes, npu_notes
@@ -123,7 +123,10 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     )
     of_optimizers = methods_of_optimizers.notes(program) if report.changes else ()
     # What becomes of half precision by hand is told where that goes.
-    is_told = not {"AMP118", "AMP420"}.isdisjoint(edit.code for edit in report.edits) or uses_apex(program)
+    codes = {edit.code for edit in report.edits}
+    is_told = not {"AMP118", "AMP420"}.isdisjoint(codes)
+    if uses_apex(program):
+        is_told = "AMP404" not in codes or not any(map(unsaved_scale.finds_scale, initializing(program)))
     is_scaled = report.precision == "migrated" and options.dtype != "bf16" and selection.wants("AMP118")
     of_scale = unsaved_scale.notes(program) if is_scaled and not is_told else ()
     of_versions = asserted_versions.notes(program) if report.changes else ()

@@ -101,7 +101,8 @@ _PAGES = {
         ## What is noted
         An optimizer gets its state back from a checkpoint, and AMP118 could not add the scale to that: a list holds
         the states, something goes over all keys of the dictionary, or its keys are not known. Nothing is said with
-        `--dtype bf16`, which scales nothing, of scripts for Apex, and where the script asks its scaler for a state.
+        `--dtype bf16`, which scales nothing, and where the script asks its scaler, or Apex, for a state. A script for
+        Apex is told where `amp.initialize` makes a scale that changes in training.
 
         ## Why
         A run that is resumed starts from a scale of 65536 again. Where training had settled at 1024, the first six

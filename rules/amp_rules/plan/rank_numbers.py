@@ -15,8 +15,8 @@ from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 
 ADDS_UP = (
-    "adds up the batches of one process: its average covers only rank 0's share of the data",
-    "add up the batches of one process: their averages cover only rank 0's share of the data",
+    "adds up the batches of one process: what is shown of it covers only rank 0's share of the data",
+    "add up the batches of one process: what is shown of them covers only rank 0's share of the data",
 )
 """What is to be known of a sum, and of several."""
 

@@ -17,6 +17,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.epoch_schedules import EpochSchedules
 from amp_rules.plan.full_batches import FullBatches
+from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop, variable
 from amp_rules.plan.whole_lengths import WholeLengths
 from amp_rules.roles.batches import TrainingData
@@ -60,10 +61,18 @@ class ShareSteps:
         unclear: those that stay, with what is to be known of them.
     """
 
-    def __init__(self, program: Program, lengths: WholeLengths, loops: list[TrainingLoop], data: TrainingData) -> None:
+    def __init__(
+        self,
+        program: Program,
+        lengths: WholeLengths,
+        loops: list[TrainingLoop],
+        data: TrainingData,
+        shared_out: tuple[list[Site], list[Rebinding]],
+    ) -> None:
         self.program = program
         self.lengths = lengths
         self._data = data
+        self._shared_out = shared_out
         self._full = FullBatches(program, lengths, data)
         self.loaders = Loaders(program)
         self.epochs = EpochSchedules(program, data)
@@ -317,8 +326,28 @@ class ShareSteps:
             values = self.program.flow.values(call.args[0], scope)
             if self.epochs.need(Site(scope.module, scope, body, call)):
                 continue
+            if self._is_prepared(Site(scope.module, scope, body, call.args[0])):
+                continue
             if values and values <= both and isinstance(call.args[0], ast.Name):
                 yield StepCount(scope.module, scope, body, call, scope.module.text(call.args[0]), "steps")
+
+    def _is_prepared(self, site: Site) -> bool:
+        """Whether a variable holds a prepared loader at a place: what it is given is prepared, or it is given that.
+
+        One function may make the loaders for training and for evaluation, which are one value.
+        """
+        sites, rebindings = self._shared_out
+        wrapped = {item.node for item in sites}
+        key = self.program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+        given = self.lengths.assigned.get(key, []) if key is not None else []
+        if site.node in wrapped or (given and all(value in wrapped for value, _ in given)):
+            return True
+        return any(
+            item.variable == blocks.path_of(site.node)
+            and site.body is blocks.body_of(item.module, item.statement)
+            and site.module.start(site.node) > site.module.start(item.statement)
+            for item in rebindings
+        )
 
     # ---- within the loop -----------------------------------------------------------------------------------------
 

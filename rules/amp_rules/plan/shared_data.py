@@ -17,7 +17,7 @@ from amp_rules.roles.sliced_batches import measured_by
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
-from amp_rules.torch.data import DATA_PARTS, LISTING, LISTS_TO_TENSORS, LOADER_SAMPLERS
+from amp_rules.torch.data import DATA_PARTS, LISTING, LISTS_TO_TENSORS, LOADER_SAMPLERS, OF_COLUMNS, TABLES
 
 KEEPING = frozenset({"int", "float", "round", "max", "min", "abs"}) | {
     f"{library}.{name}"
@@ -261,8 +261,12 @@ class SharedData:
     def _converted(self, node: ast.expr, scope: Scope) -> Iterable[Site]:
         """What a dataset's part is made of one by one: ``features`` of ``torch.tensor([f.ids for f in features])``.
 
-        Then the examples that a function of the project has gone through to make them.
+        Then the examples that a function of the project has gone through to make them. A column of a table is as long
+        as the table.
         """
+        table = _table_of(node)
+        if table is not None and any(value.name.startswith(TABLES) for value in self.program.flow.values(table, scope)):
+            yield Site(scope.module, scope, scope.node, table)
         key = self.program.flow.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None
         for value, where in [(node, scope)] if key is None else self.assigned.get(key, ()):
             if not isinstance(value, ast.Call) or not value.args:
@@ -356,6 +360,22 @@ def _begins_above(node: ast.expr, other: ast.expr) -> bool:
     """Whether an expression begins above the end of another."""
     end = (other.end_lineno or other.lineno, other.end_col_offset or other.col_offset)
     return (node.lineno, node.col_offset) < end
+
+
+def _table_of(node: ast.expr) -> ast.expr | None:
+    """What an expression is a column of: ``frame["text"].values``, ``frame.text.to_numpy()``."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OF_COLUMNS:
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in OF_COLUMNS:
+            node = node.value
+        else:
+            break
+    is_column = isinstance(node, ast.Attribute) or (
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+    )
+    table = node.value if is_column and isinstance(node, (ast.Attribute, ast.Subscript)) else None
+    return table if isinstance(table, ast.Name) else None  # a part of it, ``frame[mask]``, has fewer rows
 
 
 def _goes_through(function: ast.AST, name: str) -> bool:

@@ -10,9 +10,10 @@ from amp_rules.plan.checkpoint_keys import stepped_optimizers
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import UNSAVED_SCALE, note
 from amp_rules.plan.report import Note
+from amp_rules.plan.whole_optimizers import whole_optimizers
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
-from amp_rules.source.index import argument_at
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.checkpoints import KEY_METHODS, LOADS
 
@@ -35,6 +36,29 @@ def notes(program: Program) -> Iterator[Note]:
         )
         yield note(UNSAVED_SCALE, site.module, site.node, text)
         return
+    yield from _of_whole_optimizers(program)
+
+
+def _of_whole_optimizers(program: Program) -> Iterator[Note]:
+    """Yield one for the first optimizer that is saved itself, not its state, and taken out of such a file again."""
+    found = next((item for item in whole_optimizers(program) if _is_run(program, item.site)), None)
+    if found is None:
+        return
+    place = place_of(program, found.saved.module, found.saved.node)
+    text = (
+        f"`{found.site.module.text(found.site.node)}` is the optimizer that is saved at {place}, and the loss scale of "
+        "float16 is not in that file: training that goes on from here begins again with the first scale; save the "
+        "`state_dict()` of the scaler beside it, and load it here"
+    )
+    yield note(UNSAVED_SCALE, found.site.module, found.site.node, text)
+
+
+def finds_scale(call: ast.Call) -> bool:
+    """Whether a call of ``amp.initialize`` of Apex makes a loss scale that changes in training."""
+    scale = keyword(call, "loss_scale")
+    if scale is not None:
+        return not isinstance(literal(scale), (int, float))
+    return literal(keyword(call, "opt_level")) not in ("O0", "O3")
 
 
 def _asked(program: Program, method: str) -> Iterator[tuple[Site, set[Value]]]:
@@ -84,6 +108,8 @@ def _is_out_of_a_file(program: Program, site: Site) -> bool:
     while given is not None and not isinstance(given, ast.Name):
         if isinstance(given, ast.Subscript):
             given = given.value
+        elif isinstance(given, ast.Attribute):
+            given = given.value  # of a dictionary that gives its entries as attributes
         elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in KEY_METHODS:
             given = given.func.value
         else:

@@ -122,10 +122,15 @@ def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[a
 
 
 def given_last(statements: Iterable[ast.stmt], path: str) -> ast.expr | None:
-    """What a variable is given, and nothing beside it, by the last of some statements that writes it."""
+    """What a variable is given, and nothing beside it, by the last of some statements that writes it.
+
+    ``x[0] = 1.0`` gives it nothing, but changes what it holds.
+    """
     last = next((item for item in reversed([*statements]) if path in writes(item)), None)
-    is_alone = isinstance(last, ast.Assign) and [path_of(target) for target in last.targets] == [path]
-    return last.value if is_alone and isinstance(last, ast.Assign) else None
+    if not isinstance(last, ast.Assign) or len(last.targets) != 1:
+        return None
+    target = last.targets[0]
+    return last.value if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) == path else None
 
 
 def given_once(nodes: Iterable[ast.AST], name: str) -> ast.expr | None:

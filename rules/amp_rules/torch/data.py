@@ -25,6 +25,12 @@ LISTS_TO_TENSORS = frozenset(
 )
 """What makes a tensor of a list, with an item for each of it."""
 
+TABLES = "pandas."
+"""What the names of what gives a table begin with."""
+
+OF_COLUMNS = frozenset({"values", "array", "to_numpy", "tolist", "to_list", "astype", "copy", "reset_index"})
+"""Attributes and methods that give all of a table's column again."""
+
 LISTING = frozenset({"os.listdir", "glob.glob"})
 """Functions that list files, of which a dataset has a sample each."""
 

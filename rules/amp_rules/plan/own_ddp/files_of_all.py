@@ -179,7 +179,7 @@ def _is_temporary(own: OwnDdp, value: ast.expr, scope: Scope) -> bool:
 
 def _loads(own: OwnDdp) -> Iterator[_Found]:
     """Yield the first checkpoint that all read without a word on where to."""
-    if not own.program.calls_to(frozenset({SET_DEVICE})) or _saves_from_cpu(own):
+    if not _trains_on_gpus(own) or _saves_from_cpu(own):
         return
     loads = own.program.calls_to(WEIGHT_LOADERS)
     plain = PlainFiles(own.program)
@@ -199,6 +199,14 @@ def _loads(own: OwnDdp) -> Iterator[_Found]:
             'process; `map_location="cpu"` does not'
         )
         yield site.module, site.node, text + more_places(own.program, [(item.module, item.node) for item in found])
+
+
+def _trains_on_gpus(own: OwnDdp) -> bool:
+    """Whether each process chooses a GPU, or a wrapper is told one: without GPUs, a file holds nothing of any."""
+    if own.program.calls_to(frozenset({SET_DEVICE})):
+        return True
+    given = (keyword(site.node, "device_ids") for site in own.wraps if isinstance(site.node, ast.Call))
+    return any(isinstance(devices, (ast.List, ast.Tuple)) and devices.elts for devices in given)
 
 
 def _is_for_one(site: Site, loads: list[Site]) -> bool:

@@ -12,7 +12,8 @@ is left as it is, and changed where a device is made of it. What nothing calls s
 `amp.device("cuda")`, which the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES`
 only where torchrun does not start it, and reads it with `os.environ.get`; an assertion that there is one GPU is for one
 process then. A checkpoint that `load_state_dict` copies is read with `map_location="cpu"` where nothing says where to,
-and not by every process to the GPU that it was saved from.
+and not by every process to the GPU that it was saved from. One that holds the optimizer itself is read to the GPU of
+each process, as what the optimizer remembers stays where it is put.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -49,7 +50,7 @@ from amp_rules.plan.arguments_in_reach import Place
 from amp_rules.plan.asserted_devices import asserted_devices
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.loaded_weights import read_to_one_gpu
+from amp_rules.plan.loaded_weights import read_to_one_gpu, read_whole
 from amp_rules.plan.placed_early import early_calls, early_uses
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import start_place
@@ -60,6 +61,10 @@ from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
 from amp_rules.text.actions import Replace, Wrap
 from amp_rules.text.expression_edits import add_keyword, substitute
+
+_TO_OWN_GPU = 'map_location={"cuda:0": "cuda"}'
+"""The place for ``torch.load`` of what is not copied: `amp.init` sets the current GPU. What was on the CPU stays there,
+as the numbers of steps of an optimizer are."""
 
 RULE = Rule("AMP201", "device-by-rank", "Each process uses its own device.", "distribution")
 
@@ -84,6 +89,10 @@ def changes(context: Context) -> Iterator[Change]:
         assert isinstance(site.node, ast.Call)
         message = "what is copied to each process's own device is not put on the GPU that it was saved from"
         yield Change(RULE, site.module, site.node, message, [Replace(site.node, add_keyword('map_location="cpu"'))])
+    for site in read_whole(context.program):
+        assert isinstance(site.node, ast.Call)
+        message = "what an optimizer remembers is put on the GPU of its process, where its parameters go"
+        yield Change(RULE, site.module, site.node, message, [Replace(site.node, add_keyword(_TO_OWN_GPU))])
     for module, statement in context.processes.visible_devices:
         target = module.text(statement).split("[")[0]
         message = "torchrun gives each process a device; all of them must stay visible"

@@ -157,7 +157,10 @@ def _file(use: Use, node: ast.expr) -> ast.expr:
 
 
 def _keys_read(old: OldProgram, use: Use, call: ast.Call) -> set[str]:
-    """The keys that the variable which takes a loaded object is asked for, each by a text."""
+    """The keys that the variable which takes a loaded object is asked for, each by a text.
+
+    Another branch asks what it loads itself.
+    """
     parent = use.module.parents[call]
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
         return set()
@@ -165,8 +168,17 @@ def _keys_read(old: OldProgram, use: Use, call: ast.Call) -> set[str]:
     if key is None:
         return set()
     is_it = partial(_is_variable, old, use, key)
-    asked = [_key_asked(use, node) for node in use.module.parents if isinstance(node, ast.expr) and is_it(node)]
+    asked = [
+        _key_asked(use, node)
+        for node in use.module.parents
+        if isinstance(node, ast.expr) and is_it(node) and not _is_elsewhere(use, parent, node)
+    ]
     return {item for item in asked if item is not None}
+
+
+def _is_elsewhere(use: Use, loading: ast.stmt, read: ast.expr) -> bool:
+    """Whether a read stands in another branch than the statement that loads."""
+    return blocks.exclude_each_other(use.module, loading, blocks.statement_of(use.module, read))
 
 
 def _key_asked(use: Use, node: ast.expr) -> str | None:
