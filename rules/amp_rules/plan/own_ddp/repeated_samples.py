@@ -21,7 +21,10 @@ from amp_rules.source.syntax import called_name, last_name, values_given, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import ADDING, INTO_ANOTHER
 
-_LEAVING_OUT = frozenset({"unique", "set", "dict", "fromkeys", "drop_duplicates", "narrow"})
+_KEEPING_ONE = frozenset({"unique", "set", "fromkeys", "drop_duplicates"})
+"""What keeps each of its elements once."""
+
+_LEAVING_OUT = _KEEPING_ONE | {"dict", "narrow"}
 """What may leave samples out that are there twice."""
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
@@ -73,11 +76,40 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
 
 def _said_of(own: OwnDdp, use: LoaderUse, adds: Callable[[ast.Call], bool], by_rank: set[ast.AST]) -> str | None:
     """What is said of an evaluation that has the samples of all processes; None of one that has not."""
+    if _tells_samples_apart(own, use):
+        return None
     if any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
         return _ADDED
     if use.body in by_rank:
         return _IN_FILES
     return _GATHERED if _keeps_all_gathered(own, use) else None
+
+
+def _tells_samples_apart(own: OwnDdp, use: LoaderUse) -> bool:
+    """Whether a function of the project that an evaluation calls gathers something, and keeps each of it once.
+
+    ``ids = np.unique(gather(ids))``: what else the evaluation adds up may be its times alone.
+    """
+    reaching = _gathering(own)
+    pending = [node for node in blocks.walk_body(use.body) if isinstance(node, ast.Call) and reaching(node)]
+    seen: set[ast.AST] = set()
+    while pending:
+        for info in own.program.flow.callees(pending.pop()):
+            if info.node in seen or own.program.is_model_code(info.node):
+                continue
+            seen.add(info.node)
+            nodes = list(blocks.walk_body(info.node))
+            if any(isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _KEEPING_ONE for node in nodes):
+                return True
+            pending += [node for node in nodes if isinstance(node, ast.Call) and reaching(node)]
+    return False
+
+
+def _gathering(own: OwnDdp) -> Callable[[ast.AST], bool]:
+    """Whether a call gathers what all processes have; what a model does in its pass is no score."""
+    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
+    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
+    return own.program.closure(lambda node: node in gathers)
 
 
 def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
@@ -93,9 +125,7 @@ def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
     if loop is None or any(given_to_loader(call, "drop_last") is not None for call in makes):
         return False
     below = [node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno]
-    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
-    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
-    reaching = own.program.closure(lambda node: node in gathers)
+    reaching = _gathering(own)
     # Below the loop, a function that trains, too, may gather something else.
     trains = any(map(own.program.runs_backward, blocks.own_parts(use.body)))
     within = [*walk(loop)] if trains else below
