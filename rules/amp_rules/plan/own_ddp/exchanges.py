@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
+from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.path_objects import assigned
@@ -14,6 +15,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import Names, names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
     ADDING,
@@ -25,6 +27,7 @@ from amp_rules.torch.distributed import (
     REDUCING_NAME,
     SPAWNS,
 )
+from amp_rules.torch.evaluating import SYNCHRONISED_METRICS
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
@@ -291,6 +294,24 @@ class Exchanges:
         return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)}
 
     @cached_property
+    def _of_metrics(self) -> set[ast.AST]:
+        """The calls that ask a metric of torchmetrics, or what may be one, for its number: it is that of all processes.
+
+        What calling a metric gives is that of the batch, unless it is made with ``dist_sync_on_step``.
+        """
+        if not names_joint_metrics(self._own.program):
+            return set()
+        return {
+            call
+            for call, _, scope in self._own.program.calls()
+            if last_name(call.func) == "compute" or self._calls_metric(call, scope)
+        }
+
+    def _calls_metric(self, call: ast.Call, scope: Scope) -> bool:
+        values = self._own.program.flow.values(call.func, scope) if _is_path(call.func) else ()
+        return any(value.kind == "object" and value.name.startswith(SYNCHRONISED_METRICS) for value in values)
+
+    @cached_property
     def _read_together(self) -> set[ast.AST]:
         """The calls that read what each process has written: ``for rank in range(size): open(f"{rank}.json")``."""
         return {
@@ -310,7 +331,7 @@ class Exchanges:
             if last_name(call.func) == "apply" or isinstance(call.func, ast.Name)
             if not self._own.program.flow.callees(call) and self._applies(call)
         }
-        calls = self._calls_of_torch | self._read_together | applied
+        calls = self._calls_of_torch | self._read_together | applied | self._of_metrics
         return self._own.program.closure(lambda node: node in calls)
 
     @cached_property
@@ -321,6 +342,10 @@ class Exchanges:
             for info in self._own.program.flow.functions.values()
             if info.receiver is not None and any(map(self._reaches, _calls(info.node)))
         }
+
+
+def _is_path(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
 def _calls_exchange(forward: FunctionFacts) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.file_names import more_places
+from amp_rules.plan.joint_metrics import asks_joint_metric, names_joint_metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -36,8 +37,6 @@ _IN_FILES = "what is put together of the files that the processes write has"
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
-    if shares.metrics.looked_after:
-        return
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
@@ -51,6 +50,7 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             uses.append(replace(loop.use, body=loop.body))
             if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
                 by_rank.add(loop.body)
+    uses += _chosen(own, shares, {use.node for use in uses}) if samplers else []
     uses += _fetched(own) if samplers else []
     for use in uses:
         said = _said_of(own, use, adds, by_rank)
@@ -72,6 +72,27 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             f"that of the processes, it repeats some, and {texts[first]} those twice"
         )
         yield module, first, text + more_places(own.program, found)
+
+
+def _chosen(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[LoaderUse]:
+    """Yield evaluations over one of two loaders, of which that without a sampler is for one process alone.
+
+    ``if several: loader = DataLoader(data, sampler=DistributedSampler(data)) else: loader = DataLoader(data)``.
+    """
+    for use in own.data.evaluated:
+        several = frozenset(value for value in use.values if not _is_of_one_process(own, value))
+        loop = blocks.loop_around(use.module, use.node) if several < use.values and use.node not in known else None
+        if not isinstance(loop, ast.For) or own.program.runs_backward(loop):
+            continue
+        left = [replace(use, values=frozenset({value})) for value in several]
+        if use.module in own.modules and own.reach(use.module, loop) is Reach.EVERY:
+            if left and all(map(shares.metrics.samplers_of, left)):
+                yield replace(use, values=several)
+
+
+def _is_of_one_process(own: OwnDdp, value: Value) -> bool:
+    located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+    return located is not None and own.several_alone(located[1].module, value.site or located[0]) is False
 
 
 def _said_of(own: OwnDdp, use: LoaderUse, adds: Callable[[ast.Call], bool], by_rank: set[ast.AST]) -> str | None:
@@ -188,8 +209,15 @@ def _takes_batches(value: Value) -> bool:
 
 
 def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:
-    """Whether a call adds numbers up over the processes; what a model or a loss does in its pass is no score."""
-    calls = {site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)}
+    """Whether a call adds numbers up over the processes, itself or by a metric of torchmetrics.
+
+    What a model or a loss does in its pass is no score.
+    """
+    calls: set[ast.AST] = {
+        site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)
+    }
+    if names_joint_metrics(own.program):
+        calls |= {call for call, _, scope in own.program.calls() if asks_joint_metric(own.program, call, scope)}
     return own.program.closure(lambda node: node in calls)
 
 

@@ -259,9 +259,7 @@ def _is_by_setting(own: OwnDdp, site: Site, other: ast.Call) -> bool:
     for test, _ in own.branches(site.module, site.node):
         if in_several(test) is not None or names_rank(test):
             return False
-    return any(
-        in_several(test) is holds for test, holds in own.branches(site.module, other) if test in inside
-    )
+    return any(in_several(test) is holds for test, holds in own.branches(site.module, other) if test in inside)
 
 
 def _gives_no_share(own: OwnDdp, other: ast.Call, site: Site) -> bool:
@@ -269,7 +267,8 @@ def _gives_no_share(own: OwnDdp, other: ast.Call, site: Site) -> bool:
     given = given_to_loader(other, "sampler") or given_to_loader(other, "batch_sampler")
     values = own.program.flow.values(given, site.scope) if given is not None else set()
     return bool(values) and all(
-        value.kind == "instance" and not any(names_rank(info.facts.node) for info in value.ref.mro())
+        value.kind == "instance"
+        and not any(names_rank(info.facts.node) for info in value.ref.mro())
         and not value.ref.external_bases() & DISTRIBUTED_SAMPLERS
         for value in values
     )
