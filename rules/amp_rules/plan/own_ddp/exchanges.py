@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.plan.joint_metrics import names_joint_metrics
@@ -57,10 +57,15 @@ class Exchanges:
         """
         return any(map(self.puts_together, _calls(body))) or self.becomes_of_all(body)
 
-    def may_tell_of(self, body: ast.AST, path: str) -> bool:
+    def may_tell_of(self, body: ast.AST, path: str, apart: Collection[ast.AST] = ()) -> bool:
         """Whether an exchange in a function may be about one of its variables, or one in a caller about any of them.
 
         ``score = evaluate(model)`` puts together what it counts itself, and not what the training above has summed up.
+
+        Args:
+            body: the function.
+            path: the variable.
+            apart: calls in it that are about another number, whatever its variable is.
         """
         nodes = list(blocks.walk_body(body))
         rows = [row for node in nodes if (row := _row(node)) is not None]
@@ -79,6 +84,8 @@ class Exchanges:
         made = _closed({path} | added, [(read, written) for written, read in rows])
         of_sum = _closed({path}, [(read, written) for written, read in rows])
         for call in filter(self.puts_together, _calls(body)):
+            if call in apart:
+                continue
             gathered = self._gathered_into(call)
             if gathered is not None:
                 # What is gathered goes to another variable, and what it was taken from stays that of the process.

@@ -87,7 +87,7 @@ def _only_hands_on(own: OwnDdp, node: ast.expr, scope: Scope) -> bool:
     parents = scope.module.parents
     parent = parents[node]
     if isinstance(parent, ast.keyword):
-        node, parent = parent, parents[parent]
+        parent = parents[parent]
     if isinstance(parent, ast.Attribute):
         around = parents[parent]
         return parent.attr in _ASKS_NOTHING and isinstance(around, ast.Call) and around.func is parent
