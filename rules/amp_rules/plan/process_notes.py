@@ -207,8 +207,8 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             use.module,
             use.loader,
-            f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: {_shown(program)} "
-            f"are those of one process{more}",
+            f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: "
+            f"{_shown(program)} are those of one process{more}",
         )
     if not flagged and not uses:
         yield from _evaluated_without_loader(program)
