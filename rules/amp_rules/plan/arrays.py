@@ -238,12 +238,17 @@ def _is_tensor(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -
 
 
 def assigned_above(node: ast.Name, scope: Scope) -> ast.expr | None:
-    """What a variable holds, where a plain assignment above gives it and no loop in between another value."""
+    """What a variable holds, where a plain assignment above gives it and no loop in between another value.
+
+    It may stand in a ``with`` above: what is in there has run.
+    """
     module = scope.module
     above = blocks.statements_above(module, blocks.statement_of(module, node), blocks.body_of(module, node))
     assigned = max(
         (item for item in above if node.id in blocks.writes(item)), key=lambda item: item.lineno, default=None
     )
+    while isinstance(assigned, ast.With):
+        assigned = next((item for item in reversed(assigned.body) if node.id in blocks.writes(item)), None)
     if not isinstance(assigned, ast.Assign):
         return None
     for loop in blocks.enclosing(module, node):

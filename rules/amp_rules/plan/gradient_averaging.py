@@ -109,7 +109,8 @@ def _by_wrapper(program: Program, calls: list[Site]) -> list[list[Site]]:
 def _why_delayed(program: Program, precision: Precision) -> str:
     """What the plain wrapper does not support; empty where it is enough."""
     if len(precision.homes) > 1:
-        return "the script trains several models"
+        # One may be trained within others, as in what draws samples of it.
+        return "the script trains several models" if len(program.trained) > 1 else "several models are prepared"
     if precision.full_precision:
         return "gradients are computed by torch.autograd.grad"
     if any(not home.rebinds for home in precision.homes):

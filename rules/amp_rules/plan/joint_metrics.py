@@ -35,6 +35,21 @@ def keeps_jointly(program: Program, keeper: ast.expr, scope: Scope) -> bool:
     return any(value.kind == "instance" and is_joint(value.ref) for value in program.flow.values(keeper, scope))
 
 
+def asks_joint_metric(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call asks an object of the library, or of such a class, for the number of all processes.
+
+    Not where the script says anywhere that the processes keep theirs apart.
+    """
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "compute":
+        return False
+    if any(_ALONE in module.source.text for module in program.flow.modules):
+        return False
+    return any(
+        value.name.startswith(_METRICS) if value.kind == "object" else value.kind == "instance" and is_joint(value.ref)
+        for value in program.flow.values(call.func.value, scope)
+    )
+
+
 def names_joint_metrics(program: Program) -> bool:
     """Whether a script names the library at all."""
     return any(_METRICS.rstrip(".") in module.source.text for module in program.flow.modules)

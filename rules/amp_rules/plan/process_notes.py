@@ -52,6 +52,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import called_name, walk
+from amp_rules.torch.replication import STOPWATCHES
 
 _EVALUATIONS = 2
 """Loops that evaluate, told one by one; the last line names others."""
@@ -206,8 +207,8 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
             notes.EVALUATION,
             use.module,
             use.loader,
-            f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: the metrics and "
-            f"the time are those of one process{more}",
+            f"`{use.module.text(use.loader)}` is evaluated {_how_far(program, use)} by every process: "
+            f"{_shown(program)} are those of one process{more}",
         )
     if not flagged and not uses:
         yield from _evaluated_without_loader(program)
@@ -216,8 +217,15 @@ def _evaluated(program: Program, processes: Distribution) -> Iterator[Note]:
 def _evaluated_without_loader(program: Program) -> Iterator[Note]:
     site = next(evaluated_by_index(program), None)
     if site is not None:
-        text = f"`{site.module.text(site.node)}` is evaluated by every process: the metrics and the time are those of "
-        yield notes.note(notes.EVALUATION, site.module, site.node, text + "one process")
+        text = (
+            f"`{site.module.text(site.node)}` is evaluated by every process: {_shown(program)} are those of one process"
+        )
+        yield notes.note(notes.EVALUATION, site.module, site.node, text)
+
+
+def _shown(program: Program) -> str:
+    """What an evaluation may show; a time only where something in the script measures one."""
+    return "the metrics and the time" if program.calls_to(STOPWATCHES) else "the metrics"
 
 
 def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:

@@ -15,6 +15,7 @@ from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, 
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source.syntax import children, is_text, own_variables
+from amp_rules.torch.containers import CONFIGURATION_OBJECTS
 from amp_rules.torch.replication import KINDS, SIZES
 
 _MAX_DEPTH = 60
@@ -308,7 +309,7 @@ class Expressions:
         for ref in owner.refs:
             held = self._memory.read(ref, attribute(name))
             if held is not None:
-                found.append(held.unknown() if len(owner.refs) > 1 else held)
+                found.append(held.unknown() if len(owner.refs) > 1 or self._is_configuration(ref) else held)
             if ref.cls is not None:
                 found.extend(self._of_class(ref, name, frame))
                 inherited = inherited | nothing(self._memory.read(ref, STATE)).own
@@ -329,6 +330,13 @@ class Expressions:
             joined.refs | alias,
             joined.constant if not alias and not owner.content else UNKNOWN,
         )
+
+    def _is_configuration(self, ref: Ref) -> bool:
+        """Whether an object holds defaults, into which the settings of a file or of the command line are merged."""
+        located = self._world.program.locate(ref.site) if isinstance(ref.site, ast.Call) else None
+        if located is None or not isinstance(ref.site, ast.Call):
+            return False
+        return bool(self._world.program.callee_names(ref.site, located[1]) & CONFIGURATION_OBJECTS)
 
     def _of_class(self, ref: Ref, name: str, frame: Frame) -> list[RankValue]:
         """What an object has by its class: a property, or a variable of the class."""

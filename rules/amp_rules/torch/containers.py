@@ -17,6 +17,22 @@ NAMESPACES = frozenset(
 )
 """Classes whose objects have what they are given by keyword, or the items of a dictionary, as attributes."""
 
+CONFIGURATION_OBJECTS = frozenset(
+    {
+        "addict.Dict",
+        "box.Box",
+        "detectron2.config.CfgNode",
+        "easydict.EasyDict",
+        "fvcore.common.config.CfgNode",
+        "ml_collections.ConfigDict",
+        "munch.DefaultMunch",
+        "munch.Munch",
+        "omegaconf.OmegaConf.create",
+        "yacs.config.CfgNode",
+    }
+)
+"""What makes objects of settings whose attributes are the defaults: a file or the command line is merged into them."""
+
 CONTAINERS = frozenset(
     {
         "builtins.dict",

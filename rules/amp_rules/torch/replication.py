@@ -107,13 +107,18 @@ DRAWING_METHODS = frozenset(
 RESETTING = frozenset({"reset_parameters", "_reset_parameters"})
 """Methods of models that draw their weights anew."""
 
-CLOCKS = frozenset(
+_READINGS = frozenset(
+    f"time.{name}{more}"
+    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+    for more in ("", "_ns")
+)
+"""Those of ``time`` that give a number."""
+
+STOPWATCHES = _READINGS | {"timeit.default_timer", "torch.cuda.Event", "torch.Event"}
+"""What scripts measure a time with."""
+
+CLOCKS = _READINGS | frozenset(
     {
-        *(
-            f"time.{name}{more}"
-            for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
-            for more in ("", "_ns")
-        ),
         "time.ctime", "time.localtime", "time.gmtime", "time.strftime", "time.asctime",
         "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow", "datetime.date.today",
         "timeit.default_timer", "numpy.datetime64",

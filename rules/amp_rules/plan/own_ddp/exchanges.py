@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 
+from amp_rules.plan.joint_metrics import names_joint_metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.path_objects import assigned
@@ -14,6 +15,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import Names, names_of
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
     ADDING,
@@ -25,6 +27,7 @@ from amp_rules.torch.distributed import (
     REDUCING_NAME,
     SPAWNS,
 )
+from amp_rules.torch.evaluating import SYNCHRONISED_METRICS
 
 _MAX_CALLERS = 6
 """Callers that may reduce what a function gives back: ``train_epoch``, ``fit``, ``main``."""
@@ -54,10 +57,15 @@ class Exchanges:
         """
         return any(map(self.puts_together, _calls(body))) or self.becomes_of_all(body)
 
-    def may_tell_of(self, body: ast.AST, path: str) -> bool:
+    def may_tell_of(self, body: ast.AST, path: str, apart: Collection[ast.AST] = ()) -> bool:
         """Whether an exchange in a function may be about one of its variables, or one in a caller about any of them.
 
         ``score = evaluate(model)`` puts together what it counts itself, and not what the training above has summed up.
+
+        Args:
+            body: the function.
+            path: the variable.
+            apart: calls in it that are about another number, whatever its variable is.
         """
         nodes = list(blocks.walk_body(body))
         rows = [row for node in nodes if (row := _row(node)) is not None]
@@ -76,6 +84,8 @@ class Exchanges:
         made = _closed({path} | added, [(read, written) for written, read in rows])
         of_sum = _closed({path}, [(read, written) for written, read in rows])
         for call in filter(self.puts_together, _calls(body)):
+            if call in apart:
+                continue
             gathered = self._gathered_into(call)
             if gathered is not None:
                 # What is gathered goes to another variable, and what it was taken from stays that of the process.
@@ -291,6 +301,24 @@ class Exchanges:
         return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)}
 
     @cached_property
+    def _of_metrics(self) -> set[ast.AST]:
+        """The calls that ask a metric of torchmetrics, or what may be one, for its number: it is that of all processes.
+
+        What calling a metric gives is that of the batch, unless it is made with ``dist_sync_on_step``.
+        """
+        if not names_joint_metrics(self._own.program):
+            return set()
+        return {
+            call
+            for call, _, scope in self._own.program.calls()
+            if last_name(call.func) == "compute" or self._calls_metric(call, scope)
+        }
+
+    def _calls_metric(self, call: ast.Call, scope: Scope) -> bool:
+        values = self._own.program.flow.values(call.func, scope) if _is_path(call.func) else ()
+        return any(value.kind == "object" and value.name.startswith(SYNCHRONISED_METRICS) for value in values)
+
+    @cached_property
     def _read_together(self) -> set[ast.AST]:
         """The calls that read what each process has written: ``for rank in range(size): open(f"{rank}.json")``."""
         return {
@@ -310,7 +338,7 @@ class Exchanges:
             if last_name(call.func) == "apply" or isinstance(call.func, ast.Name)
             if not self._own.program.flow.callees(call) and self._applies(call)
         }
-        calls = self._calls_of_torch | self._read_together | applied
+        calls = self._calls_of_torch | self._read_together | applied | self._of_metrics
         return self._own.program.closure(lambda node: node in calls)
 
     @cached_property
@@ -321,6 +349,10 @@ class Exchanges:
             for info in self._own.program.flow.functions.values()
             if info.receiver is not None and any(map(self._reaches, _calls(info.node)))
         }
+
+
+def _is_path(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
 
 
 def _calls_exchange(forward: FunctionFacts) -> bool:

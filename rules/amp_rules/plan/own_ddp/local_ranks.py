@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.own_ddp.fixed_sizes import hides_gpus
 from amp_rules.plan.own_ddp.launchers import Starts, meets_by_environment
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -15,7 +16,7 @@ from amp_rules.source.index import argument_at, keyword
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import RANK_OF_JOIN
+from amp_rules.torch.distributed import GETS_WORLD_SIZE, RANK_OF_JOIN
 
 _Found = tuple[Module, ast.AST, str]
 
@@ -109,6 +110,23 @@ def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:
 
 def _is_of_machine(own: OwnDdp, size: ast.expr, site: Site) -> bool:
     """Whether the data are shared out on each machine anew: ``num_replicas=torch.cuda.device_count()``."""
+    if _is_world(own, size, site):
+        return False
     names = [last_name(node).lower() for node in walk(size) if isinstance(node, (ast.Name, ast.Attribute))]
     names += [str(value.ref) for value in own.program.flow.values(size, site.scope)]
     return any(word in name for name in names for word in _OF_MACHINE)
+
+
+def _is_world(own: OwnDdp, size: ast.expr, site: Site) -> bool:
+    """Whether torch tells a size, whatever its name is: ``settings.gpus = dist.get_world_size()``.
+
+    What the script gives it where there is one process alone says nothing.
+    """
+    if not isinstance(size, (ast.Name, ast.Attribute)):
+        return False
+    given = Definitions(own.program).of(size, site.scope)
+    given = [item for item in given if own.several_alone(item.scope.module, item.value) is not False]
+    return bool(given) and all(
+        isinstance(item.value, ast.Call) and bool(own.program.callee_names(item.value, item.scope) & GETS_WORLD_SIZE)
+        for item in given
+    )

@@ -67,11 +67,13 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
     else:
         return
     names_of_loss = {path for path in blocks.reads(backward.loss) if path.isidentifier()}
+    names_of_loss |= _scaled(backward, names_of_loss)
     names_of_loss |= _terms(nodes, names_of_loss)
     others = list(_other_passes(nodes, backward, names_of_loss))
     rounds = [node for node in nodes if not _is_within(backward.module, node, others)]
     losses = _made_of(own, backward, rounds, names_of_loss) | _meters(own, backward, rounds)
-    told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path)}
+    apart = _in_loops_of_their_own(backward, names_of_loss)
+    told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path, apart)}
     for node in nodes:
         if not isinstance(node, ast.Call) or told.isdisjoint(_roots(node)):
             continue
@@ -81,7 +83,7 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
         if any(map(names_rank, given)):
             continue  # what every process says of itself
         read = {path for item in given for path in _roots(item)} & told
-        names = sorted(read - (_set_anew(given, losses, backward) - names_of_loss))
+        names = sorted(read - _set_anew(given, losses, backward, names_of_loss))
         if names and _is_outermost(backward.module, node):
             yield node, names
 
@@ -125,15 +127,58 @@ def _other_passes(nodes: list[ast.AST], backward: Backward, names: set[str]) -> 
             yield node
 
 
+def _scaled(backward: Backward, names: set[str]) -> set[str]:
+    """The loss that the ``with`` around a backward pass is given: ``with scale_loss(loss, optimizer) as scaled:``."""
+    return {
+        item.context_expr.args[0].id
+        for node in blocks.enclosing(backward.module, backward.node)
+        if isinstance(node, ast.With)
+        for item in node.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id in names
+        if isinstance(item.context_expr, ast.Call) and item.context_expr.args
+        if isinstance(item.context_expr.args[0], ast.Name)
+    }
+
+
+def _in_loops_of_their_own(backward: Backward, names: set[str]) -> set[ast.AST]:
+    """The calls of evaluations in the function that work a loss out by the same name: what they reduce is that one."""
+    above = {item for item in blocks.enclosing(backward.module, backward.node) if isinstance(item, blocks.LOOPS)}
+    loops = [
+        node
+        for node in blocks.walk_body(backward.body)
+        if isinstance(node, blocks.LOOPS) and node not in above and any(_begins(item, names) for item in node.body)
+    ]
+    return {part for loop in loops for part in walk(loop) if isinstance(part, ast.Call)}
+
+
+def _begins(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement makes a loss of other things than one by its name."""
+    return (
+        isinstance(statement, ast.Assign)
+        and not names.isdisjoint(blocks.writes(statement))
+        and not blocks.touches(names, blocks.reads(statement.value))
+    )
+
+
 def _is_within(module: Module, node: ast.AST, loops: list[ast.AST]) -> bool:
     return bool(loops) and any(above in loops for above in module.ancestors(node))
 
 
-def _set_anew(given: list[ast.expr], losses: set[str], backward: Backward) -> set[str]:
-    """Variables that the assignment above what is shown makes of something else, ``shown = [total, count]``."""
-    names = [node for item in given for node in walk(item) if isinstance(node, ast.Name) and node.id in losses]
-    made = {node.id: assigned_above(node, backward.scope) for node in names}
-    return {name for name, value in made.items() if value is not None and not blocks.reads(value) & losses}
+def _set_anew(given: list[ast.expr], losses: set[str], backward: Backward, names: set[str]) -> set[str]:
+    """Variables that the assignment above what is shown makes of something else, ``shown = [total, count]``.
+
+    The loss itself is made of other things, too: only below its backward pass it is another number,
+    ``loss = total / count``.
+    """
+    read = [node for item in given for node in walk(item) if isinstance(node, ast.Name) and node.id in losses]
+    made = {node.id: assigned_above(node, backward.scope) for node in read}
+    return {
+        name
+        for name, value in made.items()
+        if value is not None
+        and not blocks.reads(value) & losses
+        and (name not in names or value.lineno > backward.statement.lineno)
+    }
 
 
 def _terms(nodes: list[ast.AST], names: set[str]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -207,9 +207,12 @@ class Metrics:
         """Whether a number of a function may be that of all processes already, or become it in a caller."""
         return self.exchanges.may_be_of_all(body)
 
-    def may_tell_of(self, body: ast.AST, path: str) -> bool:
-        """Whether one variable of a function may hold a number of all processes, or become one in a caller."""
-        return self.exchanges.may_tell_of(body, path)
+    def may_tell_of(self, body: ast.AST, path: str, apart: Collection[ast.AST] = ()) -> bool:
+        """Whether one variable of a function may hold a number of all processes, or become one in a caller.
+
+        Not by calls that are known to be about another number, ``apart``.
+        """
+        return self.exchanges.may_tell_of(body, path, apart)
 
     @cached_property
     def loops(self) -> list[TrainingLoop]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.file_names import more_places
+from amp_rules.plan.joint_metrics import asks_joint_metric, names_joint_metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -21,7 +22,10 @@ from amp_rules.source.syntax import called_name, last_name, values_given, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
 from amp_rules.torch.distributed import ADDING, INTO_ANOTHER
 
-_LEAVING_OUT = frozenset({"unique", "set", "dict", "fromkeys", "drop_duplicates", "narrow"})
+_KEEPING_ONE = frozenset({"unique", "set", "fromkeys", "drop_duplicates"})
+"""What keeps each of its elements once."""
+
+_LEAVING_OUT = _KEEPING_ONE | {"dict", "narrow"}
 """What may leave samples out that are there twice."""
 
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
@@ -33,8 +37,6 @@ _IN_FILES = "what is put together of the files that the processes write has"
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
-    if shares.metrics.looked_after:
-        return
     evaluated = {use.node for use in own.data.evaluated}
     told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
@@ -48,6 +50,7 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             uses.append(replace(loop.use, body=loop.body))
             if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
                 by_rank.add(loop.body)
+    uses += _chosen(own, shares, {use.node for use in uses}) if samplers else []
     fetched = list(_fetched(own)) if samplers else []
     uses += [use for use in fetched if not _trains(own, use)]
     for use in uses:
@@ -76,13 +79,63 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
         yield module, first, text + more_places(own.program, found)
 
 
+def _chosen(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[LoaderUse]:
+    """Yield evaluations over one of two loaders, of which that without a sampler is for one process alone.
+
+    ``if several: loader = DataLoader(data, sampler=DistributedSampler(data)) else: loader = DataLoader(data)``.
+    """
+    for use in own.data.evaluated:
+        several = frozenset(value for value in use.values if not _is_of_one_process(own, value))
+        loop = blocks.loop_around(use.module, use.node) if several < use.values and use.node not in known else None
+        if not isinstance(loop, ast.For) or own.program.runs_backward(loop):
+            continue
+        left = [replace(use, values=frozenset({value})) for value in several]
+        if use.module in own.modules and own.reach(use.module, loop) is Reach.EVERY:
+            if left and all(map(shares.metrics.samplers_of, left)):
+                yield replace(use, values=several)
+
+
+def _is_of_one_process(own: OwnDdp, value: Value) -> bool:
+    located = own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
+    return located is not None and own.several_alone(located[1].module, value.site or located[0]) is False
+
+
 def _said_of(own: OwnDdp, use: LoaderUse, adds: Callable[[ast.Call], bool], by_rank: set[ast.AST]) -> str | None:
     """What is said of an evaluation that has the samples of all processes; None of one that has not."""
+    if _tells_samples_apart(own, use):
+        return None
     if any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
         return _ADDED
     if use.body in by_rank:
         return _IN_FILES
     return _GATHERED if _keeps_all_gathered(own, use) else None
+
+
+def _tells_samples_apart(own: OwnDdp, use: LoaderUse) -> bool:
+    """Whether a function of the project that an evaluation calls gathers something, and keeps each of it once.
+
+    ``ids = np.unique(gather(ids))``: what else the evaluation adds up may be its times alone.
+    """
+    reaching = _gathering(own)
+    pending = [node for node in blocks.walk_body(use.body) if isinstance(node, ast.Call) and reaching(node)]
+    seen: set[ast.AST] = set()
+    while pending:
+        for info in own.program.flow.callees(pending.pop()):
+            if info.node in seen or own.program.is_model_code(info.node):
+                continue
+            seen.add(info.node)
+            nodes = list(blocks.walk_body(info.node))
+            if any(isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _KEEPING_ONE for node in nodes):
+                return True
+            pending += [node for node in nodes if isinstance(node, ast.Call) and reaching(node)]
+    return False
+
+
+def _gathering(own: OwnDdp) -> Callable[[ast.AST], bool]:
+    """Whether a call gathers what all processes have; what a model does in its pass is no score."""
+    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
+    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
+    return own.program.closure(lambda node: node in gathers)
 
 
 def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
@@ -98,9 +151,7 @@ def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
     if loop is None or any(given_to_loader(call, "drop_last") is not None for call in makes):
         return False
     below = [node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno]
-    sites = own.program.calls_to(frozenset(INTO_ANOTHER))
-    gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
-    reaching = own.program.closure(lambda node: node in gathers)
+    reaching = _gathering(own)
     # Below the loop, a function that trains, too, may gather something else.
     trains = any(map(own.program.runs_backward, blocks.own_parts(use.body)))
     within = [*walk(loop)] if trains else below
@@ -176,8 +227,15 @@ def _takes_batches(value: Value) -> bool:
 
 
 def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:
-    """Whether a call adds numbers up over the processes; what a model or a loss does in its pass is no score."""
-    calls = {site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)}
+    """Whether a call adds numbers up over the processes, itself or by a metric of torchmetrics.
+
+    What a model or a loss does in its pass is no score.
+    """
+    calls: set[ast.AST] = {
+        site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)
+    }
+    if names_joint_metrics(own.program):
+        calls |= {call for call, _, scope in own.program.calls() if asks_joint_metric(own.program, call, scope)}
     return own.program.closure(lambda node: node in calls)
 
 

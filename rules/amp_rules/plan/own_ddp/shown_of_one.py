@@ -32,12 +32,10 @@ from amp_rules.torch.checkpoints import SAVES
 def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such sum of each loop that trains, with the names of the others."""
     metrics = shares.metrics
-    if metrics.looked_after:
-        return
     loops = metrics.training_loops
     named: set[tuple[ast.AST, str]] = set()
-    # Numbers that could be reduced, and are not, have a note of their own.
-    reduced = list(metrics.found()) if loops else []
+    # Numbers that could be reduced, and are not, have a note of their own, unless a library looks after others.
+    reduced = list(metrics.found()) if loops and not metrics.looked_after else []
     noted = {item.site.body for item in reduced}
     named |= {
         (item.site.body, root_of(path))

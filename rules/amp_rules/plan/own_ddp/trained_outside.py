@@ -14,6 +14,7 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.source import blocks
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 
 _WRAPPING = ("ddp", "distribut", "parallel", "wrap")
@@ -53,7 +54,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         # is taken apart, ``DDP(Net(whole.encoder, whole.decoder))``, the parts are trained, and not what held them.
         if value.ref in kinds or value in taken or with_parts(program, {value}) & inside:
             continue
-        if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value):
+        if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value) or _is_never_run(own, value):
             continue
         if module not in own.modules or own.several_alone(module, value.site) is False or located[0] in own.uncalled:
             continue
@@ -62,6 +63,46 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             told.add(name)
             text = f"`{name}` is trained and in no DistributedDataParallel: nothing averages its gradients"
             yield module, value.site, f"{text} over the processes, and each goes on with weights of its own"
+
+
+def _is_never_run(own: OwnDdp, value: Value) -> bool:
+    """Whether nothing calls a model, nor gives it to anything that may: it has no gradients, whatever it was made for.
+
+    ``classes, centers = make_criteria()``, where only ``centers.parameters()`` is read.
+    """
+    program = own.program
+    for node, body, scope in program.nodes():
+        if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(node.ctx, ast.Load):
+            continue
+        info = program.function_of(body)
+        if info is not None and blocks.path_of(node) == info.receiver:
+            continue  # what its methods do with it, somebody has to call
+        if value in program.flow.values(node, scope) and not _only_hands_on(own, node, scope):
+            return False
+    return True
+
+
+def _only_hands_on(own: OwnDdp, node: ast.expr, scope: Scope) -> bool:
+    """Whether a place asks a model for its parameters, or gives it to a variable or a function of the project."""
+    parents = scope.module.parents
+    parent = parents[node]
+    if isinstance(parent, ast.keyword):
+        parent = parents[parent]
+    if isinstance(parent, ast.Attribute):
+        around = parents[parent]
+        return parent.attr in _ASKS_NOTHING and isinstance(around, ast.Call) and around.func is parent
+    if isinstance(parent, ast.Call):
+        return node is not parent.func and bool(own.program.flow.callees(parent))
+    if isinstance(parent, ast.Tuple):
+        parent = parents[parent]
+    return isinstance(parent, (ast.Assign, ast.Return))
+
+
+_ASKS_NOTHING = frozenset(
+    {"cpu", "cuda", "eval", "load_state_dict", "named_parameters", "parameters", "state_dict", "to", "train"}
+    | {"requires_grad_", "zero_grad"}
+)
+"""Methods of a model that run nothing of it."""
 
 
 def _is_made_for_parts(own: OwnDdp, body: ast.AST, kinds: set[object]) -> bool:

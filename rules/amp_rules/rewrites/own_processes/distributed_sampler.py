@@ -16,7 +16,8 @@ Without it every process goes through all of the data: N processes do the work o
     loader = DataLoader(train_set, batch_size=32, sampler=train_sampler)
 
 ## When it declines
-Where something in the program shares samples out already, or may; where each sample is a file of samples, of which a
+Where something in the program shares samples out already, or may (AMP288 says so of a loader that a setting chooses
+beside one with a sampler); where each sample is a file of samples, of which a
 loop makes a loader with a sampler; where the data set has no samples by index, or draws
 them whatever the index is; where each process splits it at random in its own way; where the loader is given packed
 arguments that may say which samples come when; where it is used to evaluate too, and where it is made before the
@@ -37,7 +38,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import Value
 from amp_rules.plan.context import Change
@@ -71,7 +72,7 @@ from amp_rules.source.resolver import is_variable, names_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Action, ExpressionEdit, Insert, Replace
 from amp_rules.text.expression_edits import add_keyword, substitute
-from amp_rules.torch.data import LOADERS_OF_TORCH
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS, LOADERS_OF_TORCH
 from amp_rules.torch.idioms import NAMED_PURPOSE, NAMED_SHARE
 
 RULE = Rule("AMP232", "distributed-sampler", "Each process trains on its share.", "distribution", optional=True)
@@ -229,6 +230,11 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
         assert isinstance(value.site, ast.Call)
         if located is None or not any(given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")):
             continue
+        if located[0] is site.body and _is_by_setting(own, site, value.site):
+            is_beside = True
+            continue
+        if located[0] is site.body and _gives_no_share(own, value.site, site):
+            continue
         if located[0] is site.body:
             # One of them is for one process, unless a parameter asks for that within each of the others.
             if not _asks_parameter(own, value.site, site):
@@ -239,6 +245,33 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
         kinds = own.program.flow.values(other, located[1]) if other is not None else set()
         samples |= {kind.ref for kind in kinds} or {None}
     return (bool(samples) or is_beside) and samples.isdisjoint({None, *(value.ref for value in values)})
+
+
+def _is_by_setting(own: OwnDdp, site: Site, other: ast.Call) -> bool:
+    """Whether settings choose between two loaders of a function, and only for the other one is asked for processes.
+
+    ``if order == "turns": (turns if several else whole) else: whole``: several processes take the last one, too.
+    """
+    choice = blocks.choice_between(site.module, site.node, other)
+    if choice is None:
+        return False
+    inside = set(walk(choice)) - set(walk(choice.test))
+    for test, _ in own.branches(site.module, site.node):
+        if in_several(test) is not None or names_rank(test):
+            return False
+    return any(in_several(test) is holds for test, holds in own.branches(site.module, other) if test in inside)
+
+
+def _gives_no_share(own: OwnDdp, other: ast.Call, site: Site) -> bool:
+    """Whether another loader of a function has a sampler of the project's that says nothing of processes."""
+    given = given_to_loader(other, "sampler") or given_to_loader(other, "batch_sampler")
+    values = own.program.flow.values(given, site.scope) if given is not None else set()
+    return bool(values) and all(
+        value.kind == "instance"
+        and not any(names_rank(info.facts.node) for info in value.ref.mro())
+        and not value.ref.external_bases() & DISTRIBUTED_SAMPLERS
+        for value in values
+    )
 
 
 def _asks_parameter(own: OwnDdp, other: ast.Call, site: Site) -> bool:
