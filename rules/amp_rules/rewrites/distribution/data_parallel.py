@@ -46,8 +46,9 @@ from functools import partial
 
 import libcst as cst
 
+from amp_rules.flow.values import Value
 from amp_rules.plan import declining, written_buffers
-from amp_rules.plan.batch_norms import BatchNorms, is_chosen
+from amp_rules.plan.batch_norms import BatchNorms, is_chosen, normalising_beside
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.device_lists import idle_statements
@@ -133,6 +134,7 @@ def notes(context: Context) -> Iterator[Note]:
     if not sites or program.calls_to(CONVERTS_BATCH_NORM) or mixes_tasks(program) or are_frozen(program):
         return
     norms, pinned = BatchNorms(program), PinnedDevices(program)
+    beside: set[Value] | None = None
     gone = {change.node for change in context.made if change.rule is RULE}
     for site in sites:
         assert isinstance(site.node, ast.Call)
@@ -140,7 +142,12 @@ def notes(context: Context) -> Iterator[Note]:
         if model is None or site.node not in gone or pinned.never_several(site):
             continue
         values = program.roles.modules(model, site.scope)
-        if any(norms.are_in(value) and not is_chosen(value) for value in values):
+        found = {value for value in values if norms.are_in(value) and not is_chosen(value)}
+        if found and not any(map(program.is_trained, found)):
+            # What only evaluates is not prepared.
+            beside = set(normalising_beside(program, context.precision)) if beside is None else beside
+            found &= beside
+        if found:
             names = {info.facts.name for info in program.flow.classes.values()}
             names |= {name.rpartition(".")[2] for name in program.flow.imported}
             of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
