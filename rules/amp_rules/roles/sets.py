@@ -277,7 +277,6 @@ class Sets:
             isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
         )
 
-
     def _is_number(self, node: ast.expr, site: Site) -> bool:
         """Whether an expression is a number by what makes it: ``int(name[:4])``."""
         if isinstance(node, ast.BinOp):

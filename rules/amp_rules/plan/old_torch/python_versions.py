@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
+from typing import Any
 
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
@@ -12,7 +13,7 @@ from amp_rules.source.syntax import own_name
 
 _CURRENT = tuple((3, minor) for minor in range(10, 16))
 """Versions of Python that a current PyTorch runs with, and more to come."""
-_COMPARES: dict[type[ast.cmpop], Callable[[object, object], object]] = {
+_COMPARES: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
