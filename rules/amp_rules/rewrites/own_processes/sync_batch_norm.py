@@ -62,6 +62,7 @@ from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
 from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
+from amp_rules.torch.wrappers import PREPARES
 
 RULE = Rule(
     "AMP230", "sync-batch-norm", "Batch norm is synchronised over the processes.", "distribution", optional=True
@@ -69,7 +70,7 @@ RULE = Rule(
 
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
 _IF_ANY = "batch norm, if there is any,"
-_GIVES_PRECISION = frozenset({"apex.amp.initialize", "amp_runtime.prepare_model"})
+_GIVES_PRECISION = PREPARES | {"apex.amp.initialize"}
 _ORDERS = frozenset({"torch.randperm"})
 _SENDS = frozenset({"torch.distributed.broadcast"})
 _ON_START = ("__init__", "init", "reset", "load", "weights")
