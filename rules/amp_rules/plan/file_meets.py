@@ -40,6 +40,7 @@ _ENDING_OF_PATTERN = re.compile(r"\*\.?\w*$")
 _WORD = re.compile("[A-Za-z]{3}")
 _NAMED = re.compile(r"[./~]*\w")
 """The beginning of a literal that names a folder: not ``"{}/weights"``."""
+_FILE_COPIES = frozenset({"shutil.copy", "shutil.copy2", "shutil.copyfile"})
 _LOOKS_FOR_FILES = frozenset({"isfile", "is_file"})
 
 
@@ -52,6 +53,7 @@ class FileMeets:
         self._heads = PathHeads(program, paths)
         # Callers of callers come to the same few variables by many ways.
         self._holding: dict[tuple[ast.expr, Scope, int], frozenset[object]] = {}
+        self._copying: dict[ast.Call, bool] = {}
         self._variables: dict[tuple[ast.expr, Scope, bool], frozenset[tuple[object, object]]] = {}
 
     def have_to_do(
@@ -94,6 +96,8 @@ class FileMeets:
         of_data |= bool(self._program.callee_names(read.node, read.scope) & IMAGE_LOADERS)
         if of_data and not (self._is_unknown(path, read.scope) or self._is_unknown(other, change.scope)):
             return False  # a data set reads files of its own
+        if self._copies_what_is_read(change):
+            return False  # the settings of a run, kept beside its results
         return self._fits(read, change, names, of_its_kind=of_data)
 
     def _is_found_by_pattern(self, path: ast.expr, scope: Scope, depth: int) -> bool:
@@ -104,6 +108,28 @@ class FileMeets:
             return False
         given = self._paths.assigned(path, scope)
         return bool(given) and all(self._is_found_by_pattern(value, at, depth - 1) for value, at in given)
+
+    def _copies_what_is_read(self, change: Site) -> bool:
+        """Whether a call copies a file that the script opens where it is: what is read elsewhere is no copy of it."""
+        assert isinstance(change.node, ast.Call)
+        known = self._copying.get(change.node)
+        if known is None:
+            source = next(iter(change.node.args), None)
+            is_copy = bool(self._program.callee_names(change.node, change.scope) & _FILE_COPIES)
+            known = is_copy and isinstance(source, (ast.Name, ast.Attribute)) and self._is_opened(source, change.scope)
+            self._copying[change.node] = known
+        return known
+
+    def _is_opened(self, source: ast.expr, scope: Scope) -> bool:
+        """Whether the script opens a file, of which nothing but its variable is known, to read it."""
+        cells = self._cells(source, scope, _DEPTH)
+        return self._is_unknown(source, scope) and any(
+            isinstance(site.node, ast.Call)
+            and bool(site.node.args)
+            and self._reads_content(site.node, site.scope)
+            and not cells.isdisjoint(self._cells(site.node.args[0], site.scope, _DEPTH))
+            for site in self._program.calls_to(frozenset(OPENERS))
+        )
 
     def is_source(self, change: Site, other: ast.expr) -> bool:
         """Whether a path is that of a file which is copied, and stays as it is."""

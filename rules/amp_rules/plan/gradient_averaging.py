@@ -31,6 +31,8 @@ _OTHER_PASSES = frozenset(
 )
 """What runs a part of a model again, or goes backward without ``backward``."""
 
+_PREPARES_SEVERAL = "several models are prepared that may share what is trained"
+
 
 @dataclass(frozen=True)
 class Averaging:
@@ -109,8 +111,7 @@ def _by_wrapper(program: Program, calls: list[Site]) -> list[list[Site]]:
 def _why_delayed(program: Program, precision: Precision) -> str:
     """What the plain wrapper does not support; empty where it is enough."""
     if len(precision.homes) > 1:
-        # One may be trained within others, as in what draws samples of it.
-        return "the script trains several models" if len(program.trained) > 1 else "several models are prepared"
+        return "the script trains several models" if _train_several(program, precision) else _PREPARES_SEVERAL
     if precision.full_precision:
         return "gradients are computed by torch.autograd.grad"
     if any(not home.rebinds for home in precision.homes):
@@ -126,6 +127,13 @@ def _why_delayed(program: Program, precision: Precision) -> str:
     if not all(reaches(program, home, call) for call in calls):
         return "the training loop has its own reference to the model"
     return ""
+
+
+def _train_several(program: Program, precision: Precision) -> bool:
+    """Whether training steps may call more than one of the models that are prepared; others evaluate."""
+    calls = _training_calls(program, precision)
+    called = [home for home in precision.homes if any(reaches(program, home, call) for call in calls)]
+    return len(called) != 1
 
 
 @dataclass(frozen=True)

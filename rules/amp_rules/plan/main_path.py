@@ -288,7 +288,7 @@ def _in_suite(
         if any(node in earlier for node in walk(statement)):
             start = index + 1
         if isinstance(statement, (*_IMPORTS, ast.Global, ast.Nonlocal)) or (
-            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            is_text(statement) and not _is_heading(program, suite, index)
         ):
             start = index + 1
         elif not isinstance(statement, (ast.Global, ast.Nonlocal)):
@@ -309,6 +309,14 @@ def _in_suite(
     if start == len(suite):
         return suite[-1], True  # nothing but a docstring: that of a group of commands
     return suite[start], False
+
+
+def _is_heading(program: Program, suite: Sequence[ast.stmt], index: int) -> bool:
+    """Whether a text stands right above other code, which it names, and is no docstring: that code follows it."""
+    statement = suite[index]
+    if index + 1 == len(suite) or suite[index + 1].lineno != (statement.end_lineno or 0) + 1:
+        return False
+    return index > 0 or isinstance(program.entry.parents.get(statement), ast.If)
 
 
 def _after_choices(program: Program, suite: Sequence[ast.stmt], earlier: Sequence[ast.stmt]) -> ast.stmt:

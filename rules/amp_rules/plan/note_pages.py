@@ -348,7 +348,8 @@ _PAGES = {
         ## Why
         `DistributedDataParallel` averages during the backward pass, and wants one forward and one backward pass for a
         step, with a gradient for every parameter. Where several models are trained together, a step has several
-        passes, or a part may be left out of one, it raises an error or waits forever.
+        passes, or a part may be left out of one, it raises an error or waits forever. A trainer and a sampler that hold
+        one network are prepared both, and share its parameters: only one wrapper could average them.
 
         ## What to do by hand
         Nothing: it is right as it is written. Where the reason does not hold, because a part that looks left out is

@@ -11,9 +11,10 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import last_name, walk
 
 _SETTERS = frozenset({"builtins.setattr", "builtins.vars", "builtins.locals", "builtins.globals", "builtins.exec"})
+_ENDING = (ast.Return, ast.Break, ast.Continue)
 
 
 def movable(
@@ -41,7 +42,11 @@ def movable(
         return None
     assert isinstance(call, ast.Call)
     if found not in suite:
-        return ([found], call) if _reads_what_is_set(program, module, found, call, (suite, statement, after)) else None
+        where = (suite, statement, after)
+        known = _reads_what_is_set(program, module, found, call, where) or _reads_what_it_is_given(
+            program, module, found, call, where
+        )
+        return ([found], call) if known else None
     between = suite[suite.index(statement) + after : suite.index(found)]
     is_below = suite.index(found) >= suite.index(statement) + after
     if not is_below or call.args or any(item.arg is None for item in call.keywords):
@@ -116,6 +121,54 @@ def _reads_what_is_set(
         if any(_binds(item, {name}) for item in module.tree.body if item is not function):
             return False
     return not _may_change(program, {path for item in call.keywords for path in blocks.reads(item.value)})
+
+
+def _reads_what_it_is_given(
+    program: Program, module: Module, found: ast.Expr, call: ast.Call, where: tuple[Sequence[ast.stmt], ast.stmt, bool]
+) -> bool:
+    """Whether a function starts the runtime by parameters that its only call, below a place, gives it by these names.
+
+    The call stands under no condition, and nothing ends the run above it or above the start: an evaluation that does
+    without the start would have it.
+    """
+    function = module.parents[found]
+    info = program.flow.functions.get(function) if isinstance(function, ast.FunctionDef) else None
+    if info is None or not isinstance(function, ast.FunctionDef) or len(function.body) == 1:
+        return False
+    callers = program.flow.callers(info)
+    named = [node for item in program.flow.modules for node in item.nodes if last_name(node) == function.name]
+    if len(callers) != 1 or len(named) != 1 or callers[0].scope.module is not module:
+        return False
+    suite, statement, after = where
+    below = suite[suite.index(statement) + after :]
+    calling = blocks.statement_of(module, callers[0].call)
+    if calling not in below or blocks.body_of(module, callers[0].call) is not blocks.body_of(module, statement):
+        return False
+    parts = [node for item in call.keywords for node in walk(item.value)]
+    if call.args or any(item.arg is None for item in call.keywords):
+        return False
+    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Subscript)) for node in parts):
+        return False
+    names = {node.id for node in parts if isinstance(node, ast.Name)}
+    given = {name: info.argument(callers[0].call, name) for name in names if name in info.parameters}
+    if any(not isinstance(value := given.get(name), ast.Name) or value.id != name for name in names):
+        return False
+    if any(isinstance(node, ast.Name) and node.id in names and _is_stored(node) for node in walk(function)):
+        return False
+    read = {path for item in call.keywords for path in blocks.reads(item.value)}
+    between = below[: below.index(calling)]
+    if any(blocks.touches(read, blocks.writes(item)) or _binds(item, read) for item in between):
+        return False
+    earlier = [*between, *function.body[: function.body.index(found)]]
+    if any(isinstance(node, _ENDING) for item in earlier for node in walk(item)):
+        return False
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function)):
+        return False
+    return not _may_change(program, read)
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return not isinstance(name.ctx, ast.Load)
 
 
 def _binds(statement: ast.stmt, read: set[str]) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from amp_rules.flow.values import ClassInfo, Value
+from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import DATA_PARALLEL
@@ -18,6 +21,8 @@ _SHOWS_NAMES = frozenset(
         "get_submodule", "get_parameter", "get_buffer", "_modules",
     }
 )  # fmt: skip
+
+_OF_LIBRARIES = ("torch.nn.", "torchvision.models.")
 
 
 def names_are_seen(program: Program) -> bool:
@@ -44,6 +49,7 @@ def wrapper_is_required(program: Program) -> bool:
 
 
 def _shown(program: Program) -> Iterator[Site]:
+    wrapped = _wrapped(program)
     for node, body, scope in program.nodes():
         if program.is_model_code(body):
             continue
@@ -51,7 +57,7 @@ def _shown(program: Program) -> Iterator[Site]:
         if (
             isinstance(node, ast.Attribute)
             and node.attr in _SHOWS_NAMES
-            and _may_be_wrapped(program, node.value, scope)
+            and _may_be_wrapped(program, node.value, scope, wrapped)
         ):
             yield site
         elif isinstance(node, ast.Call) and program.callee_names(node, scope) & WHOLE_OBJECT_WRITERS and node.args:
@@ -59,11 +65,39 @@ def _shown(program: Program) -> Iterator[Site]:
                 yield site
 
 
-def _may_be_wrapped(program: Program, node: ast.expr, scope: Scope) -> bool:
+def _wrapped(program: Program) -> frozenset[ClassInfo]:
+    """The classes, and their bases, of what is wrapped; empty where one is not of the program."""
+    found: set[ClassInfo] = set()
+    for site in program.calls_to(DATA_PARALLEL):
+        call = site.node
+        given = argument_at(call, "module", 0) if isinstance(call, ast.Call) else None
+        models = program.roles.modules(given, site.scope) if given is not None else set()
+        targets = site.statement.targets if isinstance(site.statement, ast.Assign) else []
+        given_to_another = any(isinstance(item, ast.Attribute) and not _is_own(item) for item in targets)
+        if not models or given_to_another or any(value.kind != "instance" for value in models):
+            return frozenset()
+        found |= _classes(models)
+    return frozenset(found)
+
+
+def _is_own(target: ast.Attribute) -> bool:
+    return isinstance(target.value, ast.Name) and target.value.id == "self"
+
+
+def _classes(models: Iterable[Value]) -> set[ClassInfo]:
+    return {info for value in models if value.kind == "instance" for info in value.ref.mro()}
+
+
+def _may_be_wrapped(program: Program, node: ast.expr, scope: Scope, wrapped: frozenset[ClassInfo]) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "module":
         return False
-    if program.roles.modules(node, scope):
-        return True
+    models = program.roles.modules(node, scope)
+    if models:
+        # Of a trainer that is wrapped, the network in it keeps its own names.
+        is_known = bool(wrapped) and all(
+            value.kind == "instance" or str(value.name).startswith(_OF_LIBRARIES) for value in models
+        )
+        return not is_known or not wrapped.isdisjoint(_classes(with_parts(program, models)))
     # What a helper is given and nothing is known of is taken for a model; an optimizer or a schedule is known.
     return not program.flow.values(node, scope) and "step" not in program.roles.uses(node, scope)
 

@@ -13,7 +13,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import children, last_name, walk
-from amp_rules.torch.containers import ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
+from amp_rules.torch.containers import NUMBERS, ORDERED_BY, SET_METHODS, SETS, UNORDERED_USES
 
 _MAX_DEPTH = 6
 """Assignments and functions through which a set is followed; scripts have two or three."""
@@ -259,6 +259,8 @@ class Sets:
         made = node.args[0] if isinstance(node, ast.Call) and len(node.args) == 1 else node
         while isinstance(made, ast.Call) and len(made.args) == 1 and last_name(made.func) in _COPIES:
             made = made.args[0]
+        if isinstance(made, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self._is_number(made.elt, site)
         if isinstance(made, ast.Call):
             if "builtins.range" in self.program.callee_names(made, site.scope):
                 return True
@@ -274,6 +276,14 @@ class Sets:
         return isinstance(made, (ast.Set, ast.List, ast.Tuple)) and all(
             isinstance(item, ast.Constant) and isinstance(item.value, (int, float)) for item in made.elts
         )
+
+    def _is_number(self, node: ast.expr, site: Site) -> bool:
+        """Whether an expression is a number by what makes it: ``int(name[:4])``."""
+        if isinstance(node, ast.BinOp):
+            return all(self._is_number(side, site) for side in (node.left, node.right))
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, (int, float))
+        return isinstance(node, ast.Call) and bool(self.program.callee_names(node, site.scope) & NUMBERS)
 
 
 def _is_empty(node: ast.expr) -> bool:

@@ -114,6 +114,9 @@ ORDERED_BY = frozenset(
 )
 """Functions whose result has the order in which they take their arguments' elements."""
 
+NUMBERS = frozenset(f"builtins.{name}" for name in ("int", "float", "len", "ord", "round"))
+"""Functions whose result is a number, which no process hashes in a way of its own."""
+
 UNORDERED_USES = frozenset(
     {
         *(f"builtins.{name}" for name in ("sorted", "len", "sum", "min", "max", "any", "all", "print")),

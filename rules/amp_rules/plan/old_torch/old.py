@@ -10,6 +10,7 @@ from functools import cached_property
 
 from amp_rules.plan import declining
 from amp_rules.plan.context import Change
+from amp_rules.plan.old_torch.python_versions import is_for_an_older_python
 from amp_rules.plan.old_torch.tensors import Tensors
 from amp_rules.plan.report import Refusal
 from amp_rules.plan.rule import Rule
@@ -63,7 +64,10 @@ class OldProgram:
 
     @cached_property
     def uses(self) -> list[Use]:
-        """Every expression that means something of another package, in the order of files and lines."""
+        """Every expression that means something of another package, in the order of files and lines.
+
+        Not those that only an older Python comes to.
+        """
         return [use for module in self.modules for use in self._uses(module)]
 
     def _uses(self, module: Module) -> Iterator[Use]:
@@ -77,7 +81,7 @@ class OldProgram:
                 if self.tensors.target(module, parent) is not None:
                     continue
             target = self.tensors.target(module, node)
-            if target is not None and "." in target:
+            if target is not None and "." in target and not is_for_an_older_python(module, node):
                 found.append(Use(module, node, target))
         return iter(sorted(found, key=lambda use: module.start(use.node)))
 

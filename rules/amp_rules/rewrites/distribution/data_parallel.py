@@ -48,13 +48,12 @@ import libcst as cst
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining, written_buffers
-from amp_rules.plan.batch_norms import BatchNorms, is_chosen
+from amp_rules.plan.batch_norms import BatchNorms, is_chosen, normalising_beside
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.device_lists import idle_statements
 from amp_rules.plan.frozen_batch_norms import are_frozen
 from amp_rules.plan.inner_steps import mixes_tasks
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.notes import BATCH_SIZE, note
 from amp_rules.plan.pinned_devices import PinnedDevices
 from amp_rules.plan.report import Note
@@ -135,6 +134,7 @@ def notes(context: Context) -> Iterator[Note]:
     if not sites or program.calls_to(CONVERTS_BATCH_NORM) or mixes_tasks(program) or are_frozen(program):
         return
     norms, pinned = BatchNorms(program), PinnedDevices(program)
+    beside: set[Value] | None = None
     gone = {change.node for change in context.made if change.rule is RULE}
     for site in sites:
         assert isinstance(site.node, ast.Call)
@@ -142,17 +142,17 @@ def notes(context: Context) -> Iterator[Note]:
         if model is None or site.node not in gone or pinned.never_several(site):
             continue
         values = program.roles.modules(model, site.scope)
-        if any(norms.are_in(value) and not is_chosen(value) and _is_trained(program, value) for value in values):
+        found = {value for value in values if norms.are_in(value) and not is_chosen(value)}
+        if found and not any(map(program.is_trained, found)):
+            # What only evaluates is not prepared.
+            beside = set(normalising_beside(program, context.precision)) if beside is None else beside
+            found &= beside
+        if found:
             names = {info.facts.name for info in program.flow.classes.values()}
             names |= {name.rpartition(".")[2] for name in program.flow.imported}
             of_some = " that is not synchronised" if any(map(_OWN_SYNCHRONISED.match, names)) else ""
             yield note(BATCH_SIZE, site.module, site.node, f"batch norm{of_some} {_STATISTICS}")
             return
-
-
-def _is_trained(program: Program, value: Value) -> bool:
-    """Whether a model is trained, or one of its parts: one that only evaluates keeps its statistics."""
-    return program.is_trained(value) or not with_parts(program, {value}).isdisjoint(program.trained)
 
 
 def _only_shows_devices(site: Site) -> bool:

@@ -18,8 +18,8 @@ stays what it was; in several processes it is a sorted one.
 
 ## When it declines
 When an optimizer is given a set of parameters that was made of sets, or that a variable holds (AMP293): no other order
-is theirs in all processes, and gradients are
-averaged and states kept by it. Sets of numbers and of modules are left alone, and so is what is sorted or only counted.
+is theirs in all processes, and gradients are averaged and states kept by it. Sets of numbers (of
+`[int(name[:4]) for name in names]`) and of modules are left alone, and so is what is sorted or only counted.
 
 ## Leaving it out
 No: labels, vocabularies and features would differ between the processes.

@@ -4,7 +4,8 @@
 `model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, as
 does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
 `amp.unwrap(model)`. A model that is exported or traced is unwrapped too: `torch.onnx.export(model, ...)`,
-`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`.
+`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`. Of a choice between the model and what is in its
+wrapper, `model.module.state_dict() if hasattr(model, "module") else model.state_dict()`, one branch stays.
 
 ## Why
 A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
@@ -34,6 +35,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import libcst as cst
+
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
@@ -48,14 +51,34 @@ from amp_rules.source import blocks
 from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.text.actions import Replace
 from amp_rules.torch.models import CHAINS
 from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
 
 RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
 
+_ASKING = frozenset({"hasattr", "isinstance"})
+
 
 def changes(context: Context) -> Iterator[Change]:
-    """Yield an edit for each model that is saved."""
+    """Yield an edit for each model that is saved, and for each choice between a model and its wrapper."""
+    saved = list(_saved(context))
+    bare = {site.node for site, _ in saved if isinstance(site.node, ast.expr)}
+    twice = {node for node in bare if isinstance(node, ast.IfExp) and {node.body, node.orelse} <= bare}
+    saved = [(site, message) for site, message in saved if site.node not in twice]
+    bare -= twice
+    for choice, site in {_choice(site): site for site, _ in saved}.items():
+        if choice is not None and _are_alike(choice, bare):
+            message = f"both branches are the same now: `{site.module.text(choice.test)}` need not be asked"
+            yield Change(RULE, site.module, choice, message, [Replace(choice, _last_branch)])
+    for site, message in saved:
+        assert isinstance(site.node, ast.expr)
+        written = context.vocabulary.unwrapped(site.module, site.node, owner=_is_of_owner(site.node))
+        yield Change.written(RULE, site.module, site.node, message, written)
+
+
+def _saved(context: Context) -> Iterator[tuple[Site, str]]:
+    """Yield each model that is saved, and what is said of it."""
     if context.processes.keeps_names:
         return
     was_parallel = bool(context.program.calls_to(DATA_PARALLEL))
@@ -68,7 +91,7 @@ def changes(context: Context) -> Iterator[Change]:
         attribute = site.module.parents[site.node]
         if site.module.parents[attribute] in whole:
             continue  # `amp.full_state_dict` takes the wrapper off
-        is_module = isinstance(site.node, ast.Attribute) and site.node.attr == "module"
+        is_module = _is_of_owner(site.node)
         has_wrapper = not context.processes.averaging.delayed and context.processes.sharding is None
         if not has_wrapper and not (is_module and was_parallel):
             continue
@@ -80,9 +103,45 @@ def changes(context: Context) -> Iterator[Change]:
         if not is_module and prepared and values and prepared.isdisjoint(values):
             continue  # a part of a model, which has no wrapper of its own
         verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
-        message = f"`{site.module.text(site.node)}` is {verb} without its wrapper"
-        written = context.vocabulary.unwrapped(site.module, site.node, owner=is_module)
-        yield Change.written(RULE, site.module, site.node, message, written)
+        yield site, f"`{site.module.text(site.node)}` is {verb} without its wrapper"
+
+
+def _is_of_owner(node: ast.AST) -> bool:
+    """Whether it is ``model.module``, in place of which ``model`` is unwrapped."""
+    return isinstance(node, ast.Attribute) and node.attr == "module"
+
+
+def _choice(site: Site) -> ast.IfExp | None:
+    """The choice that a model stands in a branch of."""
+    below = site.node
+    for above in site.module.ancestors(site.node):
+        if isinstance(above, ast.stmt):
+            return None
+        if isinstance(above, ast.IfExp):
+            return above if below is not above.test else None
+        below = above
+    return None
+
+
+def _are_alike(choice: ast.IfExp, bare: set[ast.expr]) -> bool:
+    """Whether both branches say the same once the wrapper is off: the condition asks for nothing but the wrapper."""
+    calls = [node for node in walk(choice.test) if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))]
+    if not all(isinstance(node, ast.Call) and last_name(node.func) in _ASKING for node in calls):
+        return False
+    sides = [[node for node in walk(branch) if node in bare] for branch in (choice.body, choice.orelse)]
+    texts = []
+    for branch, nodes in zip((choice.body, choice.orelse), sides, strict=True):
+        text = ast.unparse(branch)
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and _is_of_owner(node):
+                text = text.replace(ast.unparse(node), ast.unparse(node.value))
+        texts.append(text)
+    return texts[0] == texts[1] and (choice in bare or len(sides[0]) == len(sides[1]))
+
+
+def _last_branch(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``x if test else y`` becomes ``y``."""
+    return cst.ensure_type(node, cst.IfExp).orelse
 
 
 def _prepared(context: Context) -> set[Value]:

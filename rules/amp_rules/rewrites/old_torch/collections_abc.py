@@ -15,7 +15,8 @@
     from collections import OrderedDict
 
 ## When it declines
-In the `except` of a `try` that imports from `collections.abc` first.
+In the `except` of a `try` that imports from `collections.abc` first, and in a branch that only an older Python takes
+(`if sys.version_info < (3, 3):`).
 
 ## Leaving it out
 Yes: the import stays and raises ImportError.
@@ -31,6 +32,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.context import Change
 from amp_rules.plan.old_torch.old import OldProgram, change
+from amp_rules.plan.old_torch.python_versions import is_for_an_older_python
 from amp_rules.plan.rule import Rule
 from amp_rules.source.modules import Module
 from amp_rules.text.actions import EditNames, Insert, Remove, Replace
@@ -57,6 +59,8 @@ def changes(old: OldProgram) -> Iterator[Change]:
 def _import(module: Module, statement: ast.ImportFrom) -> Iterator[Change]:
     moved = [alias for alias in statement.names if alias.name in old_names.ABSTRACT]
     if not moved or any(isinstance(parent, (ast.Try, ast.ExceptHandler)) for parent in module.ancestors(statement)):
+        return
+    if is_for_an_older_python(module, statement):
         return
     names = ", ".join(ast.unparse(alias) for alias in moved)
     insert = Insert(statement, f"from collections.abc import {names}")

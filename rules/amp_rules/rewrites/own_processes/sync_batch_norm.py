@@ -62,6 +62,7 @@ from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
 from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
+from amp_rules.torch.wrappers import PREPARES
 
 RULE = Rule(
     "AMP230", "sync-batch-norm", "Batch norm is synchronised over the processes.", "distribution", optional=True
@@ -69,6 +70,7 @@ RULE = Rule(
 
 _CONVERT = "torch.nn.SyncBatchNorm.convert_sync_batchnorm"
 _IF_ANY = "batch norm, if there is any,"
+_GIVES_PRECISION = PREPARES | {"apex.amp.initialize"}
 _ORDERS = frozenset({"torch.randperm"})
 _SENDS = frozenset({"torch.distributed.broadcast"})
 _ON_START = ("__init__", "init", "reset", "load", "weights")
@@ -197,7 +199,19 @@ def _change(
     line = f"{path} = {convert}({', '.join([path, *more])})"
     if not _is_on_cuda(own, call) and not _is_moved_above(own, site, model, path):
         line = f"if next({path}.parameters()).is_cuda:\n    {line}"
-    return Change(RULE, site.module, call, message, [*actions, Insert(statement, line)])
+    where = statement if actions else _above_precision(own, site, path)
+    return Change(RULE, site.module, call, message, [*actions, Insert(where, line)])
+
+
+def _above_precision(own: OwnDdp, site: Site, path: str) -> ast.stmt:
+    """The statement of a wrapper; the one above it where that gives the model its precision, which comes last."""
+    where = blocks.place(site.module, site.statement)
+    above = where.suite[where.index - 1] if where.index else None
+    call = above.value if isinstance(above, (ast.Assign, ast.Expr)) else None
+    if not isinstance(call, ast.Call) or not own.program.callee_names(call, site.scope) & _GIVES_PRECISION:
+        return site.statement
+    given = next((item for item in call.args if blocks.path_of(item) == path), None)
+    return above if above is not None and given is not None else site.statement
 
 
 def _stands_alone(site: Site) -> bool:
