@@ -45,15 +45,20 @@ ALL = "for path in self.paths:\n    x = path(x)"
 PLAIN = "loss = F.cross_entropy(model(x), y)"
 
 
-def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
+def migrated(folder: Path, source: str) -> tuple[str, str]:
+    """What is said of how the model is prepared, and the new text."""
     entry = folder / "train.py"
-    entry.write_text(
-        SCRIPT.format(forward=textwrap.indent(forward, " " * 8), step=textwrap.indent(step, " " * 8)), encoding="utf-8"
-    )
+    entry.write_text(source, encoding="utf-8")
     report = migrate(entry, Options(ddp=True))
     assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
     (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
-    text = "".join(change.after for change in report.changes)
+    return found, "".join(change.after for change in report.changes)
+
+
+def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
+    found, text = migrated(
+        folder, SCRIPT.format(forward=textwrap.indent(forward, " " * 8), step=textwrap.indent(step, " " * 8))
+    )
     assert ("delay_allreduce=True" in text) is ("averaged at the step" in found)
     return found.partition("because ")[2]
 
@@ -206,6 +211,11 @@ PARTS = "x = self.net.layer1(self.net.bn1(self.net.conv1(x)))\nx = self.net.laye
 BERT = 'self.bert = BertModel.from_pretrained("bert-base-uncased")'
 
 
+def of_network(folder: Path, made: str, forward: str, imports: str = "") -> str:
+    made, forward = (textwrap.indent(lines, " " * 8) for lines in (made, forward))
+    return migrated(folder, NETWORK.format(imports=imports, made=made, forward=forward))[0]
+
+
 @pytest.mark.parametrize(
     ("made", "forward", "reason"),
     [
@@ -231,15 +241,7 @@ BERT = 'self.bert = BertModel.from_pretrained("bert-base-uncased")'
     ],
 )  # fmt: skip
 def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str, forward: str, reason: str) -> None:
-    imports = "from transformers import BertModel, DistilBertModel\n"
-    entry = tmp_path / "train.py"
-    entry.write_text(
-        NETWORK.format(imports=imports, made=textwrap.indent(made, " " * 8), forward=textwrap.indent(forward, " " * 8)),
-        encoding="utf-8",
-    )
-    report = migrate(entry, Options(ddp=True))
-    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
-    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    found = of_network(tmp_path, made, forward, "from transformers import BertModel, DistilBertModel\n")
     assert reason in found
     assert ("because" in found) is bool(reason)
 
@@ -271,19 +273,8 @@ def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str
 )  # fmt: skip
 def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward: str, skipped: bool) -> None:
     made = f"import os\nself.{setting} = os.environ.get('SETTING')\nself.norm = nn.LayerNorm(8)"
-    entry = tmp_path / "train.py"
-    entry.write_text(
-        NETWORK.format(
-            imports="from options import OPTIONS",
-            made=textwrap.indent(made, " " * 8),
-            forward=textwrap.indent(forward, " " * 8),
-        ),
-        encoding="utf-8",
-    )
     (tmp_path / "options.py").write_text("import os\nOPTIONS = make(os.environ)\n", encoding="utf-8")
-    report = migrate(entry, Options(ddp=True))
-    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
-    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    found = of_network(tmp_path, made, forward, "from options import OPTIONS")
     assert ("is a setting, by which layers may be left out" in found) is skipped
 
 
@@ -305,17 +296,6 @@ def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward:
     ],
 )  # fmt: skip
 def test_parts_that_no_gradient_comes_to(tmp_path: Path, forward: str, reason: str) -> None:
-    entry = tmp_path / "train.py"
-    entry.write_text(
-        NETWORK.format(
-            imports="",
-            made="        self.plain = nn.ReLU()\n        self.norm = nn.LayerNorm(8)",
-            forward=textwrap.indent(forward, " " * 8),
-        ),
-        encoding="utf-8",
-    )
-    report = migrate(entry, Options(ddp=True))
-    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
-    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
+    found = of_network(tmp_path, "self.plain = nn.ReLU()\nself.norm = nn.LayerNorm(8)", forward)
     assert reason in found
     assert ("because" in found) is bool(reason)

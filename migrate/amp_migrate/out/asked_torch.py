@@ -72,29 +72,27 @@ def takes_lines_of_pip(path: Path) -> bool:
     return path.suffix.lower() in (".txt", ".in", ".yml", ".yaml")
 
 
+def _text_of(path: Path) -> str:
+    """What a file says; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def is_list_of_conda(path: Path) -> bool:
     """Whether a file lists what conda alone reads, by name, version and build."""
-    try:
-        return _OF_CONDA.search(path.read_text(encoding="utf-8", errors="replace")) is not None
-    except OSError:
-        return False
+    return _OF_CONDA.search(_text_of(path)) is not None
 
 
 def is_environment_of_conda(path: Path) -> bool:
     """Whether a file describes an environment for conda, which takes what pip installs below ``- pip:`` alone."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.suffix.lower() in (".yml", ".yaml") else ""
-    except OSError:
-        return False
-    return _OF_ENVIRONMENT.search(text) is not None
+    return path.suffix.lower() in (".yml", ".yaml") and _OF_ENVIRONMENT.search(_text_of(path)) is not None
 
 
 def has_list_for_pip(path: Path) -> bool:
     """Whether an environment for conda has a list for pip already."""
-    try:
-        return _LIST_FOR_PIP.search(path.read_text(encoding="utf-8", errors="replace")) is not None
-    except OSError:
-        return False
+    return _LIST_FOR_PIP.search(_text_of(path)) is not None
 
 
 def needed_by_names(changes: Iterable[FileChange]) -> tuple[int, int]:

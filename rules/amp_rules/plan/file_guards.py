@@ -381,10 +381,12 @@ class _Decision:
                 continue
             parent = module.parents[statement]
             scope = self._scopes[statement]
-            if self._is_whole(parent) and isinstance(module.parents[parent], ast.For):
-                parent = parent if self._may_take_in(parent, module, scope) else module.parents[parent]
             if not self._may_take_in(parent, module, scope):
-                continue
+                if not self._is_whole(parent):
+                    continue
+                parent = module.parents[parent]  # it serves the loop that it stands in
+                if not isinstance(parent, ast.For) or not self._may_take_in(parent, module, scope):
+                    continue
             assert isinstance(parent, (ast.For, ast.While, ast.If, ast.With))
             inner = [*parent.body, *getattr(parent, "orelse", ())]
             if not all(item in found or self._serves_alone(item, parent, scope) for item in inner):
@@ -419,8 +421,11 @@ class _Decision:
 
     def _is_whole(self, statement: ast.AST) -> bool:
         """Whether all that stands under a condition runs on the main process only."""
-        is_plain = isinstance(statement, ast.If) and not statement.orelse
-        return is_plain and all(item in self._guards.statements for item in statement.body)  # type: ignore[attr-defined]
+        return (
+            isinstance(statement, ast.If)
+            and not statement.orelse
+            and all(item in self._guards.statements for item in statement.body)
+        )
 
     def _opens_archive(self, node: ast.expr, scope: Scope) -> bool:
         return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & ARCHIVES)

@@ -122,8 +122,10 @@ class FileMeets:
 
     def _is_opened(self, source: ast.expr, scope: Scope) -> bool:
         """Whether the script opens a file, of which nothing but its variable is known, to read it."""
+        if not self._is_unknown(source, scope):
+            return False
         cells = self._cells(source, scope, _DEPTH)
-        return self._is_unknown(source, scope) and any(
+        return any(
             isinstance(site.node, ast.Call)
             and bool(site.node.args)
             and self._reads_content(site.node, site.scope)

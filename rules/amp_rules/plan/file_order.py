@@ -363,9 +363,9 @@ class FileOrder:
             if not isinstance(change, FileEffect) and self._ends_where_missing(site):
                 continue
             same = [item for item in paths if self._asked.may_be_same(site, path, change, item)]
-            if self._is_made_now(change) and all(self._asked.is_newer(site, path, change, item) for item in same):
-                continue
             if all(self._asked.is_only_added_to(site, path, change, item) for item in same):
+                continue
+            if self._is_made_now(change) and all(self._asked.is_newer(site, path, change, item) for item in same):
                 continue
             if self._meets_not(site, change):
                 yield change

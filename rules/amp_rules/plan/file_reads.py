@@ -133,8 +133,9 @@ class FileReads:
             yield site, path
             return
         if info.node not in self._written:
-            kept = {name for name in info.parameters if self._stays_as_it_is(info, name)}
-            self._written[info.node] = {name for node in info.body for name in blocks.writes(node)} - kept
+            written = {name for node in info.body for name in blocks.writes(node)}
+            kept = {name for name in info.parameters if name in written and self._stays_as_it_is(info, name)}
+            self._written[info.node] = written - kept
         if path.id in self._written[info.node]:
             yield site, path  # it is made another one in between: ``folder = folder + "_small"``
         key = (info.node, path.id, depth)
@@ -146,17 +147,17 @@ class FileReads:
     def _stays_as_it_is(self, info: FunctionFacts, name: str) -> bool:
         """Whether all that a function makes of a path is another form of the same: ``path = Path(path)``."""
         scope = self._program.flow.scopes.get(info.node)
-        inner = list(walk(info.node)) if scope is not None else []
-        made = [
-            node
-            for node in inner
-            if isinstance(node, ast.Assign)
+        if scope is None:
+            return False
+        inner = list(walk(info.node))
+        made = sum(
+            isinstance(node, ast.Assign)
             and [blocks.path_of(target) for target in node.targets] == [name]
-            and scope is not None
             and blocks.path_of(taken_as_it_is(self._program, node.value, scope)) == name
-        ]
-        stored = [node for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-        return bool(made) and len(made) == sum(node.id == name for node in stored)
+            for node in inner
+        )
+        named = [node for node in inner if isinstance(node, ast.Name) and node.id == name]
+        return 0 < made == sum(isinstance(node.ctx, ast.Store) for node in named)
 
     def _given_by_callers(self, info: FunctionFacts, name: str, depth: int) -> Iterator[tuple[Site, ast.expr] | None]:
         """Yield what calls of a helper give it as a path; None for one that gives none."""

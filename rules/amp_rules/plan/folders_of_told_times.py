@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
@@ -15,12 +15,9 @@ from amp_rules.torch.file_access import OF_THIS_MOMENT
 
 _DEPTH = 6
 """Variables behind variables; a path that takes more is not followed to its end."""
-_FALSE = ast.Constant(False)
 
 
-def made_by_each(
-    program: Program, paths: Paths, effects: Collection[FileEffect], told: Collection[ast.AST]
-) -> set[ast.stmt]:
+def made_by_each(program: Program, paths: Paths, effects: Collection[FileEffect], told: Set[ast.AST]) -> set[ast.stmt]:
     """The statements that make such folders, and accept one that is there.
 
     Args:
@@ -33,8 +30,8 @@ def made_by_each(
         effect.statement
         for effect in effects
         if told and isinstance(effect.statement, ast.Expr) and effect.statement.value is effect.call
-        if literal(keyword(effect.call, "exist_ok") or _FALSE) is True and len(effect.paths) == 1
-        if _clocks(program, paths, effect.paths[0], effect.scope, _DEPTH) <= set(told)
+        if literal(keyword(effect.call, "exist_ok")) is True and len(effect.paths) == 1
+        if _clocks(program, paths, effect.paths[0], effect.scope, _DEPTH) <= told
     }
 
 

@@ -66,19 +66,29 @@ def reasons(program: Program) -> Iterator[Declined]:
             )
     yield from _found_by_name(program)
     if imports_torch(program):
-        own = _own_scaler(program)
-        for call, _, scope in program.calls():
-            if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
-                if not _is_librarys(program, call, scope) and not _only_makes(program, call, scope):
-                    said = f"; it may scale its loss by itself ({own})" if own is not None else ""
-                    yield declining.decline(
-                        declining.UNKNOWN_STEP,
-                        scope.module,
-                        call,
-                        f"no backward pass was found, but `{scope.module.text(call)}` may run one: what it calls could "
-                        f"not be followed{said}",
-                        _RECIPE_OF_OWN if said else _RECIPES[isinstance(call.func, ast.Attribute)],
-                    )
+        calls = [call for call, _, scope in program.calls() if _may_train(program, call, scope)]
+        own = _own_scaler(program) if calls else None
+        said = f"; it may scale its loss by itself ({own})" if own is not None else ""
+        for call in calls:
+            yield declining.decline(
+                declining.UNKNOWN_STEP,
+                program.entry,
+                call,
+                f"no backward pass was found, but `{program.entry.text(call)}` may run one: what it calls could not be "
+                f"followed{said}",
+                _RECIPE_OF_OWN if said else _RECIPES[isinstance(call.func, ast.Attribute)],
+            )
+
+
+def _may_train(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call of the script says that it trains, and what it runs is not known."""
+    return (
+        scope.module is program.entry
+        and not program.flow.callees(call)
+        and _says_training(call)
+        and not _is_librarys(program, call, scope)
+        and not _only_makes(program, call, scope)
+    )
 
 
 def _only_makes(program: Program, call: ast.Call, scope: Scope) -> bool:

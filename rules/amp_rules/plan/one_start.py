@@ -41,17 +41,18 @@ def movable(
     if not isinstance(found, ast.Expr) or found.value is not call:
         return None
     assert isinstance(call, ast.Call)
+    read = {path for item in call.keywords for path in blocks.reads(item.value)}
     if found not in suite:
         where = (suite, statement, after)
-        known = _reads_what_is_set(program, module, found, call, where) or _reads_what_it_is_given(
-            program, module, found, call, where
+        known = _says_by_names(call) and (
+            _reads_what_is_set(program, module, found, call, where)
+            or _reads_what_it_is_given(program, module, found, call, read, where)
         )
-        return ([found], call) if known else None
+        return ([found], call) if known and not _may_change(program, read) else None
     between = suite[suite.index(statement) + after : suite.index(found)]
     is_below = suite.index(found) >= suite.index(statement) + after
     if not is_below or call.args or any(item.arg is None for item in call.keywords):
         return None
-    read = {path for item in call.keywords for path in blocks.reads(item.value)}
     parts = [node for item in call.keywords for node in walk(item.value)]
     if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr)) for node in parts):
         return None
@@ -90,6 +91,21 @@ def _alike(program: Program, sites: list[Site]) -> tuple[list[ast.stmt], ast.Cal
     return statements, first
 
 
+def _says_by_names(call: ast.Call) -> bool:
+    """Whether a start is given by names alone what variables, their attributes and constants hold."""
+    parts = (node for item in call.keywords for node in walk(item.value))
+    return (
+        not call.args
+        and all(item.arg is not None for item in call.keywords)
+        and not any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Subscript)) for node in parts)
+    )
+
+
+def _names_in(call: ast.Call) -> set[str]:
+    """The variables that a start is given, or attributes of."""
+    return {node.id for item in call.keywords for node in walk(item.value) if isinstance(node, ast.Name)}
+
+
 def _reads_what_is_set(
     program: Program, module: Module, found: ast.Expr, call: ast.Call, where: tuple[Sequence[ast.stmt], ast.stmt, bool]
 ) -> bool:
@@ -102,29 +118,29 @@ def _reads_what_is_set(
     function = module.parents[found]
     if not isinstance(function, ast.FunctionDef) or module.parents[function] is not module.tree:
         return False
-    if call.args or any(item.arg is None for item in call.keywords):
-        return False
-    parts = [node for item in call.keywords for node in walk(item.value)]
-    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Subscript)) for node in parts):
-        return False
     names = names_of(module)
     top = names.scopes[module.tree]
     suite, statement, after = where
     above = set(suite[: suite.index(statement) + after])
-    for name in {node.id for node in parts if isinstance(node, ast.Name)}:
+    for name in _names_in(call):
         if names.scope_of(found).owner(name) is not top:
             return False
         sets = [node for node in module.nodes if isinstance(node, ast.Name) and node.id == name]
-        sets = [node for node in sets if not isinstance(node.ctx, ast.Load) and names.scope_of(node).owner(name) is top]
+        sets = [node for node in sets if _is_stored(node) and names.scope_of(node).owner(name) is top]
         if len(sets) != 1 or blocks.statement_of(module, sets[0]) not in above:
             return False
         if any(_binds(item, {name}) for item in module.tree.body if item is not function):
             return False
-    return not _may_change(program, {path for item in call.keywords for path in blocks.reads(item.value)})
+    return True
 
 
 def _reads_what_it_is_given(
-    program: Program, module: Module, found: ast.Expr, call: ast.Call, where: tuple[Sequence[ast.stmt], ast.stmt, bool]
+    program: Program,
+    module: Module,
+    found: ast.Expr,
+    call: ast.Call,
+    read: set[str],
+    where: tuple[Sequence[ast.stmt], ast.stmt, bool],
 ) -> bool:
     """Whether a function starts the runtime by parameters that its only call, below a place, gives it by these names.
 
@@ -132,39 +148,33 @@ def _reads_what_it_is_given(
     without the start would have it.
     """
     function = module.parents[found]
-    info = program.flow.functions.get(function) if isinstance(function, ast.FunctionDef) else None
-    if info is None or not isinstance(function, ast.FunctionDef) or len(function.body) == 1:
+    if not isinstance(function, ast.FunctionDef) or len(function.body) == 1:
         return False
-    callers = program.flow.callers(info)
-    named = [node for item in program.flow.modules for node in item.nodes if last_name(node) == function.name]
-    if len(callers) != 1 or len(named) != 1 or callers[0].scope.module is not module:
+    info = program.flow.functions.get(function)
+    callers = program.flow.callers(info) if info is not None else []
+    if info is None or len(callers) != 1 or callers[0].scope.module is not module:
         return False
     suite, statement, after = where
     below = suite[suite.index(statement) + after :]
     calling = blocks.statement_of(module, callers[0].call)
     if calling not in below or blocks.body_of(module, callers[0].call) is not blocks.body_of(module, statement):
         return False
-    parts = [node for item in call.keywords for node in walk(item.value)]
-    if call.args or any(item.arg is None for item in call.keywords):
-        return False
-    if any(isinstance(node, (ast.Call, ast.Await, ast.NamedExpr, ast.Subscript)) for node in parts):
-        return False
-    names = {node.id for node in parts if isinstance(node, ast.Name)}
+    names = _names_in(call)
     given = {name: info.argument(callers[0].call, name) for name in names if name in info.parameters}
     if any(not isinstance(value := given.get(name), ast.Name) or value.id != name for name in names):
         return False
     if any(isinstance(node, ast.Name) and node.id in names and _is_stored(node) for node in walk(function)):
         return False
-    read = {path for item in call.keywords for path in blocks.reads(item.value)}
+    named = [node for item in program.flow.modules for node in item.nodes if last_name(node) == function.name]
+    if len(named) != 1:
+        return False
     between = below[: below.index(calling)]
     if any(blocks.touches(read, blocks.writes(item)) or _binds(item, read) for item in between):
         return False
     earlier = [*between, *function.body[: function.body.index(found)]]
     if any(isinstance(node, _ENDING) for item in earlier for node in walk(item)):
         return False
-    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function)):
-        return False
-    return not _may_change(program, read)
+    return not any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function))
 
 
 def _is_stored(name: ast.Name) -> bool:

@@ -6,6 +6,7 @@ import ast
 
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.program import Program
+from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 
 _DEPTH = 4
@@ -18,14 +19,22 @@ class PathBranches:
     def __init__(self, program: Program, paths: Paths) -> None:
         self._program = program
         self._paths = paths
+        # Each read is held beside each change.
+        self._known: dict[tuple[ast.expr, Scope], tuple[object, str] | None] = {}
 
     def are_apart(self, one: ast.expr, scope: Scope, other: ast.expr, other_scope: Scope) -> bool:
         """Whether two paths lie in different folders of one that a variable names, which is assigned once."""
-        first, second = self._branch(one, scope, _DEPTH), self._branch(other, other_scope, _DEPTH)
+        first, second = self._of(one, scope), self._of(other, other_scope)
         if first is None or second is None or first[0] != second[0]:
             return False
         # Who writes may put an ending behind the name that it is given.
         return not first[1].startswith(second[1]) and not second[1].startswith(first[1])
+
+    def _of(self, path: ast.expr, scope: Scope) -> tuple[object, str] | None:
+        key = path, scope
+        if key not in self._known:
+            self._known[key] = self._branch(path, scope, _DEPTH)
+        return self._known[key]
 
     def _branch(self, node: ast.expr, scope: Scope, depth: int) -> tuple[object, str] | None:
         """The variable that a path begins with, and the name behind it."""
@@ -42,24 +51,21 @@ class PathBranches:
         key = self._program.flow.key(head, scope)
         if key is None or self._assigned_once(head, scope) is None:
             return None
-        is_name = isinstance(name, ast.Constant) and isinstance(name.value, str)
-        text = name.value.strip("/") if is_name else ""  # type: ignore[attr-defined]
+        text = literal(name)
+        if not isinstance(text, str) or text.startswith(("/", ".", "~")):
+            return None
         begins = text.partition("/")[0]
-        return (key, begins) if begins and not begins.startswith((".", "~")) and not _is_absolute(name) else None
+        return (key, begins) if begins else None
 
     def _parts(self, node: ast.expr, scope: Scope) -> tuple[ast.expr, ast.expr] | None:
         """What a path begins with, and what is joined to it."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             return node.left, node.right
-        is_join = isinstance(node, ast.Call) and "os.path.join" in self._program.callee_names(node, scope)
-        if is_join and len(node.args) > 1:  # type: ignore[attr-defined]
-            return node.args[0], node.args[1]  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and len(node.args) > 1:
+            if "os.path.join" in self._program.callee_names(node, scope):
+                return node.args[0], node.args[1]
         return None
 
     def _assigned_once(self, node: ast.expr, scope: Scope) -> tuple[ast.expr, Scope] | None:
         found = self._paths.assigned(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else []
         return found[0] if len(found) == 1 else None
-
-
-def _is_absolute(name: ast.expr) -> bool:
-    return isinstance(name, ast.Constant) and str(name.value).startswith("/")

@@ -277,12 +277,13 @@ class Paths:
         """What the methods of an object's class assign the attribute, where the object is named from elsewhere."""
         found: list[tuple[ast.expr, Scope]] = []
         for value in self._program.flow.values(node.value, scope):
-            owners = value.ref.mro() if value.kind == "instance" else ()
-            asked = next((info.facts.methods[node.attr] for info in owners if node.attr in info.facts.methods), None)
+            if value.kind != "instance":
+                continue
+            asked = value.ref.find_method(node.attr)
             if asked is not None and asked.is_property:
                 where = self._program.flow.scopes.get(asked.node)
                 return [(item, where) for item in asked.returns if where is not None]
-            for info in owners:
+            for info in value.ref.mro():
                 for method in info.facts.methods.values():
                     inner = self._program.flow.scopes.get(method.node)
                     assigned = _assignments(inner.module) if inner is not None and method.receiver else {}

@@ -45,15 +45,18 @@ def kept_notes(program: Program, options: Options) -> Iterator[Note]:
         imports = {*file.references.statements, *file.references.star_imports}
         kept = [item for item in sorted(imports, key=lambda node: node.lineno) if stays(file, item)]
         if kept:
-            others = f"; so do the imports of Apex below it in lines {_listed(kept[1:])}" if len(kept) > 2 else ""
-            others = f"; so does the import below it in line {kept[1].lineno}" if len(kept) == 2 else others
             text = (
                 f"`{module.text(kept[0])}` stays Apex's, for the runtime does not have it: the `try` around it decides "
-                f"what the script does without Apex{others}"
+                f"what the script does without Apex{_others(kept[1:])}"
             )
             yield notes.note(notes.APEX_KEPT, module, kept[0], text)
 
 
-def _listed(statements: Sequence[ast.stmt]) -> str:
+def _others(statements: Sequence[ast.stmt]) -> str:
+    """Where the further imports stand."""
+    if not statements:
+        return ""
     *first, last = (str(item.lineno) for item in statements)
-    return f"{', '.join(first)} and {last}"
+    if not first:
+        return f"; so does the import below it in line {last}"
+    return f"; so do the imports of Apex below it in lines {', '.join(first)} and {last}"

@@ -109,15 +109,14 @@ def remarks(module: Module, *, in_help: bool = True) -> list[Span]:
             words = [*_spans(token, _BEFORE_PRECISION), *_with_apex(token)]
             found += asides
             found += [span for span in words if not any(item.start <= span.start < item.end for item in asides)]
-        elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in asserted):
-            if token.start[0] == token.end[0] and "\\" not in token.string:
-                found.extend(_spans(token, _IN_ASSERTION))
-        elif token.type in _TEXT and any(start <= token.start < end for start, end in printed):
-            if token.start[0] == token.end[0] and "\\" not in token.string and not _SAYS_MORE.search(token.string):
+        elif token.type not in _TEXT or token.start[0] != token.end[0] or "\\" in token.string:
+            continue
+        elif any(start <= token.start < end for start, end in asserted):
+            found.extend(_spans(token, _IN_ASSERTION))
+        elif any(start <= token.start < end for start, end in printed):
+            if not _SAYS_MORE.search(token.string):
                 found.extend(_spans(token, _IN_PRINT))
-        elif token.type == tokenize.STRING and any(start <= token.start < end for start, end in helps):
-            if token.start[0] != token.end[0] or "\\" in token.string:
-                continue
+        elif any(start <= token.start < end for start, end in helps):
             found.extend(_asides(token))
             if not _NATIVE.search(token.string):
                 found.extend(_spans(token, _IN_HELP))
@@ -212,11 +211,11 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
     for block in _blocks(module) if _OF_WRAPPER.search(before.source.text) else ():
         said = module.lines[block.start : block.stop]
         text, was = " ".join(said), origins[block.stop - 1]
+        if not _OF_WRAPPER.search(text) or len(block) > _LONGEST_OF_WRAPPER or "://" in text:
+            continue
         places = [row for row, line in enumerate(before.lines) if line.strip() == said[-1].strip()]
         if len(places) == 1:
             was = places[0] + 1  # it may stand further left, where the condition around it is gone
-        if not _OF_WRAPPER.search(text) or len(block) > _LONGEST_OF_WRAPPER or "://" in text:
-            continue
         below = module.lines[block.stop] if block.stop < len(module.lines) else ""
         old = before.lines[was] if was < len(before.lines) else ""
         if old == below and below.lstrip().startswith("if "):
@@ -231,20 +230,25 @@ def _above_wrappers(before: Module, module: Module, origins: Sequence[int]) -> I
 
 def _beside_replaced(before: Module, module: Module) -> Iterator[Span]:
     """What is said of Apex on the row of a call of it that is another one now: ``# the batch norm of apex``."""
-    beside = dict(_beside(before))
-    for (line, column), (said, code) in _beside(module):
-        old = [was for text, was in beside.values() if text == said]
-        if len(old) == 1 and old[0] != code and NAMES_APEX.search(said) and "://" not in said:
-            yield Span(Position(line, column + 1), Position(line, column + 1 + len(said)))
+    beside = [(said, code) for _, said, code in _beside(before)]
+    for start, said, code in _beside(module) if beside else ():
+        old = [was for text, was in beside if text == said]
+        if len(old) == 1 and old[0] != code:
+            yield Span(start, Position(start.line, start.column + len(said)))
 
 
-def _beside(module: Module) -> Iterator[tuple[tuple[int, int], tuple[str, str]]]:
-    """The comments that stand behind code, with the space before them, and that code."""
+def _beside(module: Module) -> Iterator[tuple[Position, str, str]]:
+    """The comments on Apex that stand behind code, with the space before them, and that code."""
+    if not NAMES_APEX.search(module.source.text):
+        return
     for token in tokenize.generate_tokens(io.StringIO(module.source.text).readline):
-        row = module.lines[token.start[0] - 1] if token.type == tokenize.COMMENT else ""
-        code = row[: token.start[1]].rstrip()
-        if code.strip():
-            yield (token.start[0], len(code)), (row[len(code) : token.end[1]], code.strip())
+        line, column = token.start
+        if token.type != tokenize.COMMENT or not NAMES_APEX.search(token.string) or "://" in token.string:
+            continue
+        row = module.lines[line - 1]
+        code = row[:column].rstrip()
+        if code:
+            yield Position(line, len(code) + 1), row[len(code) : token.end[1]], code.strip()
 
 
 def _conditions(module: Module) -> Iterator[tuple[list[str], str]]:

@@ -207,10 +207,12 @@ def _without_unused(draft: Draft) -> None:
     """Take imports and flags out that were used in the branches which went, and there alone."""
     from amp_rules.rewrites.apex.beside_torch import RULE
 
+    if not draft.changed:
+        return
     gone = _gone(draft)
     changes = [*_unused_imports(draft, gone, RULE)]
     shared = {name for node in draft.module.nodes if isinstance(node, ast.Global) for name in node.names}
-    for item in draft.module.nodes if draft.changed else ():
+    for item in draft.module.nodes:
         if not isinstance(item, ast.Assign) or not isinstance(item.value, ast.Constant):
             continue
         names = {target.id if isinstance(target, ast.Name) else None for target in item.targets}
@@ -224,6 +226,8 @@ def _without_unused_imports(selection: Selection, draft: Draft) -> None:
     """Take imports of Python's own modules out that only the guards of Apex's used: ``import warnings``."""
     from amp_rules.rewrites.apex.imports import RULE
 
+    if not draft.changed:
+        return
     changes = selection.settled(_unused_imports(draft, _gone(draft), RULE), draft=draft)
     if not changes:
         return
@@ -239,7 +243,7 @@ def _gone(draft: Draft) -> set[str]:
 
 
 def _unused_imports(draft: Draft, gone: set[str], rule: Rule) -> Iterator[Change]:
-    for node in draft.module.tree.body if draft.changed else ():
+    for node in draft.module.tree.body:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         unused = [alias for alias in node.names if bound_name(alias) in gone]

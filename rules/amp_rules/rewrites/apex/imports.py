@@ -34,7 +34,6 @@ https://github.com/NVIDIA/apex/releases
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 
 from amp_rules.plan.apex.file import ApexFile, HelperOfHalf
@@ -53,8 +52,6 @@ from amp_rules.torch.canonical_names import canonical
 from amp_rules.torch.own_half import is_helper_of_apex
 
 RULE = Rule("AMP408", "apex-imports", "Nothing is imported from Apex.", "precision", ways=("idiom",), after=("AMP404",))
-
-_NAMED_AFTER_APEX = re.compile(r"apex", re.IGNORECASE)
 
 _MOVED = {
     "apex.parallel.DistributedDataParallel": ("torch.nn.parallel", "DistributedDataParallel"),
@@ -97,9 +94,8 @@ def changes(file: ApexFile) -> Iterator[Change]:
                 to_new = [Replace(use.node, substitute(renamed[use.node.id]))]
                 yield Change(RULE, file.module, use.node, "it is PyTorch's, and Apex's no more", to_new)
     line = file.vocabulary.import_line(file.module) if file.vocabulary.is_used(file.module) else None
-    statements = [*references.statements, *references.star_imports]
     kept: dict[ast.stmt, list[str]] = {}
-    for statement in statements:
+    for statement in (*references.statements, *references.star_imports):
         names = _names(file, statement)
         lines = [item for alias in names for item in _line(file, statement, alias, left, moved, renamed)]
         others = [alias for alias in statement.names if not is_apex(imported(statement, alias)) and alias.name != "*"]
@@ -129,23 +125,20 @@ def changes(file: ApexFile) -> Iterator[Change]:
 def _renamed(file: ApexFile, moved: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """New names for what comes from PyTorch now and is called after Apex, as ``ApexDDP``, where they are free."""
     references = file.references
-    aliases = {item.name for item in references.bindings if _NAMED_AFTER_APEX.search(item.name)}
+    aliases = {item.name for item in references.bindings if "apex" in item.name.casefold()} - file.wanted_elsewhere
+    taken = set(_words(file)) if aliases else set()
     found: dict[str, str] = {}
     for name in sorted(aliases):
         uses = [use for use in references.uses if isinstance(use.node, ast.Name) and use.node.id == name]
         targets = {canonical(item.target) for item in references.bindings if item.name == name}
         others = [node for node in file.module.nodes if isinstance(node, ast.Name) and node.id == name]
-        if (
-            len(targets) != 1
-            or not targets <= moved.keys()
-            or len(uses) != len(others)
-            or name in file.wanted_elsewhere
-        ):
+        if len(targets) != 1 or not targets <= moved.keys() or len(uses) != len(others):
             continue
         last = moved[targets.pop()][1]
         short = "".join(letter for letter in last if letter.isupper())
         new = short if short in name.upper() and len(short) > 1 else last
-        if new not in found.values() and name not in file.wanted_elsewhere and new not in set(_words(file)):
+        if new not in taken:
+            taken.add(new)
             found[name] = new
     return found
 
