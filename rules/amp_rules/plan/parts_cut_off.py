@@ -40,18 +40,8 @@ def why_cut_off(program: Program, info: FunctionFacts, site: Site) -> str:
 
 def _cut(program: Program, call: ast.Call, info: FunctionFacts, site: Site) -> ast.AST | None:
     """Where the values of a result are taken, if they are in all places that read it."""
-    parent = site.module.parents[call]
-    if _takes_values(parent):
-        return parent
-    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
-        return None
-    name = parent.targets[0].id
-    uses = [item for item in program.nodes_of(info.node) if isinstance(item, ast.Name) and item.id == name]
-    reads = [item for item in uses if isinstance(item.ctx, ast.Load)]
-    if len(reads) + 1 != len(uses) or not reads:
-        return None
-    taken = [site.module.parents[item] for item in reads]
-    return taken[0] if all(map(_takes_values, taken)) else None
+    taken = blocks.around_reads(site.module, call, program.nodes_of(info.node))
+    return taken[0] if taken and all(map(_takes_values, taken)) else None
 
 
 def _takes_values(node: ast.AST) -> bool:
