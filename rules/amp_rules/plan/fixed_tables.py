@@ -11,12 +11,12 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 
 _OF_NUMBERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.Tensor", "numpy.array"})
 _HOLDING = frozenset({"torch.from_numpy"})
 _JOINING = frozenset({"torch.cat", "torch.stack", "torch.vstack"})
 _ZEROS = frozenset({"torch.zeros", "numpy.zeros"})
-_WEIGHT = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _SHAPING = frozenset(
     """
     astype clone contiguous cpu cuda detach expand expand_as flip float permute repeat reshape t to transpose type
@@ -72,7 +72,7 @@ class _Table:
             return all(self.reads(item, scope, body, depth) for item in node.args[0].elts)
         if (called := self._program.flow.callees(node)) and not names:
             return all(self._given_back(info, depth) for info in called)
-        if names & _WEIGHT and (node.args or node.keywords):
+        if names & PARAMETER_MAKERS and (node.args or node.keywords):
             given = keyword(node, "data") or (node.args[0] if node.args else None)
             is_fixed = literal(keyword(node, "requires_grad")) is False
             return given is not None and is_fixed and self.reads(given, scope, body, depth)

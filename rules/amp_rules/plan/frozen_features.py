@@ -76,9 +76,10 @@ def _is_of_wrapper(program: Program, call: ast.Call) -> bool:
 def _is_in_constructor(program: Program, site: Site) -> bool:
     """Whether a constructor calls a method of its own object, which makes layers: ``self.stack = self._made(3)``."""
     info = program.function_of(site.body)
+    if info is None or info.name != "__init__":
+        return False
     func = site.node.func if isinstance(site.node, ast.Call) else None
-    is_own = isinstance(func, ast.Attribute) and info is not None and blocks.path_of(func.value) == info.receiver
-    return is_own and info is not None and info.name == "__init__"
+    return isinstance(func, ast.Attribute) and blocks.path_of(func.value) == info.receiver
 
 
 def _gives_features(program: Program, call: ast.Call, scope: Scope) -> bool:

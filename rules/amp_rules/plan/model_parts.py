@@ -12,6 +12,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.functions import PARAMETER_MAKERS
 from amp_rules.torch.models import CHAINS, is_module_base, is_network_of_library
 from amp_rules.torch.varying import WITHOUT_PARAMETERS
 
@@ -83,7 +84,7 @@ def makes_parameters(value: Value) -> bool:
 def _makes_parameter(call: ast.Call, info: ClassInfo) -> bool:
     """Whether a call makes a parameter that is trained."""
     name = names_of(info.facts.module.module).dotted(call.func) or ""
-    if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+    if name in PARAMETER_MAKERS:
         return literal(keyword(call, "requires_grad")) is not False
     return _brings_parameters(name) and name not in _CONTAINERS and not name.endswith("Loss")
 

@@ -108,17 +108,8 @@ class Outputs:
 
     def _read_items(self, call: Site) -> set[object]:
         """The items of a result that are read, by literals; none where more of it may be."""
-        parent = call.module.parents[call.node]
-        reads = [parent]
-        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-            name = parent.targets[0].id
-            named = [
-                node for node in self._program.nodes_of(call.body) if isinstance(node, ast.Name) and node.id == name
-            ]
-            loads = [node for node in named if isinstance(node.ctx, ast.Load)]
-            if len(loads) + 1 != len(named):
-                return set()
-            reads = [call.module.parents[node] for node in loads]
+        assert isinstance(call.node, ast.Call)
+        reads = blocks.around_reads(call.module, call.node, self._program.nodes_of(call.body))
         keys = {literal(node.slice) if isinstance(node, ast.Subscript) else ... for node in reads}
         return set() if ... in keys else keys
 

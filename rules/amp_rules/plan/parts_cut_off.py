@@ -23,10 +23,12 @@ _CUTS = frozenset({"detach", "data", "argmax", "argmin", "item", "long", "tolist
 def why_cut_off(program: Program, info: FunctionFacts, site: Site) -> str:
     """Which part a method takes the values alone of, for the report; empty where it does of none."""
     for call in program.nodes_of(info.node):
-        if not isinstance(call, ast.Call) or program.without_gradients(site.module, call, info.node):
+        if not isinstance(call, ast.Call):
             continue
         path = blocks.path_of(call.func)
         if path is None or not path.startswith(f"{info.receiver}.") or not (cut := _cut(program, call, info, site)):
+            continue
+        if program.without_gradients(site.module, call, info.node):
             continue
         called = program.called_models(call, site.scope)
         if not called or not all(surely_has_parameters(program, value) for value in called):
@@ -40,18 +42,8 @@ def why_cut_off(program: Program, info: FunctionFacts, site: Site) -> str:
 
 def _cut(program: Program, call: ast.Call, info: FunctionFacts, site: Site) -> ast.AST | None:
     """Where the values of a result are taken, if they are in all places that read it."""
-    parent = site.module.parents[call]
-    if _takes_values(parent):
-        return parent
-    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
-        return None
-    name = parent.targets[0].id
-    uses = [item for item in program.nodes_of(info.node) if isinstance(item, ast.Name) and item.id == name]
-    reads = [item for item in uses if isinstance(item.ctx, ast.Load)]
-    if len(reads) + 1 != len(uses) or not reads:
-        return None
-    taken = [site.module.parents[item] for item in reads]
-    return taken[0] if all(map(_takes_values, taken)) else None
+    taken = blocks.around_reads(site.module, call, program.nodes_of(info.node))
+    return taken[0] if taken and all(map(_takes_values, taken)) else None
 
 
 def _takes_values(node: ast.AST) -> bool:
@@ -62,12 +54,10 @@ def _is_called_elsewhere(program: Program, call: ast.Call, path: str, info: Func
     """Whether a method of the class runs the part once more, or another name may."""
     owner = program.flow.class_of(info)
     name = path.split(".")[1]
+    own = set(walk(call.func))
     methods = [one for item in owner.mro() for one in item.facts.methods.values()] if owner is not None else [info]
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.ctx, ast.Load)
-        and node not in set(walk(call.func))
+        isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load) and node not in own
         for one in methods
         if one.name != "__init__"
         for node in walk(one.node)
@@ -76,15 +66,13 @@ def _is_called_elsewhere(program: Program, call: ast.Call, path: str, info: Func
 
 def _is_frozen(program: Program, name: str) -> bool:
     """Whether something keeps the parameters of a part of this name from being trained."""
-    for node, body, scope in program.nodes():
-        if not (isinstance(node, ast.Attribute) and node.attr == name):
+    for node, scope in program.reads_named(name):
+        parents = scope.module.parents
+        parent = parents[node]
+        if not isinstance(node, ast.Attribute) or not isinstance(parent, ast.Attribute):
             continue
-        parent = scope.module.parents[node]
-        outer = scope.module.parents.get(parent)
-        if not isinstance(parent, ast.Attribute):
-            continue
-        if parent.attr == "requires_grad_" and outer is not None and is_off(outer):
+        if parent.attr == "requires_grad_" and is_off(parents[parent]):
             return True
-        if parent.attr == "parameters" and freezes_all(Site(scope.module, scope, body, node), parent):
+        if parent.attr == "parameters" and freezes_all(scope.module, parent):
             return True
     return False

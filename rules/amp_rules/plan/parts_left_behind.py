@@ -14,19 +14,19 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.devices import DEFAULT_DEVICE, DEVICE, MOVING_MODELS
+from amp_rules.torch.functions import PARAMETER_MAKERS
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
-_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _TO_GPU = MOVING_MODELS - {"cpu"}
 
 
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield the first such parameter; where anything may move a model as a whole, there is none."""
-    classes = [info for info in trained_classes(program) if isinstance(info, ClassInfo)]
     if not any("cuda" in module.source.text for module in program.flow.modules):
         return
+    classes = [info for info in trained_classes(program) if isinstance(info, ClassInfo)]
     left = next(_left(program, classes), None)
     if left is None:
         return
@@ -35,7 +35,7 @@ def reasons(program: Program) -> Iterator[Declined]:
         return
     idle: list[Site] = []
     for call, body, scope in program.calls():
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = own_name(call.func)
         site = Site(scope.module, scope, body, call)
         if name in DEFAULT_DEVICE or program.callee_names(call, scope) & DATA_PARALLEL or _is_unknown(program, site):
             return
@@ -73,7 +73,7 @@ def _left(program: Program, classes: list[ClassInfo]) -> Iterator[Site]:
         call = site.node
         assert isinstance(call, ast.Call)
         statement = site.module.parents.get(call)
-        if not isinstance(statement, ast.Assign) or not program.callee_names(call, site.scope) & _PARAMETERS:
+        if not isinstance(statement, ast.Assign) or not program.callee_names(call, site.scope) & PARAMETER_MAKERS:
             continue
         if literal(keyword(call, "requires_grad")) is False:
             continue

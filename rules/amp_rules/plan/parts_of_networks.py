@@ -140,7 +140,7 @@ def _note(uses: _Uses, site: Site, program: Program) -> None:
     elif name == "requires_grad_" and is_called:
         uses.is_frozen = uses.is_frozen or is_off(outer)
     elif name == "parameters":
-        uses.is_frozen = uses.is_frozen or (freezes_all(site, parent) and not _runs_late(program, site))
+        uses.is_frozen = uses.is_frozen or (freezes_all(site.module, parent) and not _runs_late(program, site))
     elif name in RETURNS_RECEIVER | TELLS_OF_MODEL or (is_making and isinstance(outer, ast.Attribute)):
         pass  # ``self.resnet.fc.in_features`` uses no layer
     else:
@@ -165,10 +165,10 @@ def is_off(call: ast.AST) -> bool:
     return len(given) == 1 and isinstance(given[0], ast.Constant) and not given[0].value
 
 
-def freezes_all(site: Site, parameters: ast.AST) -> bool:
+def freezes_all(module: Module, parameters: ast.AST) -> bool:
     """``for p in self.net.parameters(): p.requires_grad = False``."""
-    loop = blocks.statement_of(site.module, parameters)
-    if not isinstance(loop, ast.For) or any(isinstance(item, ast.If) for item in blocks.enclosing(site.module, loop)):
+    loop = blocks.statement_of(module, parameters)
+    if not isinstance(loop, ast.For) or any(isinstance(item, ast.If) for item in blocks.enclosing(module, loop)):
         return False
     return any(
         isinstance(node, ast.Assign)

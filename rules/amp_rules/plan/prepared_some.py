@@ -31,8 +31,7 @@ def reasons(program: Program, preparing: frozenset[str]) -> Iterator[Declined]:
     homes = Homes(program)
     prepared = {whole for models in given for model in models for whole in {model, *homes.wholes(model)}}
     for value in homes.roots():
-        home = homes.of(value)
-        if is_module(value) and home is not None and not _is_among(value, prepared):
+        if is_module(value) and not _is_among(value, prepared) and (home := homes.of(value)) is not None:
             yield _left_out(home)
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.plan.building_models import only_builds
@@ -40,8 +41,9 @@ def why_skipped(program: Program, trained: set[ClassInfo]) -> str:
             if isinstance(node, (ast.If, ast.IfExp)):
                 by_class[owner].extend(_skipped_sides(program, owner, info, scope, node))
     for owner, sides in by_class.items():
+        is_skipped = cache(partial(_is_skipped, program, owner, sides))
         for side in sides:
-            if any(_is_skipped(program, owner, name, sides) for name in _layers(program, side)):
+            if any(map(is_skipped, _layers(program, side))):
                 test = at(program, side.scope.module, side.choice.test)
                 if any(own_attribute(node, side.info) == "training" for node in walk(side.choice.test)):
                     return f"{test} leaves layers out of training"
@@ -120,7 +122,7 @@ def _layers(program: Program, side: _Side) -> Iterator[str]:
             yield name
 
 
-def _is_skipped(program: Program, owner: ClassInfo, name: str, sides: list[_Side]) -> bool:
+def _is_skipped(program: Program, owner: ClassInfo, sides: list[_Side], name: str) -> bool:
     """Whether each model of a class has a layer, and all that trains it stands on sides that may not run."""
     if not _is_always_made(owner, name):
         return False

@@ -324,15 +324,15 @@ class Bodies:
 
     def calls_of_model(self, model: Value) -> list[tuple[ast.Call, ast.AST, Scope]]:
         """Every call that runs a model's forward pass directly, with its body and scope."""
-        return [self._calls[place] for place in self._calls_by_model.get(model, ())]
+        return self._calls_by_model.get(model, [])
 
     @cached_property
-    def _calls_by_model(self) -> dict[Value, list[int]]:
-        """The places among all calls of those that run a model's forward pass, by the model."""
-        found: dict[Value, list[int]] = {}
-        for place, (call, _, scope) in enumerate(self._calls):
+    def _calls_by_model(self) -> dict[Value, list[tuple[ast.Call, ast.AST, Scope]]]:
+        found: dict[Value, list[tuple[ast.Call, ast.AST, Scope]]] = {}
+        for item in self._calls:
+            call, _, scope = item
             for model in self.called_models(call, scope):
-                found.setdefault(model, []).append(place)
+                found.setdefault(model, []).append(item)
         return found
 
     def _find_called_models(self, call: ast.Call, scope: Scope) -> set[Value]:

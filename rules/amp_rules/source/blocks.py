@@ -139,6 +139,20 @@ def given_once(nodes: Iterable[ast.AST], name: str) -> ast.expr | None:
     return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
 
 
+def around_reads(module: Module, call: ast.Call, nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """What stands right around each read, among some nodes, of the variable that a call's result is assigned to.
+
+    What is right around the call where that assigns no variable; nothing where the variable is given something else.
+    """
+    parent = module.parents[call]
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
+        return [parent]
+    name = parent.targets[0].id
+    named = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
+    loads = [node for node in named if isinstance(node.ctx, ast.Load)]
+    return [module.parents[node] for node in loads] if len(loads) + 1 == len(named) else []
+
+
 def statements_above(module: Module, statement: ast.stmt, body: ast.AST) -> Iterator[ast.stmt]:
     """The statements that have run when one is reached, within its body: those above it in the suites around it."""
     current = statement

@@ -16,11 +16,11 @@ from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
+from amp_rules.torch.devices import MOVING
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
-_MOVES = frozenset({"to", "cuda"})
 
 _FUNCTIONS = "torch.nn.functional."
 
@@ -78,6 +78,7 @@ class Placement:
             self._may_give_function(given, item.scope) and not _is_asked_behind(given, suite[start:limit], item.path)
             for given in lasting
         )
+        is_model = not is_optional and not may_be_function
         value_node = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
         if isinstance(value_node, (ast.Call, ast.Name, ast.Attribute)) and not self._is_parallel(
             value_node, item.scope
@@ -85,12 +86,10 @@ class Placement:
             assert isinstance(statement, ast.Assign)
             single = statement.lineno == statement.end_lineno
             if single and exact_path(statement.targets[0]) == item.path and last == start:
-                inline = None if is_optional or may_be_function else value_node
-        also = self._moved_under_another_name(suite[last + 1 : limit], item)
-        if also is not None and not is_optional and not may_be_function:
+                inline = value_node if is_model else None
+        also = self._moved_under_another_name(suite[last + 1 : limit], item) if is_model else None
+        if also is not None:
             statement, inline = suite[last + 1], None
-        else:
-            also = None
         return Home(
             item.module,
             item.scope,
@@ -112,7 +111,7 @@ class Placement:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
             return None
         call = node.value
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _MOVES:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in MOVING:
             return None
         return node.targets[0].id if exact_path(call.func.value) == item.path else None
 
@@ -236,9 +235,9 @@ class Placement:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "load_state_dict"
+            and (blocks.path_of(node.func.value) or "").partition(".")[0] == info.receiver
             and (located := self.program.locate(node)) is not None
             and bool(self.program.roles.modules(node.func.value, located[1]))
-            and (blocks.path_of(node.func.value) or "").partition(".")[0] == info.receiver
             for info in self.flow.callees(call)
             for node in self.program.nodes_of(info.node)
         )

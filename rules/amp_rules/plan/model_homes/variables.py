@@ -123,9 +123,8 @@ class Variables:
         """
         if value.site is not None and any(holds(statement, value.site) for statement in item.assignments):
             return False
-        own = {name for info in value.ref.mro() for name in info.facts.methods} if value.kind == "instance" else set()
         return any(
-            _asks_tensor(node, own)
+            _asks_tensor(node, value)
             and blocks.path_of(node.value) == item.path
             and self.flow.key(node.value, item.scope) == item.key
             for node in self.program.nodes_of(item.body)
@@ -457,10 +456,11 @@ def _is_no_model(value: ast.expr) -> bool:
     return isinstance(value, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.JoinedStr))
 
 
-def _asks_tensor(node: ast.Attribute | ast.Subscript, own: set[str]) -> bool:
-    """Whether an expression asks what is to the left of it for what only a tensor gives."""
+def _asks_tensor(node: ast.Attribute | ast.Subscript, value: Value) -> bool:
+    """Whether an expression asks what is to the left of it for what only a tensor gives, and no model of a class."""
     if isinstance(node, ast.Attribute):
-        return node.attr in OF_TENSORS_ALONE and node.attr not in own
+        is_own = value.kind == "instance" and value.ref.find_method(node.attr) is not None
+        return node.attr in OF_TENSORS_ALONE and not is_own
     places = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
     return any(
         isinstance(place, ast.Slice) or (isinstance(place, ast.Constant) and place.value is ...) for place in places
