@@ -105,11 +105,9 @@ def _is_run(program: Program, site: Site) -> bool:
 def _is_out_of_a_file(program: Program, site: Site) -> bool:
     """Whether a state is taken out of what ``torch.load`` gives, as far as that is known, or is read near by."""
     given = argument_at(site.node, "state_dict", 0) if isinstance(site.node, ast.Call) else None
-    while given is not None and not isinstance(given, ast.Name):
-        if isinstance(given, ast.Subscript):
-            given = given.value
-        elif isinstance(given, ast.Attribute):
-            given = given.value  # of a dictionary that gives its entries as attributes
+    while not isinstance(given, ast.Name):
+        if isinstance(given, (ast.Subscript, ast.Attribute)):
+            given = given.value  # some dictionaries give their entries as attributes
         elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in KEY_METHODS:
             given = given.func.value
         else:
