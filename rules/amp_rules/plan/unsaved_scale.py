@@ -23,9 +23,10 @@ def notes(program: Program) -> Iterator[Note]:
     if _asks_scaler(program):
         return
     saved = list(_asked(program, "state_dict"))
+    # What nothing calls, another script may call.
     for site, optimizers in _asked(program, "load_state_dict") if saved else ():
         first = next((place for place, others in saved if optimizers & others), None)
-        if first is None or not _is_run(program, site) or not _is_out_of_a_file(program, site):
+        if first is None or not program.is_called(site.body) or not _is_out_of_a_file(program, site):
             continue
         assert isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute)
         text = (
@@ -41,7 +42,7 @@ def notes(program: Program) -> Iterator[Note]:
 
 def _of_whole_optimizers(program: Program) -> Iterator[Note]:
     """Yield one for the first optimizer that is saved itself, not its state, and taken out of such a file again."""
-    found = next((item for item in whole_optimizers(program) if _is_run(program, item.site)), None)
+    found = next((item for item in whole_optimizers(program) if program.is_called(item.site.body)), None)
     if found is None:
         return
     place = place_of(program, found.saved.module, found.saved.node)
@@ -94,12 +95,6 @@ def _asks_scaler(program: Program) -> bool:
         and ("scaler" in (held := ast.unparse(call.func.value).lower()) or held.endswith("amp"))
         for call, _, _ in program.calls()
     )
-
-
-def _is_run(program: Program, site: Site) -> bool:
-    """Whether something calls the function around a place: another script may be the one that does."""
-    info = program.function_of(site.body)
-    return info is None or bool(program.flow.callers(info))
 
 
 def _is_out_of_a_file(program: Program, site: Site) -> bool:
