@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.checkpoint_keys import stepped_optimizers
+from amp_rules.plan.checkpoint_keys import asked_for_state, stepped_optimizers
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import UNSAVED_SCALE, note
 from amp_rules.plan.report import Note
@@ -89,12 +89,8 @@ def _by_any_name(program: Program, node: ast.expr, scope: Scope) -> set[Value]:
 
 def _asks_scaler(program: Program) -> bool:
     """Whether the program asks anything that may be a scaler, or Apex, for a state."""
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("state_dict", "load_state_dict")
-        and ("scaler" in (held := ast.unparse(call.func.value).lower()) or held.endswith("amp"))
-        for call, _, _ in program.calls()
-    )
+    asked = (ast.unparse(held).lower() for held, _ in asked_for_state(program))
+    return any("scaler" in text or text.endswith("amp") for text in asked)
 
 
 def _is_out_of_a_file(program: Program, site: Site) -> bool:
