@@ -194,7 +194,7 @@ class Streams:
                 continue
             library = library_of(self._program, call)
             info = self._program.function_of(located[0])
-            is_called = info is None or bool(self._program.flow.callers(info))
+            is_called = self._program.is_called(located[0])
             is_of_batch = info is not None and (info.name.startswith("__") or info.name == "forward")
             if library != "torch" and (not is_called or is_of_batch or self._is_apart(self._common, call)):
                 found.add(library)

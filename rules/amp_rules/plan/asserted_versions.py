@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from amp_rules.plan.notes import REFUSED, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import COMPARISONS, last_name
 from amp_rules.torch.idioms import VERSION_OF_TORCH, VERSION_PARSERS
 
 _VERSIONS = ("2.4.0", "2.13.0")
 """The first and the last for which the new code is."""
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda one, other: one in other, ast.NotIn: lambda one, other: one not in other,
-}  # fmt: skip
 _OF_TEXTS = frozenset({"split", "startswith", "strip", "partition", "rpartition"})
 _OF_NUMBERS: dict[str, Callable[..., object]] = {"int": int, "float": float, "str": str, "list": list, "tuple": tuple}
 
@@ -85,7 +79,7 @@ def _compared(node: ast.Compare, version: str) -> bool:
     values = [_value(item, version) for item in (node.left, *node.comparators)]
     if any(isinstance(item, _Version) for item in values):
         values = [_parsed(item) for item in values]
-    return all(_COMPARISONS[type(op)](one, other) for op, one, other in zip(node.ops, values, values[1:], strict=False))
+    return all(COMPARISONS[type(op)](one, other) for op, one, other in zip(node.ops, values, values[1:], strict=False))
 
 
 def _part(node: ast.Subscript, version: str) -> object:

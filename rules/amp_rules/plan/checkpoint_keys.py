@@ -46,6 +46,13 @@ def stepped_optimizers(program: Program) -> set[Value]:
     return {value for step in program.steps for value in program.flow.values(step.optimizer, step.scope)}
 
 
+def asked_for_state(program: Program) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield what is asked for its state, or given one."""
+    for call, _, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("state_dict", _LOAD):
+            yield call.func.value, scope
+
+
 def is_key(node: ast.expr | None) -> bool:
     """Whether it is a string that stands there, in one piece or in several: ``"model" + "_optimizer"``."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import ast
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import FileIndex, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import ORDERS
 from amp_rules.torch.idioms import VERSION_OF_TORCH
 
 MAX_DEPTH = 6
 """Names, functions, attributes and callers between a test and what decides it; helpers have two or three."""
 
 UNKNOWN = object()
-_COMPARES: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
 
 
 class DecidedTests(ABC):
@@ -80,12 +72,12 @@ class DecidedTests(ABC):
             if any(value is not UNKNOWN and bool(value) is decides for value in values):
                 return decides
             return UNKNOWN if UNKNOWN in values else not decides
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARES:
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in ORDERS:
             if _is_no_version(node.left, node.comparators[0]):
                 return isinstance(node.ops[0], ast.NotEq)
             left, right = (self._value(item, scope, depth) for item in (node.left, node.comparators[0]))
             is_number = isinstance(left, int) and isinstance(right, int)
-            return _COMPARES[type(node.ops[0])](left, right) if is_number else UNKNOWN  # type: ignore[arg-type]
+            return ORDERS[type(node.ops[0])](left, right) if is_number else UNKNOWN
         return self._value_of_other(node, scope, depth)
 
     @abstractmethod

@@ -47,7 +47,7 @@ def downloads(program: Program, precision: Precision) -> list[tuple[Module, ast.
     for node, body, scope in program.nodes():
         if not isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AnnAssign)) or not fetches(node):
             continue
-        if not _is_run(program, body) or body in for_samples:
+        if not program.is_called(body) or body in for_samples:
             continue  # who calls it, and whether all processes do, is not known
         whole = _asked_before(program, scope, node, can_take_turns)
         if can_take_turns(whole):
@@ -157,12 +157,6 @@ def _run_for_samples(program: Program) -> set[ast.AST]:
     """Bodies that data sets run for a sample: in workers, and as often as a rank's share asks for."""
     methods = bodies_of_samples(program)
     return methods | program.called_from({node for method in methods for node in program.nodes_of(method)})
-
-
-def _is_run(program: Program, body: ast.AST) -> bool:
-    """Whether a body is a file's own, or of a function that something in the program calls."""
-    info = program.function_of(body)
-    return info is None or bool(program.flow.callers(info))
 
 
 def _asked_before(

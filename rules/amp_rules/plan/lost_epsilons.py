@@ -23,6 +23,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.spans import Span
 from amp_rules.source.text import SourceError
 
+_KEEPING_HALF = PASSING - {"float", "to", "double"}
 _PROBABILITIES = frozenset({"sigmoid", "softmax"})
 
 
@@ -110,8 +111,8 @@ class _Absorbed(EpsAbsorbed):
         if not frame.mode.autocast:
             return
         for returned in frame.returned:
-            clamp = returned.through(PASSING - {"float", "to", "double"})
-            if clamp.op not in ("clamp", "clamp_max") or not any(made_by(clamp.args[0], _PROBABILITIES, SHAPING)):
+            clamp = returned.through(_KEEPING_HALF)
+            if clamp.op not in ("clamp", "clamp_max") or not clamp.args[0].maybe_low:
                 continue
-            if clamp.args[0].maybe_low and lets_one_in(clamp, frame.mode):
+            if any(made_by(clamp.args[0], _PROBABILITIES, SHAPING)) and lets_one_in(clamp, frame.mode):
                 self._places.add(clamp, clamp.args[0], frame, stands_first=False, beside_one=True)

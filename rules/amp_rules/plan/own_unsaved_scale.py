@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.checkpoint_keys import written_values
+from amp_rules.plan.checkpoint_keys import asked_for_state, written_values
 from amp_rules.plan.file_names import more_places, place_of
 from amp_rules.plan.notes import OWN_STEP, note
 from amp_rules.plan.plain_scalers import plain_scalers
@@ -86,11 +86,8 @@ def _is_out_of_a_file(program: Program, site: Site) -> bool:
 
 def _is_kept(program: Program) -> bool:
     """Whether the state of what is, or may be, a scaler is asked for."""
-    for call, _, scope in program.calls():
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("state_dict", "load_state_dict"):
-            held = call.func.value
-            if "scaler" in ast.unparse(held).lower():
-                return True
-            if any(is_scaler_name(str(value.name)) for value in program.flow.values(held, scope)):
-                return True
-    return False
+    return any(
+        "scaler" in ast.unparse(held).lower()
+        or any(is_scaler_name(str(value.name)) for value in program.flow.values(held, scope))
+        for held, scope in asked_for_state(program)
+    )

@@ -57,8 +57,8 @@ def is_turning_part(value: Value, module: ModuleFacts) -> bool:
 
 def _columns(node: ast.Subscript) -> int | None:
     """How many first columns of its matrices an expression takes."""
-    places = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-    taken = places[-1] if len(places) > 1 else None
+    places = _places(node)
+    taken = places[-1] if places else None
     if not isinstance(taken, ast.Slice) or taken.lower is not None or taken.step is not None:
         return None
     size = literal(taken.upper)
@@ -68,10 +68,15 @@ def _columns(node: ast.Subscript) -> int | None:
     return size if isinstance(size, int) and size in _SIZES and is_matrix else None
 
 
+def _places(node: ast.Subscript) -> list[ast.expr]:
+    """What an expression takes of each dimension, where it names several."""
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) and len(node.slice.elts) > 1 else []
+
+
 def _takes_column(node: ast.Subscript, size: int) -> bool:
     """Whether an expression takes the column behind some: ``pose[..., 3:]``, ``pose[:3, 3]``, ``pose[..., -1]``."""
-    places = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-    taken = places[-1] if len(places) > 1 else None
+    places = _places(node)
+    taken = places[-1] if places else None
     if isinstance(taken, ast.Slice):
         return literal(taken.lower) == size
     if isinstance(taken, ast.UnaryOp) and isinstance(taken.op, ast.USub):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import operator
 from collections.abc import Callable, Iterator
 
 from amp_rules.flow.values import ClassInfo
@@ -13,18 +12,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_none, walk
-
-_COMPARISONS: dict[type[ast.cmpop], Callable[..., object]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda one, several: one in several,
-    ast.NotIn: lambda one, several: one not in several,
-}
+from amp_rules.source.syntax import COMPARISONS, is_none, walk
 
 Outcomes = frozenset[bool | None]
 """What a test may give, None where that is not known; empty for what is no test of settings."""
@@ -84,7 +72,7 @@ class SettingTests:
             right: object = ast.literal_eval(other)
         except ValueError:
             return _ANY if self._given(other) is not None else frozenset()
-        holds = _COMPARISONS[type(operation)]
+        holds = COMPARISONS[type(operation)]
         return frozenset(_tried(holds, item, right) for item in found)
 
     def _given(self, node: ast.expr) -> list[object] | None:

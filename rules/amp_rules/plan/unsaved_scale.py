@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.checkpoint_keys import stepped_optimizers
+from amp_rules.plan.checkpoint_keys import asked_for_state, stepped_optimizers
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.notes import UNSAVED_SCALE, note
 from amp_rules.plan.report import Note
@@ -23,9 +23,10 @@ def notes(program: Program) -> Iterator[Note]:
     if _asks_scaler(program):
         return
     saved = list(_asked(program, "state_dict"))
+    # What nothing calls, another script may call.
     for site, optimizers in _asked(program, "load_state_dict") if saved else ():
         first = next((place for place, others in saved if optimizers & others), None)
-        if first is None or not _is_run(program, site) or not _is_out_of_a_file(program, site):
+        if first is None or not program.is_called(site.body) or not _is_out_of_a_file(program, site):
             continue
         assert isinstance(site.node, ast.Call) and isinstance(site.node.func, ast.Attribute)
         text = (
@@ -41,7 +42,7 @@ def notes(program: Program) -> Iterator[Note]:
 
 def _of_whole_optimizers(program: Program) -> Iterator[Note]:
     """Yield one for the first optimizer that is saved itself, not its state, and taken out of such a file again."""
-    found = next((item for item in whole_optimizers(program) if _is_run(program, item.site)), None)
+    found = next((item for item in whole_optimizers(program) if program.is_called(item.site.body)), None)
     if found is None:
         return
     place = place_of(program, found.saved.module, found.saved.node)
@@ -88,28 +89,16 @@ def _by_any_name(program: Program, node: ast.expr, scope: Scope) -> set[Value]:
 
 def _asks_scaler(program: Program) -> bool:
     """Whether the program asks anything that may be a scaler, or Apex, for a state."""
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("state_dict", "load_state_dict")
-        and ("scaler" in (held := ast.unparse(call.func.value).lower()) or held.endswith("amp"))
-        for call, _, _ in program.calls()
-    )
-
-
-def _is_run(program: Program, site: Site) -> bool:
-    """Whether something calls the function around a place: another script may be the one that does."""
-    info = program.function_of(site.body)
-    return info is None or bool(program.flow.callers(info))
+    asked = (ast.unparse(held).lower() for held, _ in asked_for_state(program))
+    return any("scaler" in text or text.endswith("amp") for text in asked)
 
 
 def _is_out_of_a_file(program: Program, site: Site) -> bool:
     """Whether a state is taken out of what ``torch.load`` gives, as far as that is known, or is read near by."""
     given = argument_at(site.node, "state_dict", 0) if isinstance(site.node, ast.Call) else None
-    while given is not None and not isinstance(given, ast.Name):
-        if isinstance(given, ast.Subscript):
-            given = given.value
-        elif isinstance(given, ast.Attribute):
-            given = given.value  # of a dictionary that gives its entries as attributes
+    while not isinstance(given, ast.Name):
+        if isinstance(given, (ast.Subscript, ast.Attribute)):
+            given = given.value  # some dictionaries give their entries as attributes
         elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in KEY_METHODS:
             given = given.func.value
         else:

@@ -347,7 +347,8 @@ def _place_of(optimizer: Value) -> tuple[int, int, str]:
 def _require_held(access: GradientAccess, owners: Owners) -> None:
     """Gradients that no optimizer holds are unscaled by none."""
     owner = access.module.text(access.owner).partition("\n")[0] if access.owner is not None else access.what
-    if owners.strangers and not owners.optimizers and _is_handed_on(access):
+    is_of_none = bool(owners.strangers) and not owners.optimizers
+    if is_of_none and _is_handed_on(access):
         # Computed again for itself it would not be scaled, and the pass would add gradients in another unit.
         raise declining.decline(
             declining.GRADIENT_ACCESS,
@@ -358,7 +359,7 @@ def _require_held(access: GradientAccess, owners: Owners) -> None:
             "migrate by hand: let that pass begin with the gradient as it is, scaled, before the optimizer steps, and "
             "compute what it goes back through under `amp.autocast()`",
         )
-    if owners.strangers and not owners.optimizers:
+    if is_of_none:
         why = f"no optimizer that steps holds `{owner}`, so nothing unscales its gradient"
         raise _gradient(
             access, why, "compute them with `torch.autograd.grad(loss, parameters)`, which does not scale them"

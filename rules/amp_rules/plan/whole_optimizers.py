@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amp_rules.flow.values import Value
 from amp_rules.plan.checkpoint_keys import is_key, items_of, key_of, stepped_optimizers, written_values
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.scopes import Scope
 from amp_rules.torch.checkpoints import LOADS
 
 
@@ -31,11 +31,12 @@ class WholeOptimizer:
 
 def whole_optimizers(program: Program) -> Iterator[WholeOptimizer]:
     """Yield those that a variable is given, in the order of the program."""
+    stepped, stepping = stepped_optimizers(program), {step.body for step in program.steps}
     kept = {
         key_of(key): Site(at.module, at.scope, at.body, item)
         for at, made in _dictionaries(program)
         for key, item in items_of(made)
-        if _is_optimizer(program, item, at.scope)
+        if any(value in stepped or _steps_its_own(value, stepping) for value in program.flow.values(item, at.scope))
     }
     for node, body, scope in program.nodes() if kept else ():
         if not (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and is_key(node.slice)):
@@ -55,14 +56,10 @@ def _dictionaries(program: Program) -> Iterator[tuple[Site, ast.Dict | ast.Call]
             yield Site(located[1].module, located[1], located[0], made), made
 
 
-def _is_optimizer(program: Program, node: ast.expr, scope: Scope) -> bool:
-    """Whether an expression is an optimizer that is stepped, or an object whose ``step`` steps one of its own."""
-    values = program.flow.values(node, scope)
-    if values & stepped_optimizers(program):
-        return True
-    stepping = {step.body for step in program.steps}
-    methods = (value.ref.find_method("step") for value in values if value.kind == "instance")
-    return any(method is not None and method.node in stepping for method in methods)
+def _steps_its_own(value: Value, stepping: set[ast.AST]) -> bool:
+    """Whether the ``step`` of an object steps an optimizer that it has."""
+    method = value.ref.find_method("step") if value.kind == "instance" else None
+    return method is not None and method.node in stepping
 
 
 def _loads(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:

@@ -265,6 +265,11 @@ class Bodies:
         """The function whose body this is; None for a module's."""
         return self.flow.functions.get(body)
 
+    def is_called(self, body: ast.AST) -> bool:
+        """Whether a body is a file's own, or of a function that something in the program calls."""
+        info = self.function_of(body)
+        return info is None or bool(self.flow.callers(info))
+
     def reach(self) -> Reach:
         """The files and functions that the program rests on."""
         functions: dict[Path, list[tuple[int, int]]] = {}

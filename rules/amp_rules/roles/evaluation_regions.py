@@ -309,14 +309,8 @@ def is_for_shapes(site: Site) -> bool:
 def asks_for_shape(module: Module, node: ast.expr) -> bool:
     """``x.shape``, ``x[-1].size(1)``, ``x.view(1, -1).size(1)``, ``[part.shape[1] for part in x]``."""
     parent = module.parents.get(node)
-    while True:
-        if isinstance(parent, ast.Subscript) and parent.value is node:
-            node, parent = parent, module.parents.get(parent)
-            continue
-        call = module.parents.get(parent) if isinstance(parent, ast.Attribute) and parent.attr in _AS_IT_IS else None
-        if not (isinstance(call, ast.Call) and call.func is parent):
-            break
-        node, parent = call, module.parents.get(call)
+    while (whole := _as_it_is(module, node, parent)) is not None:
+        node, parent = whole, module.parents.get(whole)
     if isinstance(parent, ast.Attribute):
         return parent.attr in _SHAPE_QUESTIONS
     if isinstance(parent, ast.comprehension) and parent.iter is node and isinstance(parent.target, ast.Name):
@@ -328,6 +322,14 @@ def asks_for_shape(module: Module, node: ast.expr) -> bool:
         ]
         return bool(inner) and all(asks_for_shape(module, item) for item in inner)
     return False
+
+
+def _as_it_is(module: Module, node: ast.expr, parent: ast.AST | None) -> ast.expr | None:
+    """``x[-1]`` or ``x.view(1, -1)`` around ``x``."""
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        return parent
+    call = module.parents.get(parent) if isinstance(parent, ast.Attribute) and parent.attr in _AS_IT_IS else None
+    return call if isinstance(call, ast.Call) and call.func is parent else None
 
 
 def _given(info: FunctionFacts, call: ast.Call, name: str | None, model: ast.expr | None) -> ast.expr | None:

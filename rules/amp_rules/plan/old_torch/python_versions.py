@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable
-from typing import Any
 
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import own_name
+from amp_rules.source.syntax import ORDERS, own_name
 
 _CURRENT = tuple((3, minor) for minor in range(10, 16))
 """Versions of Python that a current PyTorch runs with, and more to come."""
-_COMPARES: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
 _PART = {"major": 0, "minor": 1}
 
 
@@ -45,7 +34,7 @@ def _outcome(test: ast.expr, version: tuple[int, int]) -> bool | None:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     left, right = _version(test.left, version), _constant(test.comparators[0])
-    compare = _COMPARES.get(type(test.ops[0]))
+    compare = ORDERS.get(type(test.ops[0]))
     if compare is None or left is None or type(left) is not type(right):
         return None
     return bool(compare(left, right))

@@ -242,12 +242,12 @@ def _makes_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
         return is_kept and not node.keywords and _makes_float32(program, node.func.value, scope)
     types = [item.value for item in node.keywords if item.arg in ("dtype", "out", None)]
     is_made = bool(names) and all(function_named(name) in _FRESH for name in names)
-    return is_made and all(
-        isinstance(item, (ast.Name, ast.Attribute))
-        and program.names(item, scope)
-        and program.names(item, scope) <= FLOAT32_TYPES
-        for item in types
-    )
+    return is_made and all(_is_float32(program, item, scope) for item in types)
+
+
+def _is_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
+    names = program.names(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else frozenset()
+    return bool(names) and names <= FLOAT32_TYPES
 
 
 def _is_device(node: ast.expr) -> bool:
