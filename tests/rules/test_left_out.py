@@ -96,6 +96,7 @@ def test_parts_that_every_step_uses_leave_the_wrapper_where_it_was(tmp_path: Pat
         "for i, path in enumerate(self.paths):\n    rows = (x.argmax(1) % 3 == i).nonzero()[:, 0]\n"
         "    if len(rows) == 0:\n        continue\n    x[rows] = path(x[rows])",
         "for path in self.paths[: random.randint(1, 3)]:\n    x = path(x)",
+        "for i, h in enumerate(iterable=x[: random.randint(1, 3)]):\n    x = x + self.paths[i](h)",
         "x = self.paths[0](x) if bool((x > 0).any()) else self.paths[1](x)",
         "with torch.no_grad():\n    x = self.paths[0](x)",
     ],

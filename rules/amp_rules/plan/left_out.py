@@ -144,6 +144,7 @@ class _LeftOut:
         if (
             not isinstance(call, ast.Call)
             or own_name(call.func) != "enumerate"
+            or not call.args  # ``enumerate(iterable=chosen)``
             or not isinstance(loop.target, ast.Tuple)
         ):
             return set()
