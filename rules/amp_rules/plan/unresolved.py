@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.flow.values import Value
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import place_of
 from amp_rules.plan.model_homes.home import made_at
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
@@ -45,15 +45,14 @@ def _end(program: Program, start: Site) -> tuple[str, str]:
         if isinstance(current, ast.Call):
             why = _why(program, current, site.scope)
             if why:
-                where = f"{name_of(program, site.module)}:{site.module.line_on_disk(current.lineno)}"
+                where = place_of(program, site.module, current)
                 return f", which `{site.module.text(current)}` makes ({where}), {why}", ""
             if isinstance(current.func, ast.Name):  # a variable may hold the class: ``cls()``
                 pending.append(Site(site.module, site.scope, site.body, current.func))
             continue
         outside = _from_outside(program, current, site)
         if outside is not None:
-            file = outside.module.module
-            place = f"`{_called(outside)}` ({name_of(program, file)}:{file.line_on_disk(outside.node.lineno)})"
+            place = f"`{_called(outside)}` ({place_of(program, outside.module.module, outside.node)})"
             return f", which {place} is given by a script that is not part of this program", ": migrate that script"
         pending.extend(_given(program, current, site))
     return "", ""

@@ -43,7 +43,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
 from amp_rules.plan.labels_by_place import looked_up_by_place
@@ -271,8 +271,7 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
             if not origins:
                 continue
             cause = min(origins, key=lambda origin: origin.line)
-            line = cause.module.line_on_disk(cause.line)
-            place = f"line {line}" if cause.module is module else f"line {line} of {name_of(program, cause.module)}"
+            place = line_of(program, cause.module, cause.line, module)
             yield declining.decline(
                 declining.HAND_BATCHES,
                 module,
