@@ -118,12 +118,12 @@ def _is_compared(loop: BatchLoop, node: ast.AST, needed: set[ast.stmt], made: se
 
 def _with_methods(loop: BatchLoop, node: ast.AST) -> ast.AST:
     """What an expression becomes by its own methods and parts: ``labels[i].to(device).view(-1)``."""
-    while True:
-        parent = loop.module.parents.get(node)
+    for parent in loop.module.ancestors(node):
         is_owner = isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node
         if not (is_owner or (isinstance(parent, ast.Call) and parent.func is node)):
-            return node
+            break
         node = parent
+    return node
 
 
 def _stands_beside(loop: BatchLoop, value: ast.AST, made: set[str]) -> bool:
