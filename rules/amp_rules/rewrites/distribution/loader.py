@@ -53,7 +53,6 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
-from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
@@ -88,7 +87,7 @@ RULE = Rule(
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each loader of training data."""
-    told = told_apart(context.program, context.processes.data)
+    told = context.processes.told
     loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
     sliced = told.data.sliced
     for site in loaders:
@@ -123,7 +122,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     data = context.processes.data
     yield from _unfed(context.program, data)
     yield from _counted(context.program, context.processes)
-    yield from told_apart(context.program, data).reasons
+    yield from context.processes.told.reasons
     yield from _mixed(data)
     yield from _pipelines(data)
     yield from _first(context.program, data)
