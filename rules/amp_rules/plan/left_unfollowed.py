@@ -66,10 +66,10 @@ def reasons(program: Program) -> Iterator[Declined]:
             )
     yield from _found_by_name(program)
     if imports_torch(program):
-        own = _own_scaler(program)
         for call, _, scope in program.calls():
             if scope.module is program.entry and not program.flow.callees(call) and _says_training(call):
                 if not _is_librarys(program, call, scope) and not _only_makes(program, call, scope):
+                    own = _own_scaler(program)
                     said = f"; it may scale its loss by itself ({own})" if own is not None else ""
                     yield declining.decline(
                         declining.UNKNOWN_STEP,
