@@ -106,19 +106,22 @@ class Libraries:
             if factory.kind == "external":
                 found.add(Value("sequence", Form.DEFAULT, given.node))
             elif given.node.args:
-                node = given.node.args[0]
-                call = self._factory_calls.setdefault(node, ast.Call(node, [], []))
-                found |= self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
+                found |= self._made_by(factory, given.node.args[0], given)
         return found
 
     def _field(self, given: Invocation) -> set[Value]:
         """What a field of a data class holds by default: ``field(default_factory=lambda: Trainer)``."""
         found = set(given.keywords.get("default", ()))
         for item in given.node.keywords:
-            for factory in given.keywords.get("default_factory", ()) if item.arg == "default_factory" else ():
-                call = self._factory_calls.setdefault(item.value, ast.Call(item.value, [], []))
-                found |= self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
+            if item.arg == "default_factory":
+                for factory in given.keywords.get("default_factory", ()):
+                    found |= self._made_by(factory, item.value, given)
         return found or {self._made("dataclasses.field", given)}
+
+    def _made_by(self, factory: Value, node: ast.expr, given: Invocation) -> set[Value]:
+        """What a factory makes that a call is given, where it is called without arguments."""
+        call = self._factory_calls.setdefault(node, ast.Call(node, [], []))
+        return self._evaluation.calls.apply(factory, Invocation(call, [], {}, given.scope, given.overlay))
 
     def _enumerate(self, given: Invocation) -> set[Value]:
         return self._containers.rows([(1, self._containers.elements(given.first))], given.node)

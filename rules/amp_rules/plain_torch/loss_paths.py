@@ -212,7 +212,7 @@ def _replaces(statement: ast.stmt, wanted: set[str]) -> bool:
 
 
 def _is_in_loop(site: Site) -> bool:
-    return any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, site.node))
+    return blocks.loop_around(site.module, site.node) is not None
 
 
 def _flat(target: ast.expr) -> list[ast.expr]:

@@ -99,8 +99,10 @@ def _turns_over_one_batch(program: Program, loop: Site, uses: Iterable[LoaderUse
     if not isinstance(loop.node, ast.For) or not isinstance(loop.body, FunctionNode):
         return False
     iterated = counted_range(program, loop.node.iter, loop)
-    made = {value.name for value in program.flow.values(iterated, loop.scope) if value.kind == "object"}
-    names = program.callee_names(iterated, loop.scope) if isinstance(iterated, ast.Call) else made
+    if isinstance(iterated, ast.Call):
+        names = program.callee_names(iterated, loop.scope)
+    else:
+        names = {value.name for value in program.flow.values(iterated, loop.scope) if value.kind == "object"}
     if not names & COUNTERS or any(_takes_next(node) for item in loop.node.body for node in blocks.walk_own(item)):
         return False
     taking = {use.body for use in uses}

@@ -134,10 +134,10 @@ class Distribution:
     @cached_property
     def _shared_out(self) -> tuple[list[Site], list[Rebinding]]:
         """Where the loaders are prepared: expressions to wrap, and variables to rebind."""
-        return share(self.program, self._told.data, set(self.program.flow.modules))
+        return share(self.program, self.told.data, set(self.program.flow.modules))
 
     @cached_property
-    def _told(self) -> ToldApart:
+    def told(self) -> ToldApart:
         """What feeds the training, once loops that train or evaluate by a flag are told apart."""
         return told_apart(self.program, self.data)
 
@@ -145,7 +145,7 @@ class Distribution:
     def setting(self) -> Setting:
         """What the ranks share: which loaders are shared out, and from where each rank draws numbers of its own."""
         loaders, rebindings = self._shared_out
-        rebound = [*rebindings, *self._told.rebindings]
+        rebound = [*rebindings, *self.told.rebindings]
         return Setting(
             prepared=frozenset(site.node for site in loaders),
             rebound=tuple((item.statement, item.variable) for item in rebound if not item.after),

@@ -26,6 +26,12 @@ def place_of(program: Program, module: Module, node: ast.AST) -> str:
     return f"{name_of(program, module)}:{module.line_on_disk(getattr(node, 'lineno', 1))}"
 
 
+def line_of(program: Program, module: Module, line: int, below: Module) -> str:
+    """A line within a sentence, with its file where that is not the one that the message stands under."""
+    told = module.line_on_disk(line)
+    return f"line {told}" if module is below else f"line {told} of {name_of(program, module)}"
+
+
 def more_places(program: Program, places: Iterable[tuple[Module, ast.AST]], said: str = "so it is") -> str:
     """What a note on the first of some places says of the others: where they are, as far as they are few."""
     named = list(dict.fromkeys(place_of(program, *item) for item in places))[1:]

@@ -127,16 +127,20 @@ class _Table:
         flow, info = self._program.flow, self._program.function_of(body)
         if info is None:
             return
-        if isinstance(node, ast.Name) and node.id in info.parameters:
-            for caller in flow.callers(info):
+        places: list[tuple[ast.AST, str]] = []
+        if isinstance(node, ast.Name):
+            for caller in flow.callers(info) if node.id in info.parameters else ():
                 yield info.argument_or_default(caller.call, node.id), caller.scope, caller.scope.node
-        owner = flow.class_of(info) if isinstance(node, ast.Attribute) else None
-        for method in owner.facts.methods.values() if owner is not None else [info]:
-            scope = flow.scopes.get(method.node)
-            path = node.id if isinstance(node, ast.Name) else f"{method.receiver}.{getattr(node, 'attr', '')}"
-            if scope is not None and isinstance(node, (ast.Name, ast.Attribute)):
-                for value in _values(self._program, method.node, path):
-                    yield value, scope, method.node
+            places = [(info.node, node.id)]
+        elif isinstance(node, ast.Attribute):
+            owner = flow.class_of(info)
+            methods = owner.facts.methods.values() if owner is not None else [info]
+            places = [(method.node, f"{method.receiver}.{node.attr}") for method in methods]
+        for home, path in places:
+            scope = flow.scopes.get(home)
+            if scope is not None:
+                for value in _values(self._program, home, path):
+                    yield value, scope, home
 
     def _variable(self, name: str, scope: Scope, body: ast.AST, depth: int) -> bool:
         """A variable whose assignments, in the body that owns it, all give a table; filled element by element too."""

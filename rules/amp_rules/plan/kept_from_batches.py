@@ -70,9 +70,9 @@ def _kept(
         for node in inner:
             if isinstance(node, (ast.Name, ast.Attribute)) and (node, blocks.path_of(node)) in updating:
                 continue  # what goes on by itself is no loss
-            if _is_no_number_of(site, node):
+            if node not in read or not isinstance(node, (ast.Name, ast.Attribute)):
                 continue
-            if node in read and isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Load) and not _is_no_number_of(site, node):
                 used[blocks.path_of(node)] = max(node.lineno, used.get(blocks.path_of(node), 0))
         entry = Round(written=_begun_with(site.node), settled=partial(settled_or_sized, body=body, site=site))
         entry.run(body)
@@ -182,9 +182,10 @@ def _is_no_number_of(site: Site, node: ast.AST) -> bool:
     parent = site.module.parents[node]
     if isinstance(parent, ast.Call):
         return node in parent.args and called_name(parent) == "len"
+    if not isinstance(parent, ast.Attribute) or parent.attr not in _KEEPING:
+        return False
     call = site.module.parents[parent]
-    is_method = isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent
-    return is_method and getattr(parent, "attr", "") in _KEEPING and isinstance(site.module.parents[call], ast.Expr)
+    return isinstance(call, ast.Call) and call.func is parent and isinstance(site.module.parents[call], ast.Expr)
 
 
 def _filled(node: ast.AST) -> str | None:

@@ -12,7 +12,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.kept_numbers import made_of_batch
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.syntax import called_name, walk
+from amp_rules.source.syntax import called_name, values_given, walk
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,14 @@ def _counters(loop: BatchLoop) -> set[str]:
 
 
 def _in_loop(processes: Distribution, loop: BatchLoop, counters: set[str]) -> Iterator[LookedUp]:
-    needed = _made_into_losses(processes, loop)
+    looked_up = list(_looked_up(loop, counters))
+    if looked_up:
+        needed, made = _made_into_losses(processes, loop), made_of_batch(processes, loop)
+        yield from (item for item in looked_up if _is_compared(loop, item.node, needed, made))
+
+
+def _looked_up(loop: BatchLoop, counters: set[str]) -> Iterator[LookedUp]:
+    """What a loop takes, by the number of the batch, out of data that it does not write."""
     written = {path for node in loop.inner if isinstance(node, ast.stmt) for path in blocks.writes(node)}
     for node in loop.inner:
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
@@ -64,8 +71,7 @@ def _in_loop(processes: Distribution, loop: BatchLoop, counters: set[str]) -> It
         table, read = blocks.path_of(node.value), blocks.reads(node.slice) & counters
         if table is None or table.partition(".")[0] in written or not read or _goes_round(node.slice):
             continue
-        if _is_compared(processes, loop, node, needed):
-            yield LookedUp(loop.module, loop.scope, loop.body, node, min(read))
+        yield LookedUp(loop.module, loop.scope, loop.body, node, min(read))
 
 
 def _goes_round(index: ast.expr) -> bool:
@@ -88,9 +94,8 @@ def _made_into_losses(processes: Distribution, loop: BatchLoop) -> set[ast.stmt]
         wanted |= {path for node in more if node.value for path in blocks.reads(node.value)}
 
 
-def _is_compared(processes: Distribution, loop: BatchLoop, node: ast.expr, needed: set[ast.stmt]) -> bool:
+def _is_compared(loop: BatchLoop, node: ast.AST, needed: set[ast.stmt], made: set[str]) -> bool:
     """Whether what is looked up goes into a loss together with what is made of the batch, under any name."""
-    made = made_of_batch(processes, loop)
     pending, seen = [node], set()
     while pending:
         read = pending.pop()
@@ -111,25 +116,23 @@ def _is_compared(processes: Distribution, loop: BatchLoop, node: ast.expr, neede
     return False
 
 
-def _with_methods(loop: BatchLoop, node: ast.expr) -> ast.expr:
+def _with_methods(loop: BatchLoop, node: ast.AST) -> ast.AST:
     """What an expression becomes by its own methods and parts: ``labels[i].to(device).view(-1)``."""
-    while True:
-        parent = loop.module.parents.get(node)
+    for parent in loop.module.ancestors(node):
         is_owner = isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node
         if not (is_owner or (isinstance(parent, ast.Call) and parent.func is node)):
-            return node
-        assert isinstance(parent, ast.expr)
+            break
         node = parent
+    return node
 
 
-def _stands_beside(loop: BatchLoop, value: ast.expr, made: set[str]) -> bool:
+def _stands_beside(loop: BatchLoop, value: ast.AST, made: set[str]) -> bool:
     """Whether a call takes a value beside what is made of the batch, or one is subtracted from the other."""
     parent = loop.module.parents.get(value)
     if isinstance(parent, ast.keyword):
         parent = loop.module.parents.get(parent)
     if isinstance(parent, ast.Call):
-        others = [item for item in [*parent.args, *(given.value for given in parent.keywords)] if item is not value]
-        return any(blocks.reads(item) & made for item in others)
+        return any(blocks.reads(item) & made for item in values_given(parent) if item is not value)
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub):
         return bool(blocks.reads(parent.left if parent.right is value else parent.right) & made)
     return False

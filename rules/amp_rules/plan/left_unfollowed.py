@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import name_of, place_of
 from amp_rules.plan.library_uses import imports_torch
 from amp_rules.plan.unresolved import trail_end
 from amp_rules.roles.program import Program
@@ -102,8 +102,7 @@ def _own_scaler(program: Program) -> str | None:
     for module in program.flow.modules:
         for node in module.nodes:
             if isinstance(node, ast.Call) and (names_of(module).dotted(node.func) or "") in SCALERS:
-                place = f"{name_of(program, module)}:{module.line_on_disk(node.lineno)}"
-                return f"`{module.text(node)}`, {place}"
+                return f"`{module.text(node)}`, {place_of(program, module, node)}"
     return None
 
 

@@ -42,14 +42,7 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
         sites = _loader_sites(program, use, evaluated | schedules.loaders)
         if use.body not in imported and any(site.body in imported for site in sites):
             sites = [Site(use.module, use.scope, use.body, use.loader)]
-        if use.values & schedules.loaders:
-            place = None
-        elif not any(site.module in changed for site in sites):
-            place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
-        else:
-            place = _taken_for_training(program, use, data)
-        if place is None and [site.node for site in sites] == [use.loader] and not use.values & schedules.loaders:
-            place = _given_for_training(program, use, data)
+        place = _variable_taking(program, use, sites, data, changed) if not use.values & schedules.loaders else None
         if place is not None and blocks.body_of(place.module, place.statement) not in imported:
             whole = _whole_value(program, place)
             if whole is not None:
@@ -75,6 +68,19 @@ def share(program: Program, data: TrainingData, changed: set[Module]) -> tuple[l
         if site.module.parents[site.node] not in left and not any(_is_below(site, item) for item in rebindings)
     ]
     return [*kept, *lengths], [*dict.fromkeys(rebindings), *taken.values()]
+
+
+def _variable_taking(
+    program: Program, use: LoaderUse, sites: list[Site], data: TrainingData, changed: set[Module]
+) -> Taken | None:
+    """The variable at which a loader is prepared that is not to be where it is made."""
+    if not any(site.module in changed for site in sites):
+        place = taken_from_call(program, Site(use.module, use.scope, use.body, use.loader), changed)
+    else:
+        place = _taken_for_training(program, use, data)
+    if place is None and [site.node for site in sites] == [use.loader]:
+        place = _given_for_training(program, use, data)
+    return place
 
 
 def _is_below(site: Site, place: Rebinding) -> bool:

@@ -9,7 +9,7 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.file_guards import looks_at_files
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.sinks import Need, Sink
 from amp_rules.ranks.analysis import Ranks
@@ -119,7 +119,7 @@ def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], aske
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
     if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
-        place = _place(program, sink.what.lineno, waits[sink.what], sink)
+        place = line_of(program, waits[sink.what], sink.what.lineno, sink.module)
         consequence = f"decides whether the processes wait for each other at {place}"
         if sink.what in asked:
             consequence = f"decides whether a process comes to the question at {place}, which one is to ask for all"
@@ -143,10 +143,4 @@ _CONSEQUENCE = {
 
 
 def _because(program: Program, origin: Origin, sink: Sink) -> str:
-    return f"{_WHY[origin.kind]} (`{origin.text}`, {_place(program, origin.line, origin.module, sink)})"
-
-
-def _place(program: Program, line: int, module: Module, sink: Sink) -> str:
-    """A line, with its file where that is not the one that the message stands under."""
-    told = module.line_on_disk(line)
-    return f"line {told}" if module is sink.module else f"line {told} of {name_of(program, module)}"
+    return f"{_WHY[origin.kind]} (`{origin.text}`, {line_of(program, origin.module, origin.line, sink.module)})"

@@ -323,29 +323,28 @@ class ShareSteps:
             parent = scope.module.parents[call]
             if not (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)):
                 continue
-            values = self.program.flow.values(call.args[0], scope)
-            if self.epochs.need(Site(scope.module, scope, body, call)):
+            site, loader = Site(scope.module, scope, body, call), call.args[0]
+            if self.epochs.need(site) or not isinstance(loader, ast.Name):
                 continue
-            if self._is_prepared(Site(scope.module, scope, body, call.args[0])):
-                continue
-            if values and values <= both and isinstance(call.args[0], ast.Name):
-                yield StepCount(scope.module, scope, body, call, scope.module.text(call.args[0]), "steps")
+            values = self.program.flow.values(loader, scope)
+            if values and values <= both and not self._is_prepared(loader, site):
+                yield StepCount(scope.module, scope, body, call, scope.module.text(loader), "steps")
 
-    def _is_prepared(self, site: Site) -> bool:
+    def _is_prepared(self, name: ast.Name, site: Site) -> bool:
         """Whether a variable holds a prepared loader at a place: what it is given is prepared, or it is given that.
 
         One function may make the loaders for training and for evaluation, which are one value.
         """
         sites, rebindings = self._shared_out
         wrapped = {item.node for item in sites}
-        key = self.program.flow.key(site.node, site.scope) if isinstance(site.node, ast.expr) else None
+        key = self.program.flow.key(name, site.scope)
         given = self.lengths.assigned.get(key, []) if key is not None else []
-        if site.node in wrapped or (given and all(value in wrapped for value, _ in given)):
+        if name in wrapped or (given and all(value in wrapped for value, _ in given)):
             return True
         return any(
-            item.variable == blocks.path_of(site.node)
+            item.variable == name.id
             and site.body is blocks.body_of(item.module, item.statement)
-            and site.module.start(site.node) > site.module.start(item.statement)
+            and site.module.start(name) > site.module.start(item.statement)
             for item in rebindings
         )
 

@@ -10,6 +10,7 @@ from amp_rules.roles.kinds import is_without_parameters
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
 from amp_rules.torch.models import RETURNS_RECEIVER
@@ -17,18 +18,7 @@ from amp_rules.torch.models import RETURNS_RECEIVER
 _MAX_DEPTH = 12
 """Variables and parameters that what a model is given is followed through; beyond, it is not known what it is."""
 
-_OF_TENSORS = RETURNS_RECEIVER | {
-    "to",
-    "cuda",
-    "float",
-    "double",
-    "long",
-    "t",
-    "detach",
-    "view",
-    "reshape",
-    "unsqueeze",
-}
+_OF_TENSORS = RETURNS_RECEIVER | {"long", "t", "view", "reshape", "unsqueeze"}
 _TAKING = re.compile("next|batch|sample|get|pop|draw", re.IGNORECASE)
 """In the names of methods that may give something else each time."""
 _LIBRARIES = ("torch.", "numpy.", "math.")
@@ -70,14 +60,16 @@ class _Fixed:
 
     def is_in_loop(self, site: Site) -> bool:
         """Whether a loop runs a place, here or where its function is called."""
-        return _is_looped(site) or self._is_called_in_loop(site.body)
+        return _is_looped(site.module, site.node) or self._is_called_in_loop(site.body)
 
     def _is_called_in_loop(self, body: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         info = self._program.function_of(body)
         if info is None or body in seen:
             return False
-        calls = list(map(calling, self._program.flow.callers(info)))
-        return any(_is_looped(call) or self._is_called_in_loop(call.body, seen | {body}) for call in calls)
+        calls = map(calling, self._program.flow.callers(info))
+        return any(
+            _is_looped(call.module, call.node) or self._is_called_in_loop(call.body, seen | {body}) for call in calls
+        )
 
     def running(self, site: Backward) -> Iterator[ast.Call]:
         """Yield the calls of models that a loss is computed of, in its own function."""
@@ -121,12 +113,10 @@ class _Fixed:
         )
 
     def _is_fixed_name(self, node: ast.Name, site: Site, depth: int, itself: frozenset[str]) -> bool:
-        inside = [
-            item
+        if any(
+            isinstance(item, (ast.For, ast.AsyncFor)) and node.id in blocks.writes_target(item)
             for item in self._program.nodes_of(site.body)
-            if isinstance(item, (ast.For, ast.AsyncFor)) and node.id in blocks.writes_target(item)
-        ]
-        if inside:
+        ):
             return False
         given = self._given(site, node.id)
         below = itself | {node.id}
@@ -145,13 +135,12 @@ class _Fixed:
 
     def _given(self, site: Site, name: str) -> list[ast.expr]:
         """What a variable is given where a loop runs it; what it is given above all loops stays."""
-        is_called_in_loop = self._is_called_in_loop(site.body)
         return [
             item.value
             for item in self._program.nodes_of(site.body)
             if isinstance(item, (ast.Assign, ast.AugAssign))
             and name in blocks.writes(item)
-            and (is_called_in_loop or blocks.loop_around(site.module, item) is not None)
+            and (_is_looped(site.module, item) or self._is_called_in_loop(site.body))
         ]
 
 
@@ -167,5 +156,5 @@ class _FixedLosses(_Fixed):
         return is_method and not _TAKING.search(call.func.attr)  # type: ignore[attr-defined]
 
 
-def _is_looped(site: Site) -> bool:
-    return any(isinstance(item, blocks.LOOPS) for item in blocks.enclosing(site.module, site.node))
+def _is_looped(module: Module, node: ast.AST) -> bool:
+    return blocks.loop_around(module, node) is not None

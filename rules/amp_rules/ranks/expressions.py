@@ -33,6 +33,7 @@ class Expressions:
         self._targets = targets
         self._depth = 0
         self._constants: dict[ast.Constant, RankValue] = {}
+        self._configurations: dict[ast.AST, bool] = {}
         setting = world.setting
         self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
         self._by_class: dict[type[ast.AST], Callable[..., RankValue]] = {
@@ -309,7 +310,7 @@ class Expressions:
         for ref in owner.refs:
             held = self._memory.read(ref, attribute(name))
             if held is not None:
-                found.append(held.unknown() if len(owner.refs) > 1 or self._is_configuration(ref) else held)
+                found.append(held.unknown() if len(owner.refs) > 1 or self._is_configuration(ref.site) else held)
             if ref.cls is not None:
                 found.extend(self._of_class(ref, name, frame))
                 inherited = inherited | nothing(self._memory.read(ref, STATE)).own
@@ -331,12 +332,16 @@ class Expressions:
             joined.constant if not alias and not owner.content else UNKNOWN,
         )
 
-    def _is_configuration(self, ref: Ref) -> bool:
+    def _is_configuration(self, made: ast.AST) -> bool:
         """Whether an object holds defaults, into which the settings of a file or of the command line are merged."""
-        located = self._world.program.locate(ref.site) if isinstance(ref.site, ast.Call) else None
-        if located is None or not isinstance(ref.site, ast.Call):
+        if not isinstance(made, ast.Call):
             return False
-        return bool(self._world.program.callee_names(ref.site, located[1]) & CONFIGURATION_OBJECTS)
+        known = self._configurations.get(made)
+        if known is None:
+            located = self._world.program.locate(made)
+            names = self._world.program.callee_names(made, located[1]) if located is not None else set()
+            known = self._configurations[made] = not names.isdisjoint(CONFIGURATION_OBJECTS)
+        return known
 
     def _of_class(self, ref: Ref, name: str, frame: Frame) -> list[RankValue]:
         """What an object has by its class: a property, or a variable of the class."""

@@ -302,8 +302,7 @@ class DataFlow:
             return False
         inside = {node for item in suite for node in walk(item)}
         outside = [node for item in loop.node.body for node in walk(item) if node not in inside]  # type: ignore[attr-defined]
-        head = loop.node.target if isinstance(loop.node, (ast.For, ast.AsyncFor)) else None
-        given = {blocks.path_of(node) for node in walk(head)} if head is not None else set()
+        given = blocks.writes_target(loop.node) if isinstance(loop.node, (ast.For, ast.AsyncFor)) else set()
         return all(
             path in given
             or any(isinstance(node, ast.stmt) and path in blocks.writes(node) for node in outside)

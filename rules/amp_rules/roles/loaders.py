@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeGuard
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Form, Value
@@ -177,16 +176,10 @@ class Loaders:
         assigned = [item for item in self.program.nodes_of(info.node) if isinstance(item, ast.Assign)]
         found = set()
         for name in info.parameters:
-            made: set[str] = set()
-            before = -1
-            while len(made) > before:
-                before = len(made)
-                for item in assigned:
-                    if self._takes(item.value, name, scope) or blocks.reads(item.value) & made:
-                        made |= {
-                            part.id for target in item.targets for part in walk(target) if isinstance(part, ast.Name)
-                        }
-            if any(self._takes(item, name, scope) or blocks.reads(item) & made for item in info.returns):
+            values = [*(item.value for item in assigned), *info.returns]
+            taking = {value for value in values if self._takes(value, name, scope)}
+            made = _made(assigned, taking) if taking else set()
+            if any(item in taking or blocks.reads(item) & made for item in info.returns):
                 found.add(name)
         return found
 
@@ -368,10 +361,14 @@ class Loaders:
     def _entries(self, node: ast.Subscript, site: Site) -> Iterator[tuple[ast.expr, Site]]:
         """What a dictionary has under a key that a function of the project gives: ``parts["train"]``."""
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        for value, _ in self._origins(node.value, site) if key is not None else ():
+        if key is None:
+            return
+        for value, _ in self._origins(node.value, site):
             for returned, inside in self._returned(value):
                 given = self._made_once(returned, inside)
-                for name, entry in zip(given.keys, given.values, strict=True) if isinstance(given, ast.Dict) else ():
+                if not isinstance(given, ast.Dict):
+                    continue
+                for name, entry in zip(given.keys, given.values, strict=True):
                     if isinstance(name, ast.Constant) and name.value == key:
                         yield entry, inside
 
@@ -381,7 +378,9 @@ class Loaders:
 
     def _returned(self, call: ast.expr) -> Iterator[tuple[ast.expr, Site]]:
         """What the functions give that a call runs."""
-        for info in sorted(self.program.flow.callees(call), key=lambda item: item.place) if _is_call(call) else ():
+        if not isinstance(call, ast.Call):
+            return
+        for info in sorted(self.program.flow.callees(call), key=lambda item: item.place):
             for value in info.returns:
                 yield value, Site(info.module.module, self.program.flow.scopes[info.node], info.node, value)
 
@@ -551,8 +550,16 @@ def _hands_through(values: Iterable[Value]) -> bool:
     )
 
 
-def _is_call(node: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call)
+def _made(assigned: list[ast.Assign], taking: set[ast.expr]) -> set[str]:
+    """The variables that assignments make of some expressions, one of another."""
+    made: set[str] = set()
+    while True:
+        holding = [item for item in assigned if item.value in taking or blocks.reads(item.value) & made]
+        parts = (part for item in holding for target in item.targets for part in walk(target))
+        more = {part.id for part in parts if isinstance(part, ast.Name)}
+        if more <= made:
+            return made
+        made |= more
 
 
 def _distinct(uses: Iterable[LoaderUse]) -> list[LoaderUse]:

@@ -43,7 +43,7 @@ from amp_rules.plan.context import Change, Context
 from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
 from amp_rules.plan.labels_by_place import looked_up_by_place
@@ -53,7 +53,6 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
-from amp_rules.plan.told_apart import told_apart
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
@@ -88,7 +87,7 @@ RULE = Rule(
 
 def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each loader of training data."""
-    told = told_apart(context.program, context.processes.data)
+    told = context.processes.told
     loaders, rebindings = share(context.program, told.data, _changed(context, context.processes))
     sliced = told.data.sliced
     for site in loaders:
@@ -123,7 +122,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     data = context.processes.data
     yield from _unfed(context.program, data)
     yield from _counted(context.program, context.processes)
-    yield from told_apart(context.program, data).reasons
+    yield from context.processes.told.reasons
     yield from _mixed(data)
     yield from _pipelines(data)
     yield from _first(context.program, data)
@@ -271,8 +270,7 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
             if not origins:
                 continue
             cause = min(origins, key=lambda origin: origin.line)
-            line = cause.module.line_on_disk(cause.line)
-            place = f"line {line}" if cause.module is module else f"line {line} of {name_of(program, cause.module)}"
+            place = line_of(program, cause.module, cause.line, module)
             yield declining.decline(
                 declining.HAND_BATCHES,
                 module,

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import libcst as cst
 
@@ -106,7 +107,7 @@ def _saved(context: Context) -> Iterator[tuple[Site, str]]:
         yield site, f"`{site.module.text(site.node)}` is {verb} without its wrapper"
 
 
-def _is_of_owner(node: ast.AST) -> bool:
+def _is_of_owner(node: ast.AST) -> TypeGuard[ast.Attribute]:
     """Whether it is ``model.module``, in place of which ``model`` is unwrapped."""
     return isinstance(node, ast.Attribute) and node.attr == "module"
 
@@ -128,15 +129,18 @@ def _are_alike(choice: ast.IfExp, bare: set[ast.expr]) -> bool:
     calls = [node for node in walk(choice.test) if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))]
     if not all(isinstance(node, ast.Call) and last_name(node.func) in _ASKING for node in calls):
         return False
-    sides = [[node for node in walk(branch) if node in bare] for branch in (choice.body, choice.orelse)]
-    texts = []
-    for branch, nodes in zip((choice.body, choice.orelse), sides, strict=True):
-        text = ast.unparse(branch)
-        for node in nodes:
-            if isinstance(node, ast.Attribute) and _is_of_owner(node):
-                text = text.replace(ast.unparse(node), ast.unparse(node.value))
-        texts.append(text)
-    return texts[0] == texts[1] and (choice in bare or len(sides[0]) == len(sides[1]))
+    one, other = ([node for node in walk(branch) if node in bare] for branch in (choice.body, choice.orelse))
+    if choice not in bare and len(one) != len(other):
+        return False
+    return _without_wrapper(choice.body, one) == _without_wrapper(choice.orelse, other)
+
+
+def _without_wrapper(branch: ast.expr, models: list[ast.expr]) -> str:
+    """What a branch says once the wrapper of its models is off."""
+    text = ast.unparse(branch)
+    for node in filter(_is_of_owner, models):
+        text = text.replace(ast.unparse(node), ast.unparse(node.value))
+    return text
 
 
 def _last_branch(node: cst.BaseExpression) -> cst.BaseExpression:

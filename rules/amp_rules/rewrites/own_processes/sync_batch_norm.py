@@ -42,7 +42,7 @@ from dataclasses import replace
 from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms, is_chosen
 from amp_rules.plan.context import Change
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import place_of
 from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
@@ -364,7 +364,7 @@ def _by_function(own: OwnDdp, values: set[Value], norms: BatchNorms) -> str | No
         call = norms.by_function(value)
         module = own.program.module_of(call) if call is not None else None
         if call is not None and module is not None:
-            place = f"`{module.text(call)}` ({name_of(own.program, module)}:{module.line_on_disk(call.lineno)})"
+            place = f"`{module.text(call)}` ({place_of(own.program, module, call)})"
             derived = _derived_batch_norm(own.program, module, call)
             if derived is not None:
                 return (
