@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
@@ -35,7 +35,7 @@ _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "r
 _MAX_HELPERS = 1
 """Functions between the one that a loop calls and the one that shows: ``self.plot(step, loss)``."""
 
-MAX_NAMES = 6
+_MAX_NAMES = 6
 """Variables that a note lists; more say nothing more."""
 
 
@@ -72,12 +72,17 @@ def shown_within(
         if not shown:
             continue
         told.update((body, name) for name in shown)
-        names = [f"`{name}`" for name in shown]
-        several = len(names) > 1
-        if len(names) > MAX_NAMES:
-            names[MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
-        yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
+        yield first.module, first.node, f"AMP233: {are_of_batches(shown)}"
+
+
+def are_of_batches(variables: Iterable[str]) -> str:
+    """Says of variables that they hold numbers of one process's batches."""
+    names = [f"`{name}`" for name in variables]
+    several = len(names) > 1
+    if len(names) > _MAX_NAMES:
+        names[_MAX_NAMES:] = ["more"]
+    return f"{listed(names)} {OF_BATCHES[several]}"
 
 
 def _only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
