@@ -226,17 +226,16 @@ class _Writing:
 
     Attributes:
         path: the variable.
-        body: the function where that stands.
-        value: what it gets.
-        parts: what is put into it side by side, each with its function: values of a dictionary, parts of a text.
+        of: the variables that what it gets is made of.
+        parts: the same of each that rests on batches of what is put into it side by side: values of a dictionary, parts
+            of a text.
         adds: whether it keeps what it has besides, as a list does, or a parameter for which other calls give another.
     """
 
     path: _Path
-    body: ast.AST
-    value: ast.expr
-    parts: tuple[tuple[ast.AST, ast.expr], ...]
-    adds: bool = True
+    of: frozenset[_Path]
+    parts: tuple[frozenset[_Path], ...]
+    adds: bool
 
 
 def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
@@ -251,13 +250,10 @@ def _made_of(processes: Distribution, known: set[_Path]) -> set[_Path]:
         found: set[_Path] = set()
         mixed: set[_Path] = set()
         for item in writings:
-            has_others = any(
-                _rests_on_batches(processes, body, part) and not _holds(processes, body, part, known)
-                for body, part in item.parts
-            )
+            has_others = any(map(known.isdisjoint, item.parts))
             if has_others and item.adds:
                 mixed.add(item.path)
-            elif not has_others and _holds(processes, item.body, item.value, known):
+            elif not has_others and not known.isdisjoint(item.of):
                 found.add(item.path)
         known |= found - mixed
         if len(known) == before:
@@ -274,11 +270,11 @@ def _writings(processes: Distribution) -> Iterator[_Writing]:
                 yield from _given_by(processes, body, node)
             elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For)):
                 value = node.iter if isinstance(node, ast.For) else node.value
-                for name in blocks.writes_itself(node) if value is not None else ():
-                    assert value is not None
+                if value is None:
+                    continue
+                for name in blocks.writes_itself(node):
                     given = _given_to(node, name) if isinstance(node, ast.Assign) else value
-                    parts = tuple(_side_by_side(processes, body, given))
-                    yield _Writing(_path(body, name), body, given, parts, adds=root_of(name) != name)
+                    yield _writing(processes, _path(body, name), body, given, adds=root_of(name) != name)
 
 
 def _given_by(processes: Distribution, body: ast.AST, call: ast.Call) -> Iterator[_Writing]:
@@ -286,11 +282,20 @@ def _given_by(processes: Distribution, body: ast.AST, call: ast.Call) -> Iterato
     for info in processes.program.flow.callees(call):
         for name, value in info.bound(call):
             if name is not None and value is not None:
-                yield _Writing(_path(info.node, name), body, value, tuple(_side_by_side(processes, body, value)))
+                yield _writing(processes, _path(info.node, name), body, value)
     if isinstance(call.func, ast.Attribute) and called_name(call) in _KEEPING:
         path = _path(body, ast.unparse(call.func.value))
         for value in values_given(call):
-            yield _Writing(path, body, value, tuple(_side_by_side(processes, body, value)))
+            yield _writing(processes, path, body, value)
+
+
+def _writing(processes: Distribution, path: _Path, body: ast.AST, value: ast.expr, *, adds: bool = True) -> _Writing:
+    parts = tuple(
+        frozenset(_read(processes.program, inner, part))
+        for inner, part in _side_by_side(processes, body, value)
+        if _rests_on_batches(processes, inner, part)
+    )
+    return _Writing(path, frozenset(_read(processes.program, body, value)), parts, adds)
 
 
 def _given_to(statement: ast.Assign, name: str) -> ast.expr:
@@ -334,15 +339,12 @@ def _rests_on_batches(processes: Distribution, body: ast.AST, value: ast.expr) -
     return False
 
 
-def _holds(processes: Distribution, body: ast.AST, value: ast.expr, known: set[_Path]) -> bool:
-    """Whether an expression is made of some variables, or a function gives it back that makes it of its own."""
-    if any(_path(body, ast.unparse(part)) in known for part in _reads(value)):
-        return True
-    return any(
-        _path(info.node, ast.unparse(part)) in known
-        for call in walk(value)
-        if isinstance(call, ast.Call)
-        for info in processes.program.flow.callees(call)
-        for given_back in info.returns
-        for part in _reads(given_back)
-    )
+def _read(program: Program, body: ast.AST, value: ast.expr) -> Iterator[_Path]:
+    """Yield the variables that an expression is made of, and those of functions that give back what they make."""
+    for part in _reads(value):
+        yield _path(body, ast.unparse(part))
+    for call in walk(value):
+        for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
+            for given_back in info.returns:
+                for part in _reads(given_back):
+                    yield _path(info.node, ast.unparse(part))

@@ -42,9 +42,9 @@ def drawn_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
 def _of_batches(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield draws of a batch by Python's or NumPy's generator: ``data[np.random.choice(len(data), 8)]``."""
     for site in own.data.random.values():
-        for call in walk(site.node):
+        for call in walk(site.node) if site.module in own.modules else ():
             located = own.program.locate(call) if isinstance(call, ast.Call) else None
-            if located is None or not isinstance(call, ast.Call) or site.module not in own.modules:
+            if located is None or not isinstance(call, ast.Call):
                 continue
             names = own.program.callee_names(call, located[1])
             library = next((item for item in _DRAWING if any(name.startswith(item) for name in names)), None)
@@ -58,7 +58,7 @@ def _of_batches(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
 
 
 def _of_torch(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first draw of noise, which comes of torch's generators."""
+    """Yield draws of noise, which comes of torch's generators."""
     first = alike_seed(own)
     if first is None:
         return
@@ -86,7 +86,6 @@ def _of_torch(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             f"the seed {once_made(own)}"
         )
         yield site.module, site.node, text
-        return
 
 
 def _around(site: Site) -> list[ast.stmt]:

@@ -67,9 +67,12 @@ class Exchanges:
             path: the variable.
             apart: calls in it that are about another number, whatever its variable is.
         """
+        calls = [call for call in _calls(body) if call not in apart and self.puts_together(call)]
+        if not calls:
+            return self.becomes_of_all(body)
         nodes = list(blocks.walk_body(body))
         rows = [row for node in nodes if (row := _row(node)) is not None]
-        behind = _closed({path}, [(written, read) for written, read in rows])
+        behind = _closed({path}, rows)
         # Settings that go into a sum are no numbers of batches.
         of_rounds = {
             item
@@ -81,11 +84,9 @@ class Exchanges:
         added = {
             item for written, read in rows if path in written for item in read if blocks.touches({item}, of_rounds)
         }
-        made = _closed({path} | added, [(read, written) for written, read in rows])
-        of_sum = _closed({path}, [(read, written) for written, read in rows])
-        for call in filter(self.puts_together, _calls(body)):
-            if call in apart:
-                continue
+        forward = [(read, written) for written, read in rows]
+        made, of_sum = _closed({path} | added, forward), _closed({path}, forward)
+        for call in calls:
             gathered = self._gathered_into(call)
             if gathered is not None:
                 # What is gathered goes to another variable, and what it was taken from stays that of the process.

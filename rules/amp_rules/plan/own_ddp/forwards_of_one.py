@@ -24,8 +24,7 @@ _MAX_CALLERS = 6
 
 def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
     """Yield such a pass, or the call that leads to it on one process: the first of each function."""
-    by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}  # which sends no buffers
-    wraps = [site for site in own.wraps if site.node not in by_apex and sends_buffers(own, site)]
+    wraps = _sending(own)
     told: set[ast.AST] = set()
     for call, body, scope in own.program.calls() if wraps else ():
         if body in told or own.program.is_model_code(body) or not own.program.called_models(call, scope):
@@ -47,21 +46,21 @@ def forwards_of_one(own: OwnDdp) -> Iterator[_Found]:
         )
 
 
-def traced_wrapped(own: OwnDdp, module: Module, node: ast.AST) -> list[Site]:
-    """The calls of a statement that export or trace what such a wrapper gives: they run its forward pass."""
+def traces_wrapped(own: OwnDdp, statement: ast.AST) -> bool:
+    """Whether a statement exports or traces what such a wrapper gives: that runs its forward pass."""
+    traces = [site for site in own.program.calls_to(TRACES) if isinstance(site.node, ast.Call) and site.node.args]
+    within = set(walk(statement)) if traces else set()
+    return any(
+        wrapped_by(own, site.node.args[0], site, _sending(own))  # type: ignore[attr-defined]
+        for site in traces
+        if site.node in within
+    )
+
+
+def _sending(own: OwnDdp) -> list[Site]:
+    """The wrappers that send the buffers of one process to all before a pass, as Apex's do not."""
     by_apex = {site.node for site in own.program.calls_to(ALL_WRAPPERS)}
-    found = []
-    for call in walk(node):
-        located = own.program.locate(call) if isinstance(call, ast.Call) and call.args else None
-        if located is None or not isinstance(call, ast.Call):
-            continue
-        body, scope = located
-        if own.program.callee_names(call, scope) & TRACES:
-            site = Site(module, scope, body, call)
-            wraps = [wrap for wrap in own.wraps if wrap.node not in by_apex and sends_buffers(own, wrap)]
-            if wrapped_by(own, call.args[0], site, wraps):
-                found.append(site)
-    return found
+    return [site for site in own.wraps if site.node not in by_apex and sends_buffers(own, site)]
 
 
 def _one_alone(

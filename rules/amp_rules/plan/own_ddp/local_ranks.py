@@ -110,11 +110,9 @@ def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:
 
 def _is_of_machine(own: OwnDdp, size: ast.expr, site: Site) -> bool:
     """Whether the data are shared out on each machine anew: ``num_replicas=torch.cuda.device_count()``."""
-    if _is_world(own, size, site):
-        return False
     names = [last_name(node).lower() for node in walk(size) if isinstance(node, (ast.Name, ast.Attribute))]
     names += [str(value.ref) for value in own.program.flow.values(size, site.scope)]
-    return any(word in name for name in names for word in _OF_MACHINE)
+    return any(word in name for name in names for word in _OF_MACHINE) and not _is_world(own, size, site)
 
 
 def _is_world(own: OwnDdp, size: ast.expr, site: Site) -> bool:

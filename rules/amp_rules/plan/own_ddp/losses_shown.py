@@ -9,13 +9,11 @@ from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.file_names import more_places
-from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.lookups import may_run_anything
-from amp_rules.plan.own_ddp.meters import is_meter, reduction_of
+from amp_rules.plan.own_ddp.meters import are_meters, reduction_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
-from amp_rules.plan.own_ddp.shown_within import MAX_NAMES, shown_parameters
-from amp_rules.plan.rest_shown import OF_BATCHES
+from amp_rules.plan.own_ddp.shown_within import are_of_batches, shown_parameters
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import tells, tells_failure
 from amp_rules.roles.sites import Backward, calling
@@ -35,12 +33,9 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         known.add(backward.body)
         shown = list(_shown(own, shares, backward, is_alone=not loops))
         if shown:
-            names = [f"`{name}`" for name in dict.fromkeys(name for _, read in shown for name in read)]
-            several = len(names) > 1
-            if len(names) > MAX_NAMES:
-                names[MAX_NAMES:] = ["more"]
+            names = dict.fromkeys(name for _, read in shown for name in read)
             others = more_places(own.program, [(backward.module, item) for item, _ in shown])
-            yield backward.module, shown[0][0], f"AMP233: {listed(names)} {OF_BATCHES[several]}{others}"
+            yield backward.module, shown[0][0], f"AMP233: {are_of_batches(names)}{others}"
 
 
 def _backwards(own: OwnDdp) -> Iterator[Backward]:
@@ -74,10 +69,10 @@ def _shown(own: OwnDdp, shares: Shares, backward: Backward, *, is_alone: bool) -
     losses = _made_of(own, backward, rounds, names_of_loss) | _meters(own, backward, rounds)
     apart = _in_loops_of_their_own(backward, names_of_loss)
     told = {path for path in losses if not shares.metrics.may_tell_of(backward.body, path, apart)}
-    for node in nodes:
+    for node in rounds:
         if not isinstance(node, ast.Call) or told.isdisjoint(_roots(node)):
             continue
-        if _is_within(backward.module, node, others) or tells_failure(backward.module, node):
+        if tells_failure(backward.module, node):
             continue
         given = _given_to_be_shown(own, shares, node)
         if any(map(names_rank, given)):
@@ -228,13 +223,8 @@ def _keeps(own: OwnDdp, backward: Backward, call: ast.Call, held: ast.Name) -> b
         return bool(values) and not any(value.kind == "instance" for value in values)
     return (
         last_name(call.func) == "update"
-        and bool(values)
-        and all(
-            value.kind == "instance"
-            and is_meter(own.program, value.ref)
-            and reduction_of(own.program, value.ref) is None
-            for value in values
-        )
+        and are_meters(own.program, values)
+        and all(reduction_of(own.program, value.ref) is None for value in values)
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from amp_rules.flow.values import ClassInfo
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.roles.program import Program
@@ -41,6 +41,11 @@ def is_meter(program: Program, info: ClassInfo) -> bool:
     known = ("__init__", "reset", "update", reduction_of(program, info))
     others = (method for name, method in info.facts.methods.items() if name not in known)
     return seen >= _KEPT and not any(_writes_kept(method.node) for method in others)
+
+
+def are_meters(program: Program, values: Collection[Value]) -> bool:
+    """Whether all that a variable may hold is such meters of the project."""
+    return bool(values) and all(value.kind == "instance" and is_meter(program, value.ref) for value in values)
 
 
 def reduction_of(program: Program, info: ClassInfo) -> str | None:
@@ -153,8 +158,7 @@ def _updates(program: Program, nodes: Iterator[ast.AST], loop: TrainingLoop) -> 
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
             held = node.func.value
             if isinstance(held, ast.Name) and loop.scope.owner(held.id) is loop.scope:
-                values = program.flow.values(held, loop.scope)
-                if values and all(value.kind == "instance" and is_meter(program, value.ref) for value in values):
+                if are_meters(program, program.flow.values(held, loop.scope)):
                     yield held.id, node
 
 

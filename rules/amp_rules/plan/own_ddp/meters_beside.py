@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from amp_rules.plan.own_ddp.meters import is_meter, reduction_of
+from amp_rules.plan.own_ddp.meters import are_meters, reduction_of
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -48,7 +48,7 @@ def meters_beside(own: OwnDdp) -> Iterator[tuple[Site, list[str]]]:
 def _reduction(own: OwnDdp, held: ast.expr, scope: Scope) -> str | None:
     """The method by which the meter that a variable holds is reduced; None where it is anything else."""
     values = own.program.flow.values(held, scope)
-    if not values or not all(value.kind == "instance" and is_meter(own.program, value.ref) for value in values):
+    if not are_meters(own.program, values):
         return None
     methods = {reduction_of(own.program, value.ref) for value in values}
     return methods.pop() if len(methods) == 1 else None

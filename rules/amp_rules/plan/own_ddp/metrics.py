@@ -324,8 +324,8 @@ class Metrics:
 
     def _paths_told(self, call: ast.Call, scope: Scope) -> list[ast.expr]:
         """What tells a call the file that it writes; what it is to write there is no name of one."""
-        known = {name: FILE_WRITERS[name] for name in self._own.program.callee_names(call, scope) & FILE_WRITERS.keys()}
-        return [item for index, item in enumerate(call.args) if not known or index in known.values()]
+        places = {FILE_WRITERS[name] for name in self._own.program.callee_names(call, scope) if name in FILE_WRITERS}
+        return [item for index, item in enumerate(call.args) if not places or index in places]
 
     def of_one_alone(self) -> Iterator[LoaderUse]:
         """Yield where one of several processes runs a model over all that such a loader gives it."""

@@ -21,8 +21,6 @@ _OF_FILES = frozenset({"torch.save", "torch.load"})
 _ON_GPU = frozenset({"cuda", "to", "state_dict", "parameters", "named_parameters"})
 """Methods that put tensors on a GPU, or give those of a model, which may be there."""
 
-_SHAPE = "shape"
-
 _COUNTS = frozenset({"builtins.range", "tqdm.trange", "tqdm.auto.trange"})
 
 
@@ -95,7 +93,7 @@ class PlainFiles:
             return all(self._is_plain(item, scope) for item in node.elts)
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
             return True
-        if isinstance(node, ast.Attribute) and node.attr == _SHAPE:
+        if isinstance(node, ast.Attribute) and node.attr == "shape":
             return True
         if isinstance(node, ast.BinOp):
             return self._is_plain(node.left, scope) and self._is_plain(node.right, scope)

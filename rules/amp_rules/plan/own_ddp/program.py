@@ -185,7 +185,6 @@ class OwnDdp(ReachOfRanks):
         if never_runs(self.program.flow, module, node):
             return
         found = notes.note(notes.OWN_LEFT, module, node, f"{rule.code}: {text}")
-        line = module.start(node)[0]
-        said = {(item.path, item.span.start.line if item.span else None, item.text) for item in self.told}
-        if (module.path, line, found.text) not in said:  # two wrappers may stand on one line
+        # Two wrappers may stand on one line.
+        if all((item.path, item.line, item.text) != (found.path, found.line, found.text) for item in self.told):
             self.told.append(found)

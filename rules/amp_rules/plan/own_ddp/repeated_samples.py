@@ -28,6 +28,8 @@ _KEEPING_ONE = frozenset({"unique", "set", "fromkeys", "drop_duplicates"})
 _LEAVING_OUT = _KEEPING_ONE | {"dict", "narrow"}
 """What may leave samples out that are there twice."""
 
+_Asks = Callable[[ast.AST], bool]
+
 _WORLD = re.compile(r"world|replicas|n_?procs|num_proc|ngpus", re.IGNORECASE)
 
 _ADDED = "what the evaluation adds up over the processes counts"
@@ -37,33 +39,33 @@ _IN_FILES = "what is put together of the files that the processes write has"
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
+    samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
+    if not samplers:
+        return
     evaluated = {use.node for use in own.data.evaluated}
-    told: set[ast.AST] = set()
     found: list[tuple[Module, ast.Call]] = []
     texts: dict[ast.AST, str] = {}
-    samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
-    adds = _adding(own)
+    adds, gathers = _adding(own), _gathering(own)
     uses: list[LoaderUse] = []
     by_rank: set[ast.AST] = set()
-    for loop in [*shares.metrics.loops, *shares.metrics.loops_by_batches] if samplers else ():
+    for loop in [*shares.metrics.loops, *shares.metrics.loops_by_batches]:
         if loop.use.node in evaluated and not own.program.runs_backward(loop.loop):
             uses.append(replace(loop.use, body=loop.body))
             if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
                 by_rank.add(loop.body)
-    uses += _chosen(own, shares, {use.node for use in uses}) if samplers else []
-    fetched = list(_fetched(own)) if samplers else []
+    uses += _chosen(own, shares, {use.node for use in uses})
+    fetched = list(_fetched(own))
     uses += [use for use in fetched if not _trains(own, use)]
     for use in uses:
-        said = _said_of(own, use, adds, by_rank)
+        said = _said_of(own, use, adds, gathers, by_rank)
         if said is None:
             continue
         if _asks_what_is_over(use.body, of_processes=True):
             continue
         for call in shares.metrics.samplers_of(use):
             site = samplers.get(call)
-            if site is None or call in told or site.module not in own.modules or _is_even(call, site.body):
+            if site is None or call in texts or site.module not in own.modules or _is_even(call, site.body):
                 continue
-            told.add(call)
             texts[call] = said
             found.append((site.module, call))
     if found:
@@ -100,24 +102,23 @@ def _is_of_one_process(own: OwnDdp, value: Value) -> bool:
     return located is not None and own.several_alone(located[1].module, value.site or located[0]) is False
 
 
-def _said_of(own: OwnDdp, use: LoaderUse, adds: Callable[[ast.Call], bool], by_rank: set[ast.AST]) -> str | None:
+def _said_of(own: OwnDdp, use: LoaderUse, adds: _Asks, gathers: _Asks, by_rank: set[ast.AST]) -> str | None:
     """What is said of an evaluation that has the samples of all processes; None of one that has not."""
-    if _tells_samples_apart(own, use):
+    if _tells_samples_apart(own, use, gathers):
         return None
     if any(isinstance(node, ast.Call) and adds(node) for node in blocks.walk_body(use.body)):
         return _ADDED
     if use.body in by_rank:
         return _IN_FILES
-    return _GATHERED if _keeps_all_gathered(own, use) else None
+    return _GATHERED if _keeps_all_gathered(own, use, gathers) else None
 
 
-def _tells_samples_apart(own: OwnDdp, use: LoaderUse) -> bool:
+def _tells_samples_apart(own: OwnDdp, use: LoaderUse, gathers: _Asks) -> bool:
     """Whether a function of the project that an evaluation calls gathers something, and keeps each of it once.
 
     ``ids = np.unique(gather(ids))``: what else the evaluation adds up may be its times alone.
     """
-    reaching = _gathering(own)
-    pending = [node for node in blocks.walk_body(use.body) if isinstance(node, ast.Call) and reaching(node)]
+    pending = [node for node in blocks.walk_body(use.body) if isinstance(node, ast.Call) and gathers(node)]
     seen: set[ast.AST] = set()
     while pending:
         for info in own.program.flow.callees(pending.pop()):
@@ -127,35 +128,31 @@ def _tells_samples_apart(own: OwnDdp, use: LoaderUse) -> bool:
             nodes = list(blocks.walk_body(info.node))
             if any(isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _KEEPING_ONE for node in nodes):
                 return True
-            pending += [node for node in nodes if isinstance(node, ast.Call) and reaching(node)]
+            pending += [node for node in nodes if isinstance(node, ast.Call) and gathers(node)]
     return False
 
 
-def _gathering(own: OwnDdp) -> Callable[[ast.AST], bool]:
+def _gathering(own: OwnDdp) -> _Asks:
     """Whether a call gathers what all processes have; what a model does in its pass is no score."""
     sites = own.program.calls_to(frozenset(INTO_ANOTHER))
     gathers = {site.node for site in sites if not own.program.is_model_code(site.body)}
     return own.program.closure(lambda node: node in gathers)
 
 
-def _keeps_all_gathered(own: OwnDdp, use: LoaderUse) -> bool:
+def _keeps_all_gathered(own: OwnDdp, use: LoaderUse, gathers: _Asks) -> bool:
     """Whether an evaluation gathers something of its batches, in the loop or below, and nothing leaves any out.
 
     A slice may leave out what is too much, and so may a set or a dictionary of the samples' numbers; a loader that
     drops its last batch may drop what is repeated.
     """
-    loop = blocks.loop_around(use.module, use.node) or next(
-        (item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None
-    )
+    loop = blocks.loop_around(use.module, use.node)
     makes = [value.site for value in use.values if isinstance(value.site, ast.Call)]
     if loop is None or any(given_to_loader(call, "drop_last") is not None for call in makes):
         return False
     below = [node for node in blocks.walk_body(use.body) if getattr(node, "lineno", loop.lineno) >= loop.lineno]
-    reaching = _gathering(own)
     # Below the loop, a function that trains, too, may gather something else.
-    trains = any(map(own.program.runs_backward, blocks.own_parts(use.body)))
-    within = [*walk(loop)] if trains else below
-    gathering = [node for node in within if isinstance(node, ast.Call) and reaching(node)]
+    within = [*walk(loop)] if _trains(own, use) else below
+    gathering = [node for node in within if isinstance(node, ast.Call) and gathers(node)]
     helpers = [
         inner
         for call in gathering
@@ -226,7 +223,7 @@ def _takes_batches(value: Value) -> bool:
     )
 
 
-def _adding(own: OwnDdp) -> Callable[[ast.AST], bool]:
+def _adding(own: OwnDdp) -> _Asks:
     """Whether a call adds numbers up over the processes, itself or by a metric of torchmetrics.
 
     What a model or a loss does in its pass is no score.

@@ -10,7 +10,7 @@ from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.beside_copies import beside_copies
 from amp_rules.plan.own_ddp.loggers_shown import shown_loggers
 from amp_rules.plan.own_ddp.losses_shown import shown_losses
-from amp_rules.plan.own_ddp.meters import is_meter, meters_of
+from amp_rules.plan.own_ddp.meters import are_meters, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -218,9 +218,8 @@ def _meters_of_container(own: OwnDdp, loop: TrainingLoop) -> Iterator[tuple[str,
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
             held = node.func.value
             path = variable(held) if isinstance(held, ast.Subscript) else None
-            values = own.program.flow.values(held, loop.scope) if path is not None else set()
-            if path is not None and values and not any(is_time(own.program, loop, item) for item in node.args):
-                if all(value.kind == "instance" and is_meter(own.program, value.ref) for value in values):
+            if path is not None and not any(is_time(own.program, loop, item) for item in node.args):
+                if are_meters(own.program, own.program.flow.values(held, loop.scope)):
                     yield path, node
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
@@ -35,7 +35,7 @@ _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "r
 _MAX_HELPERS = 1
 """Functions between the one that a loop calls and the one that shows: ``self.plot(step, loss)``."""
 
-MAX_NAMES = 6
+_MAX_NAMES = 6
 """Variables that a note lists; more say nothing more."""
 
 
@@ -54,17 +54,18 @@ def shown_within(
         loop = within.get(site.node)
         if loop is None or loop.body is not site.body or name in loop.counters or (loop.body, name) in told:
             continue
-        if name in found[loop.body] or not _is_of_round(own, shares, loop, name):
+        if name in found[loop.body]:
+            continue
+        values = _given(own, loop, name)
+        if not _is_of_round(own, shares, loop, name, values):
             continue
         if _only_divides(site.node, name, {path for body, path in told if body is loop.body}):
             continue
-        if any(map(is_text, _given(own, loop, name))):
+        if any(map(is_text, values)):
             texts.add((loop.body, name))
             if any(body is loop.body for body, _ in told):
                 continue  # it tells the numbers that have a note
-        if not any(
-            (loop.body, root_of(path)) in told for value in _given(own, loop, name) for path in blocks.reads(value)
-        ):
+        if not any((loop.body, root_of(path)) in told for value in values for path in blocks.reads(value)):
             found[loop.body][name] = site
     for body, everything in found.items():
         numbers = {name: site for name, site in everything.items() if (body, name) not in texts}
@@ -72,12 +73,17 @@ def shown_within(
         if not shown:
             continue
         told.update((body, name) for name in shown)
-        names = [f"`{name}`" for name in shown]
-        several = len(names) > 1
-        if len(names) > MAX_NAMES:
-            names[MAX_NAMES:] = ["more"]
         first = min(shown.values(), key=lambda site: site.line)
-        yield first.module, first.node, f"AMP233: {listed(names)} {OF_BATCHES[several]}"
+        yield first.module, first.node, f"AMP233: {are_of_batches(shown)}"
+
+
+def are_of_batches(variables: Iterable[str]) -> str:
+    """Says of variables that they hold numbers of one process's batches."""
+    names = [f"`{name}`" for name in variables]
+    several = len(names) > 1
+    if len(names) > _MAX_NAMES:
+        names[_MAX_NAMES:] = ["more"]
+    return f"{listed(names)} {OF_BATCHES[several]}"
 
 
 def _only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
@@ -233,15 +239,15 @@ def _is_of_self(call: ast.Call) -> bool:
     return (blocks.path_of(call.func) or "").startswith("self.")
 
 
-def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> bool:
-    """Whether a round of a loop makes a number, that nothing puts together with those of the other processes."""
+def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str, values: list[ast.expr]) -> bool:
+    """Whether a round of a loop makes the values of a number, that nothing puts together with those of the others."""
     inner = loop.inner
-    values = _given(own, loop, name)
     if not values or all(is_time(own.program, loop, value) or _is_alike(own, loop, value) for value in values):
         return False
-    if not _is_of_data(loop, values):
+    made_of = _made_of(loop, values)
+    if not _is_of_data(loop, values, made_of):
         return False  # alike on all, but for a process that has left the loop: a learning rate of the step
-    if _is_of_evaluation(own, loop, values):
+    if _is_of_evaluation(own, loop, values, made_of):
         return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
@@ -255,18 +261,17 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str) -> 
     return not _is_given_reduced(own, exchanges, loop, values)
 
 
-def _is_of_data(loop: TrainingLoop, values: list[ast.expr]) -> bool:
-    """Whether a number may be made of the batch of a round, or of what anything gives there."""
+def _is_of_data(loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -> bool:
+    """Whether a number, of some variables, may be made of the batch of a round, or of what anything gives there."""
     is_counted = isinstance(loop.loop.iter, ast.Call) and called_name(loop.loop.iter) == "enumerate"
     target = loop.loop.target
     batch = target.elts[1:] if is_counted and isinstance(target, ast.Tuple) else [target]
     given = {path for item in batch for part in walk(item) if (path := blocks.path_of(part)) is not None}
     loops = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
-    made = _made_of(loop, values)
-    pending = [*values, *(node.iter for node in loops if blocks.touches(blocks.writes_target(node), made))]
+    pending = [*values, *(node.iter for node in loops if blocks.touches(blocks.writes_target(node), made_of))]
     for node in loop.inner:
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and blocks.touches(blocks.writes(node), made):
-            pending += [node.value] if node.value is not None else []
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+            pending += [node.value] if blocks.touches(blocks.writes(node), made_of) else []
     return any(
         (isinstance(part, ast.Call) and called_name(part) not in _OF_NUMBERS)
         or (isinstance(part, ast.Name) and part.id in {"self", *given})
@@ -287,17 +292,16 @@ def _made_of(loop: TrainingLoop, values: list[ast.expr]) -> set[str]:
     return made
 
 
-def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr]) -> bool:
-    """Whether a function that is given the model makes a number, and nothing that it is made of is of the batch.
+def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -> bool:
+    """Whether a function that is given the model makes a number, of some variables, of which none is of the batch.
 
     ``score = evaluate(model, held_out)`` in a round of a loop over the loader itself is of no share of that.
     """
     if not any(node is loop.use.loader for node in walk(loop.loop.iter)):
         return False
-    made = _made_of(loop, values)
-    if "self" in {root_of(path) for path in made} or blocks.touches(made, blocks.writes_target(loop.loop)):
+    if "self" in {root_of(path) for path in made_of} or blocks.touches(made_of, blocks.writes_target(loop.loop)):
         return False
-    sources = [*values, *(value for path in sorted(made) for value in _given(own, loop, path))]
+    sources = [*values, *(value for path in sorted(made_of) for value in _given(own, loop, path))]
     return any(
         isinstance(part, ast.Call)
         and any(own.program.roles.modules(given, loop.scope) for given in values_given(part))

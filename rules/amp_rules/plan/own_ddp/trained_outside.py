@@ -54,12 +54,12 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         # is taken apart, ``DDP(Net(whole.encoder, whole.decoder))``, the parts are trained, and not what held them.
         if value.ref in kinds or value in taken or with_parts(program, {value}) & inside:
             continue
-        if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value) or _is_never_run(own, value):
+        if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value):
             continue
         if module not in own.modules or own.several_alone(module, value.site) is False or located[0] in own.uncalled:
             continue
         name = _name(module, value.site)
-        if name is not None and name not in told:
+        if name is not None and name not in told and not _is_never_run(own, value):
             told.add(name)
             text = f"`{name}` is trained and in no DistributedDataParallel: nothing averages its gradients"
             yield module, value.site, f"{text} over the processes, and each goes on with weights of its own"

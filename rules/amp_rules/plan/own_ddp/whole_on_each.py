@@ -77,25 +77,32 @@ def _written(node: ast.Name | ast.Attribute, scope: Scope) -> Iterator[ast.expr]
                 yield item.value
 
 
-def _speaks_of_rank(own: OwnDdp, node: ast.expr, scope: Scope, seen: frozenset[ast.AST] = frozenset()) -> bool:
+def _speaks_of_rank(own: OwnDdp, node: ast.expr, scope: Scope) -> bool:
     """Whether data, or what it is made of, names a rank or a share."""
-    if names_rank(node) or NAMED_SHARE.search(ast.unparse(node)):
-        return True
-    for part in walk(node):
-        if isinstance(part, ast.Call) and any(names_rank(info.node) for info in own.program.flow.callees(part)):
+    pending = [(node, scope)]
+    asked = {(node, scope)}
+    for value, where in pending:
+        if names_rank(value) or NAMED_SHARE.search(ast.unparse(value)):
             return True
-        if not isinstance(part, (ast.Name, ast.Attribute)) or not isinstance(part.ctx, ast.Load):
-            continue
-        given = [(value, scope) for value in _written(part, scope)]
-        info = own.program.function_of(scope.owner(part.id).node) if isinstance(part, ast.Name) else None
-        if info is not None and isinstance(part, ast.Name) and part.id in info.parameters and part.id != info.receiver:
-            for caller in own.program.flow.callers(info):
-                value = info.argument_or_default(caller.call, part.id)
-                given += [(value, caller.scope)] if value is not None else []
-        known = seen | {value for value, _ in given}
-        if any(_speaks_of_rank(own, value, where, known) for value, where in given if value not in seen):
-            return True
+        for part in walk(value):
+            if isinstance(part, ast.Call) and any(names_rank(info.node) for info in own.program.flow.callees(part)):
+                return True
+            if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+                given = [item for item in _given(own, part, where) if item not in asked]
+                asked.update(given)
+                pending += given
     return False
+
+
+def _given(own: OwnDdp, node: ast.Name | ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
+    """Yield what a variable gets, with the scope to read it in: what the file gives it, and what callers give it."""
+    yield from ((value, scope) for value in _written(node, scope))
+    info = own.program.function_of(scope.owner(node.id).node) if isinstance(node, ast.Name) else None
+    if info is not None and isinstance(node, ast.Name) and node.id in info.parameters and node.id != info.receiver:
+        for caller in own.program.flow.callers(info):
+            value = info.argument_or_default(caller.call, node.id)
+            if value is not None:
+                yield value, caller.scope
 
 
 def _iterated(own: OwnDdp, node: ast.expr, site: Site) -> ast.expr:

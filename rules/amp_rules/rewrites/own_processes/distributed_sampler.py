@@ -230,15 +230,13 @@ def _is_of_another_way(own: OwnDdp, site: Site, loaders: frozenset[Value]) -> bo
         assert isinstance(value.site, ast.Call)
         if located is None or not any(given_to_loader(value.site, name) for name in ("sampler", "batch_sampler")):
             continue
-        if located[0] is site.body and _is_by_setting(own, site, value.site):
-            is_beside = True
-            continue
-        if located[0] is site.body and _gives_no_share(own, value.site, site):
-            continue
         if located[0] is site.body:
-            # One of them is for one process, unless a parameter asks for that within each of the others.
-            if not _asks_parameter(own, value.site, site):
-                return False
+            if not _is_by_setting(own, site, value.site):
+                if _gives_no_share(own, value.site, site):
+                    continue
+                # One of them is for one process, unless a parameter asks for that within each of the others.
+                if not _asks_parameter(own, value.site, site):
+                    return False
             is_beside = True
             continue
         other = given_to_loader(value.site, "dataset")

@@ -50,7 +50,7 @@ from amp_rules.plan.own_ddp.arrays_of_all import makes_array
 from amp_rules.plan.own_ddp.file_roots import stand_apart
 from amp_rules.plan.own_ddp.files_beside import is_beside
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank
-from amp_rules.plan.own_ddp.forwards_of_one import traced_wrapped
+from amp_rules.plan.own_ddp.forwards_of_one import traces_wrapped
 from amp_rules.plan.own_ddp.lookups import is_only_looked_up
 from amp_rules.plan.own_ddp.loose_tests import loose_tests
 from amp_rules.plan.own_ddp.made_by_first import is_made_by_first
@@ -130,7 +130,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     read = {row: found for row, found in read.items() if row not in awaited}
     moved = [path for row, found in read.items() if found is not None for path in _moved_by(own, *row)]
     kept = _with_neighbours(saves, [row for row in saves if read.get(row) is not None or _is_moved(row, moved)])
-    traced = [row for row in saves if row not in kept and traced_wrapped(own, *row)]
+    traced = [row for row in saves if row not in kept and traces_wrapped(own, row[1])]
     for module, statement in traced[:1]:
         text = "every process writes this file, and the model that it runs for that is in DistributedDataParallel, "
         text += "which sends its buffers to all: export its `module`, on the first process alone"

@@ -207,11 +207,11 @@ def _above_precision(own: OwnDdp, site: Site, path: str) -> ast.stmt:
     """The statement of a wrapper; the one above it where that gives the model its precision, which comes last."""
     where = blocks.place(site.module, site.statement)
     above = where.suite[where.index - 1] if where.index else None
-    call = above.value if isinstance(above, (ast.Assign, ast.Expr)) else None
-    if not isinstance(call, ast.Call) or not own.program.callee_names(call, site.scope) & _GIVES_PRECISION:
-        return site.statement
-    given = next((item for item in call.args if blocks.path_of(item) == path), None)
-    return above if above is not None and given is not None else site.statement
+    if isinstance(above, (ast.Assign, ast.Expr)) and isinstance(above.value, ast.Call):
+        gives = own.program.callee_names(above.value, site.scope) & _GIVES_PRECISION
+        if gives and any(blocks.path_of(item) == path for item in above.value.args):
+            return above
+    return site.statement
 
 
 def _stands_alone(site: Site) -> bool:
