@@ -69,9 +69,9 @@ def saved_of_shares(processes: Distribution) -> Iterator[Saved]:
                     if _is_of_batches(processes.agreed.ranks.origins(part)) and not tells_failure(scope.module, node):
                         yield Saved(site, name, decides=False)
             elif isinstance(node, ast.If) and any(map(saves, node.body)):
-                name = _deciding(processes, node)
-                if name is not None and not tells_failure(scope.module, node.body[0]):
-                    yield Saved(Site(scope.module, scope, body, node.test), name, decides=True)
+                weighed = _deciding(processes, node)
+                if weighed is not None and not tells_failure(scope.module, node.body[0]):
+                    yield Saved(Site(scope.module, scope, body, node.test), weighed, decides=True)
 
 
 def not_told(processes: Distribution, saved: Sequence[Saved], told: Sequence[Told]) -> Iterator[Told]:
