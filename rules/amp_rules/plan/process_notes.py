@@ -118,13 +118,13 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     alone = [] if found else [*shown_alone(processes, places)]
     of_draws = [] if found or alone else [*shown_alone(processes, drawn, OF_DRAWS)]
     found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
-    found += not_told(processes, saved, found)
-    for told in found:
+    # What is only saved says nothing of what is shown.
+    for told in [*found, *not_told(processes, saved, found)]:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
-    rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn, found) else ""
+    rest = f"; {REST}" if found and has_rest(processes, places, found) else ""
+    rest += f"; {DRAWN}" if found and not of_draws and has_rest(processes, drawn, found) else ""
     # What is said of a progress holds for no other number.
     of_progress = {told.one for told in progress}
     for several in sorted(kinds.values(), key=lambda several: several[0].one in of_progress):
