@@ -299,6 +299,9 @@ class Expressions:
             if value.kind == "module":
                 return nothing(self._memory.variable(value.ref.tree, node.attr)).unknown()
         owner = self.evaluate(node.value, frame)
+        path = self._world.lasting.path(node, frame)
+        if path in frame.variables and not owner.content:
+            return frame.variables[path]
         return self.attribute(owner, node.attr, node, frame)
 
     def attribute(self, owner: RankValue, name: str, node: ast.AST, frame: Frame) -> RankValue:

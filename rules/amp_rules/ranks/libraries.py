@@ -279,6 +279,7 @@ class Libraries:
         owner = _changed(owner)
         if isinstance(owner, ast.Attribute):
             # ``self.images.resize_(size).copy_(batch)``
+            frame.variables.pop(self._world.lasting.path(owner, frame) or "", None)
             for ref in self._world.evaluate(owner.value, frame).refs:
                 self._memory.write(ref, attribute(owner.attr), RankValue(taken))
         if isinstance(owner, ast.Name) and owner.id in frame.variables and frame.scope.owner(owner.id) is frame.scope:
