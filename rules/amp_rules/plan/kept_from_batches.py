@@ -25,6 +25,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import COMPREHENSIONS, called_name, own_variables, walk
+from amp_rules.torch.accumulation import MADE_TO_FILL
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, SHAPED_BY_ANOTHER
 
 _Round = tuple[Site, list[ast.stmt]]
@@ -171,10 +172,18 @@ def _made_between(
             path = blocks.path_of(node) if isinstance(node.ctx, ast.Load) else None
             if path is None or blocks.touches(written, {path}) or _is_no_number_of(site, node):
                 continue
-            is_list = all(isinstance(ref.site, _LISTS) for ref in ranks.objects(node))
-            origins = ranks.origins(node) if is_list else ranks.own_origins(node)
+            holds = all(_holds_numbers(program, ref.site) for ref in ranks.objects(node))
+            origins = ranks.origins(node) if holds else ranks.own_origins(node)
             if any(origin.kind is Kind.BATCH for origin in origins):
                 yield Site(site.module, site.scope, site.body, node), path
+
+
+def _holds_numbers(program: Program, made: ast.AST) -> bool:
+    """Whether this makes a list, or an array that is written into: ``weights = np.ones([2, epochs])``."""
+    located = program.locate(made) if isinstance(made, ast.Call) else None
+    if located is not None and isinstance(made, ast.Call):
+        return bool(program.callee_names(made, located[1]) & MADE_TO_FILL)
+    return isinstance(made, _LISTS)
 
 
 def _is_no_number_of(site: Site, node: ast.AST) -> bool:
