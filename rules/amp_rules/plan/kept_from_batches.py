@@ -81,7 +81,10 @@ def _kept(
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
             for path in _paths(node) & entry.carried & used.keys():
-                if path is None or not (is_own or node not in losses or _is_without_gradient(program, site, node)):
+                if path is None:
+                    continue
+                of_loss = node in losses and not _counts_batch(program, site, node, inner)
+                if of_loss and not (is_own or _is_without_gradient(program, site, node)):
                     continue
                 goes_on = isinstance(node, ast.AugAssign) or path in blocks.reads(node.value)
                 if not goes_on and node.lineno < used[path]:
@@ -319,6 +322,16 @@ def _adds_of_batch(processes: Distribution, value: ast.expr, path: str) -> bool:
         if not blocks.touches({path}, blocks.reads(part))
         for origin in ranks.origins(part)
     )
+
+
+def _counts_batch(program: Program, site: Site, node: ast.Assign | ast.AugAssign, inner: list[ast.AST]) -> bool:
+    """Whether a sum goes on by what the batch itself holds: ``counts += torch.bincount(labels)``."""
+    if not isinstance(node, ast.AugAssign) or not isinstance(site.node, (ast.For, ast.AsyncFor)):
+        return False
+    given = blocks.writes_target(site.node)
+    made = {path for item in inner if isinstance(item, ast.stmt) for path in blocks.writes(item)} - given
+    read = blocks.reads(node.value)
+    return bool(read & given) and not blocks.touches(made, read) and not program.runs_model(node.value)
 
 
 def _is_without_gradient(program: Program, site: Site, node: ast.Assign | ast.AugAssign) -> bool:
