@@ -55,7 +55,10 @@ def _end(program: Program, start: Site) -> tuple[str, str]:
             where = place_of(program, outside.module.module, outside.node)
             finding = _finding(program, outside)
             if finding:
-                return f", which `{_called(outside)}` ({where}) is given by no call that names it: {finding} may find it", ""
+                return (
+                    f", which `{_called(outside)}` ({where}) is given by no call that names it: {finding} may find it",
+                    "",
+                )
             which = f", which `{_called(outside)}` ({where}) is given by a script that is not part of this program"
             return which, ": migrate that script"
         pending.extend(_given(program, current, site))
