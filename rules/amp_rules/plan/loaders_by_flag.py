@@ -127,7 +127,7 @@ def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag,
 
 
 def _entries(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
-    """Yield the entry of a container that an expression is, or that callers give for it: ``spread(loaders["train"])``."""
+    """Yield the entry of a container that an expression is, or that callers give it: ``spread(loaders["train"])``."""
     if isinstance(site.node, ast.Subscript) and isinstance(site.node.slice, ast.Constant):
         yield site
     info = program.function_of(site.body)
