@@ -130,6 +130,12 @@ ARRAY_SPLITS = frozenset(
 SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """Functions that put what they are given into an order that they draw, in its own place."""
 
+ORDERS = frozenset({"torch.arange", "torch.randperm"})
+"""Functions that put the places of samples into a tensor."""
+
+CUTS = frozenset({"chunk", "split", "tensor_split"})
+"""Methods that cut a tensor into parts."""
+
 SHUFFLES = SHUFFLES_IN_PLACE | {"numpy.random.permutation", "torch.randperm", "random.sample"}
 """Functions that draw an order, or put what they are given into one."""
 
