@@ -131,7 +131,8 @@ class Wrapping:
         }
         ways = [way for value in info.returns for way in _ways(value)]
         if not ways or not all(
-            way in wrapped or (isinstance(part := _unplaced(way), ast.Name) and part.id in kept | {name}) for way in ways
+            way in wrapped or (isinstance(part := _unplaced(way), ast.Name) and part.id in kept | {name})
+            for way in ways
         ):
             return None
         return info.argument(call, name)
@@ -150,7 +151,9 @@ class Wrapping:
 
     def _unwrapped(self, node: ast.expr, home: Home) -> ast.expr:
         """The model that an expression wraps, as ``nn.DataParallel(model)`` does, or the expression itself."""
-        is_wrapper = isinstance(node, ast.Call) and self.program.callee_names(node, home.scope) & (_WRAPS | DATA_PARALLEL)
+        is_wrapper = isinstance(node, ast.Call) and self.program.callee_names(node, home.scope) & (
+            _WRAPS | DATA_PARALLEL
+        )
         return node.args[0] if is_wrapper and isinstance(node, ast.Call) and node.args else node
 
     def _above(self, home: Home, wrapping: ast.stmt, path: str) -> Home:
