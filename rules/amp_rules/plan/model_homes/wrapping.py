@@ -105,7 +105,7 @@ class Wrapping:
         return None
 
     def _wrapped_by(self, info: FunctionFacts, call: ast.Call) -> ast.expr | None:
-        """The argument that a function gives back in a wrapper, or as it is: ``return DDP(model) if several else model``."""
+        """The argument that a function gives back in a wrapper on some ways: ``return DDP(m) if several else m``."""
         if not isinstance(info.node, ast.FunctionDef):
             return None
         nodes = self.program.nodes_of(info.node)

@@ -58,7 +58,8 @@ def set_by_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             continue
         if own.is_of_first_alone(scope.module, node) and not _is_made_alone(own, node, body, scope):
             told.add(body)
-            text = f"only one process sets `{scope.module.text(node)}`: those that the others train with differ from then on"
+            name = scope.module.text(node)
+            text = f"only one process sets `{name}`: those that the others train with differ from then on"
             yield scope.module, node, text
 
 
