@@ -55,7 +55,7 @@ from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
 from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
-from amp_rules.plan.own_ddp.rates_apart import rates_apart
+from amp_rules.plan.own_ddp.rates_apart import rates_apart, set_by_one
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.read_half_written import read_half_written
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
@@ -188,6 +188,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)
+    yield from set_by_one(own)
 
 
 # ---- forward passes ------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from amp_rules.torch.distributed import GETS_WORLD_SIZE, RANK_OF_JOIN
 _Found = tuple[Module, ast.AST, str]
 
 _SETS_DEVICE = frozenset({"torch.cuda.set_device"})
+_NAMES_DEVICE = frozenset({"torch.device"})
 _RANK_OF_SAMPLER = 2
 _DALI = "nvidia.dali."
 _OF_MACHINE = ("device_count", "gpu", "local")
@@ -75,7 +76,7 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
     if hides_gpus(own):
         return
     ranks = RankValues(own.program, joins_tell=False)
-    for site in (*own.program.calls_to(_SETS_DEVICE), *own.wraps):
+    for site in (*own.program.calls_to(_SETS_DEVICE), *own.wraps, *own.program.calls_to(_NAMES_DEVICE)):
         assert isinstance(site.node, ast.Call)
         given = _gpu_given(site.node)
         if given is None or site.module not in own.modules or site.body in own.uncalled:
@@ -96,11 +97,27 @@ def _written_above(site: Site, given: ast.expr) -> ast.expr:
 
 
 def _gpu_given(call: ast.Call) -> ast.expr | None:
-    """The GPU that a call is told, first or as ``device_ids=[gpu]`` of a wrapper; None where it is told none."""
+    """The GPU that a call is told, first or as ``device_ids=[gpu]`` of a wrapper; None where it is told none.
+
+    ``torch.device("cuda", gpu)`` and ``torch.device(f"cuda:{gpu}")`` are told it, too.
+    """
+    if last_name(call.func) == "device":
+        return _gpu_named(call)
     devices = keyword(call, "device_ids")
     if devices is not None:
         return devices.elts[0] if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) == 1 else None
     return call.args[0] if call.args and last_name(call.func) == "set_device" else None
+
+
+def _gpu_named(call: ast.Call) -> ast.expr | None:
+    name = call.args[0] if call.args else None
+    if isinstance(name, ast.Constant) and name.value == "cuda":
+        return argument_at(call, "index", 1)
+    if not isinstance(name, ast.JoinedStr) or len(name.values) != len(("cuda:", "gpu")):
+        return None
+    begin, number = name.values
+    is_gpu = isinstance(begin, ast.Constant) and begin.value == "cuda:"
+    return number.value if is_gpu and isinstance(number, ast.FormattedValue) else None
 
 
 def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:
