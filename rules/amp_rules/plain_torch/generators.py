@@ -47,6 +47,9 @@ DRAW_NOTHING = frozenset(
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
+_LISTING = frozenset({"locals", "globals", "vars", "dir"})
+"""Functions that list the variables of the place where they are called."""
+
 _MAX_CALLS = 8
 """Calls from the entry to where a script sets its seeds; helpers of helpers do so in two or three."""
 
@@ -61,7 +64,16 @@ def same_states(module: Module, libraries: list[str]) -> str:
         f"    {name} = [{getters}]",
         f"    {{dist}}.broadcast_object_list({name})  # all draw the same random numbers",
     ]
-    return "\n".join([*head, *setters])
+    gone = [f"    del {name}"] if _lists_variables(module) else []
+    return "\n".join([*head, *setters, *gone])
+
+
+def _lists_variables(module: Module) -> bool:
+    """Whether a script takes all variables of a place as they are: ``Config(locals().copy())``, which it may save."""
+    return any(
+        isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Name) and node.func.id in _LISTING
+        for node in module.nodes
+    )
 
 
 def apart(libraries: list[str]) -> str:

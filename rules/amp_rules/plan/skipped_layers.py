@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -111,12 +111,26 @@ def _is_refused(side: list[ast.AST]) -> bool:
 
 
 def _layers(program: Program, side: _Side) -> Iterator[str]:
-    """The layers and weights that a side runs or goes through, by their attributes."""
+    """The layers and weights that a side runs or goes through, by their attributes; so do methods that it calls."""
+    yield from _named(program, side.info, side.scope, side.nodes, side.asked)
     for node in side.nodes:
-        name = own_attribute(node, side.info)
-        if name is None or name in side.asked or not isinstance(node, ast.Attribute):
+        if not isinstance(node, ast.Call) or own_attribute(node.func, side.info) is None:
             continue
-        values = program.flow.values(node, side.scope)
+        for method in program.flow.callees(node):
+            scope = program.flow.scopes.get(method.node)
+            if scope is not None and method.receiver is not None:
+                yield from _named(program, method, scope, program.nodes_of(method.node), side.asked)
+
+
+def _named(
+    program: Program, info: FunctionFacts, scope: Scope, nodes: Iterable[ast.AST], asked: frozenset[str]
+) -> Iterator[str]:
+    """The attributes of a method's own object in some nodes that hold layers or weights."""
+    for node in nodes:
+        name = own_attribute(node, info)
+        if name is None or name in asked or not isinstance(node, ast.Attribute):
+            continue
+        values = program.flow.values(node, scope)
         held = values | program.flow.elements(values)
         if any(value.name in PARAMETER_MAKERS or surely_has_parameters(program, value) for value in held):
             yield name
