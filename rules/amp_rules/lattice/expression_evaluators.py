@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -195,8 +196,8 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     dotted = canonical(f"{base.sym}.{attr}")
     if dotted in INFINITIES:
         return constant(float("inf"), node)
-    if dotted == "math.pi" or dotted == "numpy.pi":
-        return constant(3.141592653589793, node)
+    if dotted in _NUMBERS:
+        return constant(_NUMBERS[dotted], node)
     if base.op in ("instance", "dtype") or base.sym in DTYPES:
         return frame.machine.unknown("attr", node, attr)
     if attr.isupper() and not base.sym.startswith("torch"):
@@ -206,6 +207,13 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     made = Value("name", node)
     made.sym = dotted
     return made
+
+
+_NUMBERS = {
+    "math.pi": math.pi, "numpy.pi": math.pi, "math.e": math.e, "numpy.e": math.e, "sys.maxsize": 2**63 - 1,
+    "sys.float_info.max": 1.7976931348623157e308, "sys.float_info.min": 2.0**-1022, "sys.float_info.epsilon": 2.0**-52,
+}  # fmt: skip
+"""What members of Python's modules and of numpy are on every machine."""
 
 
 def _limits(held: HalfNumbers) -> dict[str, float]:

@@ -27,6 +27,7 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.source.index import keyword
+from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.idioms import EPSILON, NAMED_LOSS
 
 CALLS_OF_NORM = ("vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
@@ -194,6 +195,18 @@ def is_here(value: Value, frame: Frame) -> bool:
     if node is None or function is None:
         return node is not None
     return node in function.nodes
+
+
+def without_gradient(frame: Frame) -> bool:
+    """Whether nothing is recorded here, so that no gradient can be infinite."""
+    function = frame.function
+    decorated = [name for name, _ in function.decorators] if function is not None else []
+    names = [*decorated, *(frame.module.dotted(getattr(item.node, "func", item.node)) or "" for item in _around(frame))]
+    return any(name.startswith("torch.") and name.rpartition(".")[2] in RECORDS_NOTHING for name in names)
+
+
+def _around(frame: Frame) -> list[Value]:
+    return [item for item in frame.contexts if isinstance(item.node, (ast.Call, ast.Name, ast.Attribute))]
 
 
 def is_loss(frame: Frame) -> bool:
