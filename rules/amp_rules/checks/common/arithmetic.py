@@ -171,6 +171,21 @@ def _words(value: Value, node: ast.AST | None) -> Iterator[str]:
         yield found.op
 
 
+def is_ordered(value: Value, frame: Frame) -> bool:
+    """Whether a difference is computed under a test that says that it is not positive: ``if a >= b: exp(b - a)``."""
+    node = source_of(value).node
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub) or node not in frame.module.module.parents:
+        return False
+    sides = ast.unparse(node.left), ast.unparse(node.right)
+    for test, holds in frame.module.index.branches(node):
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            given = ast.unparse(test.left), ast.unparse(test.comparators[0])
+            below = isinstance(test.ops[0], (ast.Lt, ast.LtE)) is holds
+            if isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and sides == (given if below else given[::-1]):
+                return True
+    return False
+
+
 def bounded_above(value: Value, limit: float) -> bool:
     """Whether no element can be larger than ``limit``: by its interval, or because a maximum was subtracted."""
     return value.hi <= limit or is_shifted(value)

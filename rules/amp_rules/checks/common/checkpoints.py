@@ -127,11 +127,14 @@ def _may_be_optimizer(node: ast.expr, module: ModuleFacts) -> bool:
 
 
 def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:
-    """Whether the state goes into another optimizer, is kept in memory, or one entry of it is looked at."""
+    """Whether the state goes into another optimizer, is kept in memory, is sent to other processes, or one entry of it is looked at."""
     parent = module.index.parents.get(call)
     if isinstance(parent, ast.Subscript):
         return True
-    return isinstance(parent, ast.Call) and last_name(parent.func) in ("load_state_dict", "deepcopy", "copy", "len")
+    if not isinstance(parent, ast.Call):
+        return False
+    name = last_name(parent.func)
+    return name in ("load_state_dict", "deepcopy", "copy", "len") or "broadcast" in name
 
 
 def _is_printed(call: ast.Call, module: ModuleFacts) -> bool:

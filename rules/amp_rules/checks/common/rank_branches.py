@@ -31,6 +31,7 @@ _SHARDED = frozenset(
     "FullyShardedDataParallel FSDP fully_shard deepspeed DeepSpeedEngine FullyShardedStrategy fsdp xm".split()
 )
 _STARTS = frozenset("spawn start_processes launch Process run_distributed launch_job elastic_launch".split())
+_STARTS_PROGRAMS = frozenset({"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call"})
 _MAINS = frozenset("main main_worker main_process run_main cli_main".split())
 
 
@@ -298,6 +299,18 @@ def spawns(index: FileIndex) -> bool:
         last_name(call.func) in _STARTS
         and any(last_name(item) in index.functions for item in [*call.args, *(part.value for part in call.keywords)])
         for call in index.calls
+    )
+
+
+def starts_interpreters(module: ModuleFacts, node: ast.AST) -> bool:
+    """Whether the function around a node starts scripts in processes of their own, and so is none of them."""
+    scope = module.index.scope(node)
+    return scope is not None and any(
+        module.dotted(call.func) in _STARTS_PROGRAMS
+        and module.index.scope(call) is scope
+        and any(module.dotted(item) == "sys.executable" for given in call.args for item in ast.walk(given)
+                if isinstance(item, ast.Attribute))
+        for call in module.index.calls
     )
 
 
