@@ -236,7 +236,8 @@ _BF16_FINFO = _limits(BFLOAT16)
 def _finfo(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     """A limit of a type: a number where the type is named, else one that fits whatever the type is."""
     given = base.args[0] if base.args else None
-    named = ops.dtype_named(given) if given is not None and given.sym is not None else F32 if given is None else 0
+    outright = given is not None and (given.sym is not None or given.is_const)
+    named = ops.dtype_named(given) if outright else F32 if given is None else 0
     table = _BF16_FINFO if given is not None and given.sym == "torch.bfloat16" else _FINFO.get(named)
     if table and attr in table:
         made = constant(table[attr], node)

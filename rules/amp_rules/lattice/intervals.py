@@ -255,7 +255,8 @@ def _selected(value: Value, test: Value, holds: bool) -> tuple[float, float]:
 
 def fill_chosen(value: Value) -> None:
     """The interval of the elements that a mask chooses: ``x[x > 0]``."""
-    value.lo, value.hi = _selected(*value.args[:2], True)
+    held, mask = value.args
+    value.lo, value.hi = _selected(held, mask, True)
 
 
 def _sqrt(value: Value) -> None:

@@ -216,12 +216,9 @@ def without_gradient(frame: Frame) -> bool:
     """Whether nothing is recorded here, so that no gradient can be infinite."""
     function = frame.function
     decorated = [name for name, _ in function.decorators] if function is not None else []
-    names = [*decorated, *(frame.module.dotted(getattr(item.node, "func", item.node)) or "" for item in _around(frame))]
+    entered = [item.node.func for item in frame.contexts if isinstance(item.node, ast.Call)]
+    names = [*decorated, *(frame.module.dotted(item) or "" for item in entered)]
     return any(name.startswith("torch.") and name.rpartition(".")[2] in RECORDS_NOTHING for name in names)
-
-
-def _around(frame: Frame) -> list[Value]:
-    return [item for item in frame.contexts if isinstance(item.node, (ast.Call, ast.Name, ast.Attribute))]
 
 
 def is_loss(frame: Frame) -> bool:

@@ -305,13 +305,14 @@ def spawns(index: FileIndex) -> bool:
 def starts_interpreters(module: ModuleFacts, node: ast.AST) -> bool:
     """Whether the function around a node starts scripts in processes of their own, and so is none of them."""
     scope = module.index.scope(node)
-    return scope is not None and any(
-        module.dotted(call.func) in _STARTS_PROGRAMS
-        and module.index.scope(call) is scope
-        and any(module.dotted(item) == "sys.executable" for given in call.args for item in ast.walk(given)
-                if isinstance(item, ast.Attribute))
-        for call in module.index.calls
-    )
+    if scope is None or "executable" not in module.index.words:
+        return False
+    for call in module.index.calls:
+        if module.dotted(call.func) in _STARTS_PROGRAMS and module.index.scope(call) is scope:
+            parts = (item for given in call.args for item in ast.walk(given) if isinstance(item, ast.Attribute))
+            if any(module.dotted(item) == "sys.executable" for item in parts):
+                return True
+    return False
 
 
 def starts_of(index: FileIndex, function: Function) -> Iterator[ast.Call]:
