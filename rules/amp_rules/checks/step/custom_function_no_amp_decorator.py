@@ -152,8 +152,8 @@ def _passed(forward: FunctionFacts, inputs: list[str], kinds: dict[str, str], mo
         own = [name for name in dict.fromkeys(meant) if name in inputs and name in saved]
         if len({kinds.get(name, name) for name in own}) > 1:
             first = own[0]
-            others = [name for name in reversed(own) if kinds.get(name, name) != kinds.get(first, first)]
-            return [first, next((name for name in others if NAMED_WEIGHT.search(name)), others[0])]
+            others = [name for name in own if kinds.get(name, name) != kinds.get(first, first)]
+            return [first, next((name for name in others if NAMED_WEIGHT.search(name)), others[-1])]
     return None
 
 

@@ -90,7 +90,7 @@ class InplaceBypassesAutocast(Check):
 
     def _product(self, op: Value, target: Value, frame: Frame) -> None:
         held = float_type(target, frame)
-        given = {float_type(item, frame) for item in op.args if item is not target}
+        given = {float_type(item, frame) for item in op.args if item is not target and item.tensor}
         if held and held | next(iter(given - {held}), 0) == LOW | F32 and op.node is not None:
             message = f"`{frame.text(target.node)}` and the operands of `{op.op}` differ in type, which autocast leaves"
             self.report(frame, op.node, message, severity="error")
