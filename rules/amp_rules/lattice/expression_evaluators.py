@@ -176,9 +176,29 @@ def attribute_of(frame: Frame, base: Value, node: ast.Attribute) -> Value:
             return Value("attr", node, (base,), NUM | OTHER)
     if attr == "ndim":
         return Value("dim", node, (base,), NUM)
+    setting = _setting(frame, base, attr)
+    if setting is not None:
+        return setting
     made = frame.machine.unknown("attr", node, attr)
     made.args = (base,)
     return made
+
+
+def _setting(frame: Frame, base: Value, attr: str) -> Value | None:
+    """The number that a data class of settings has under a name, if the file makes none with another one.
+
+    The class is known by the annotation of a parameter, ``config: Config``, also where it was kept as ``self.config``.
+    """
+    held = base.args[0] if base.op == "attr" and base.args else base
+    annotation = held.node.annotation if held.op == "param" and isinstance(held.node, ast.arg) else None
+    cls = frame.module.class_named(annotation) if annotation is not None else None
+    if cls is None or not any("dataclass" in ast.unparse(item) for item in cls.node.decorator_list):
+        return None
+    made = frame.module.index.named.get(cls.name, ())
+    value = frame.machine.class_attribute(cls, attr)
+    if value is None or value.number is None or any(item.arg in (attr, None) for call in made for item in call.keywords):
+        return None
+    return value
 
 
 def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
