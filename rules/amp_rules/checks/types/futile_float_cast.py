@@ -45,7 +45,8 @@ class FutileFloatCast(Check):
 
     Where weights take part (`linear`, convolutions): an ordinary projection loses nothing but a little precision. When
     only one operand is cast, which may be there to match the other; when masks or integers are cast, which have no
-    product otherwise; where the code turns autocast off, around the product or around a call of the function. Where the
+    product otherwise; where the product is only compared, as `(adjacency.float() @ adjacency.float()) > 0` is; where the
+    code turns autocast off, around the product or around a call of the function. Where the
     product is written into `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
 
     ## Source
@@ -72,7 +73,7 @@ class FutileFloatCast(Check):
         given = [item for item in operands(op) if item.tensor]
         if len(given) < 2 or not all(_is_cast_float(item) and not item.bits & PARAMETER for item in given):
             return
-        if stays_as_it_is(op, frame):
+        if stays_as_it_is(op, frame) or isinstance(frame.module.index.parents.get(op.node), ast.Compare):
             return
         if not any(item.op in _ACTIVATIONS for value in given for item in value.behind()):
             return
