@@ -194,9 +194,9 @@ def _setting(frame: Frame, base: Value, attr: str) -> Value | None:
     cls = frame.module.class_named(annotation) if annotation is not None else None
     if cls is None or not any("dataclass" in ast.unparse(item) for item in cls.node.decorator_list):
         return None
-    made = frame.module.index.named.get(cls.name, ())
+    given = {item.arg for call in frame.module.index.named.get(cls.name, ()) for item in call.keywords}
     value = frame.machine.class_attribute(cls, attr)
-    if value is None or value.number is None or any(item.arg in (attr, None) for call in made for item in call.keywords):
+    if value is None or value.number is None or given & {attr, None}:
         return None
     return value
 

@@ -181,7 +181,9 @@ def is_ordered(value: Value, frame: Frame) -> bool:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             given = ast.unparse(test.left), ast.unparse(test.comparators[0])
             below = isinstance(test.ops[0], (ast.Lt, ast.LtE)) is holds
-            if isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and sides == (given if below else given[::-1]):
+            if isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and sides == (
+                given if below else given[::-1]
+            ):
                 return True
     return False
 

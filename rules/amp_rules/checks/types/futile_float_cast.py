@@ -45,9 +45,9 @@ class FutileFloatCast(Check):
 
     Where weights take part (`linear`, convolutions): an ordinary projection loses nothing but a little precision. When
     only one operand is cast, which may be there to match the other; when masks or integers are cast, which have no
-    product otherwise; where the product is only compared, as `(adjacency.float() @ adjacency.float()) > 0` is; where the
-    code turns autocast off, around the product or around a call of the function. Where the
-    product is written into `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
+    product otherwise; where the product is only compared, as `(adjacency.float() @ adjacency.float()) > 0` is; where
+    the code turns autocast off, around the product or around a call of the function. Where the product is written into
+    `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
 
     ## Source
 
