@@ -43,7 +43,7 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
 
 
 _SHORT = 8
-"""Lines of a ``forward`` that hands its input to layers: whether a discriminator ends in a sigmoid is seen there."""
+"""Lines of a ``forward`` that hands its input to layers: whether it ends in a sigmoid is seen there."""
 
 
 def _is_short(method: FunctionFacts) -> bool:

@@ -31,7 +31,8 @@ class HandrolledDistance(Check):
     ## What it does
     Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)``, ``sqrt(mean(x ** 2) - mean(x) ** 2)`` and ``sqrt(1 - cosine ** 2)``,
     whose argument nothing keeps from becoming negative, in half precision no epsilon of 1e-5 either, and ``acos`` of a
-    cosine that nothing keeps at 1. Finds half vectors of a model that are divided by their own norm, which nothing keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
+    cosine that nothing keeps at 1. Finds half vectors of a model that are divided by their own norm, which nothing
+    keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
 
     ## Why
     The difference of two nearly equal numbers keeps only their rounding errors: for equal rows of length 10 the result

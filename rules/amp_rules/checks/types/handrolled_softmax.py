@@ -65,9 +65,9 @@ class HandrolledSoftmax(Check):
     ## When it is silent
     The maximum was subtracted, or the argument of ``exp`` cannot be large (a negative square, the result of ``tanh``, a
     clamped value), or is a product with normalized vectors. ``log(p + eps)`` is left alone where the logarithm is
-    multiplied by ``p`` itself (an entropy), because the term is 0 where the logarithm is wrong. ``log(softmax(x))`` that no loss is given is left alone where
-    the softmax is float32, as under autocast on CUDA: scores and metrics survive a ``-inf`` at one part in
-    ``exp(104)``.
+    multiplied by ``p`` itself (an entropy), because the term is 0 where the logarithm is wrong. ``log(softmax(x))``
+    that no loss is given is left alone where the softmax is float32, as under autocast on CUDA: scores and metrics
+    survive a ``-inf`` at one part in ``exp(104)``.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.log_softmax.html says that doing the two
