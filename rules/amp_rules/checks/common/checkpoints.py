@@ -127,7 +127,7 @@ def _may_be_optimizer(node: ast.expr, module: ModuleFacts) -> bool:
 
 
 def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:
-    """Whether the state goes into another optimizer, stays in memory, is sent to other processes, or one entry is read."""
+    """Whether the state goes into another optimizer or process, stays in memory, or one entry of it is looked at."""
     parent = module.index.parents.get(call)
     if isinstance(parent, ast.Subscript):
         return True
