@@ -69,7 +69,8 @@ case "$mode" in
         status=0
         # Without arguments, no other folders are collected.
         if [ "$#" = 0 ]; then chosen=("${HALF[@]}"); else chosen=("$@"); fi
-        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
+        # In full, a quarter of the light ones.
+        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 AMP_TEST_AGAIN=1 \
             twice -m "half and not slow and not campaign" "${chosen[@]}" || status=$?
         # 5: the arguments name no such test.
         if [ "$status" != 0 ] && { [ "$status" != 5 ] || [ "$#" = 0 ]; }; then exit "$status"; fi
