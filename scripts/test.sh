@@ -60,8 +60,8 @@ case "$mode" in
         if [ "$mode" = full ]; then
             # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
-            export AMP_TEST_TURN="$((0x${commit:0:6} % 24))"
-            echo "Of the tests marked heavy an eighth runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
+            export AMP_TEST_TURN="$((0x${commit:0:6} % 48))"
+            echo "Of the tests marked heavy a sixteenth runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
                 "scripts/test.sh whole runs all."
         fi
         twice -m "not campaign" "$@"

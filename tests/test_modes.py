@@ -82,7 +82,7 @@ def test_every_test_has_its_turn(tmp_path: Path):
         "@pytest.hookimpl(wrapper=True)\n"
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
-        "        for turn in range(24):\n"
+        "        for turn in range(48):\n"
         "            if conftest._has_its_turn(item, str(turn)):\n"
         "                print('turn', turn, item.name)\n"
         "    return (yield)\n"
@@ -105,8 +105,8 @@ def test_every_test_has_its_turn(tmp_path: Path):
         return done.stdout
 
     # Where another run has tried them all, the light ones have turns too.
-    for again, light in (("1", 6), ("", 24)):
-        turns: dict[int, Counter[str]] = {number: Counter() for number in range(24)}
+    for again, light in (("1", 12), ("", 48)):
+        turns: dict[int, Counter[str]] = {number: Counter() for number in range(48)}
         told = collected("", "-p", "telling", again=again)
         for number, test in re.findall(r"^turn (\d+) (.*)$", told, re.MULTILINE):
             turns[int(number)][test] += 1
@@ -116,8 +116,8 @@ def test_every_test_has_its_turn(tmp_path: Path):
         by_test = {
             name: {runs[one] for one in runs if name in one} for name in ("light", "heavy", "slow", "both", "shared")
         }
-        assert by_test == {"light": {light}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
+        assert by_test == {"light": {light}, "heavy": {3}, "slow": {2}, "both": {2}, "shared": {2}}
         assert len(runs) == 300
     # What shares a fixture has its turn together, and the others are spread out.
-    assert sorted(sum("shared" in one for one in turn) for turn in turns.values()) == [0] * 23 + [60]
+    assert sorted(sum("shared" in one for one in turn) for turn in turns.values()) == [0] * 46 + [60] * 2
     assert all(sum("slow" in one for one in turn) <= 10 for turn in turns.values())

@@ -6,7 +6,7 @@ import os
 import zlib
 
 TURN = os.environ.get("AMP_TEST_TURN", "")
-"""Number of the turn, 0 to 23; empty for all tests."""
+"""Number of the turn, 0 to 47; empty for all tests."""
 
 
 def has_its_turn(name: str, turns: int, turn: str = TURN) -> bool:
