@@ -61,7 +61,7 @@ case "$mode" in
             # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
             export AMP_TEST_TURN="$((0x${commit:0:6} % 48))"
-            echo "Of the tests marked heavy a sixteenth runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
+            echo "Of the tests marked heavy a sixteenth runs, of those marked slow a forty-eighth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
                 "scripts/test.sh whole runs all."
         fi
         twice -m "not campaign" "$@"

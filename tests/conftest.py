@@ -68,7 +68,7 @@ def invoke(folder: Path) -> Callable[..., Result]:
     return call
 
 
-TURNS = {"slow": 24, "heavy": 16}
+TURNS = {"slow": 48, "heavy": 16}
 """In how many turns each test of a marker runs once; the first marker counts."""
 
 LIGHT = 4 if os.environ.get("AMP_TEST_AGAIN") else 1
