@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.plan.batch_loops import BatchLoop
@@ -133,10 +133,14 @@ def shown_of_shares(
     an evaluation, too.
     """
     asked = ranks.own_origins if as_a_whole else ranks.origins
+
+    def differs(value: ast.expr) -> bool:
+        return any(origin.kind is kind and not _is_order(origin) for origin in ranks.origins(value))
+
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and shows(program, node, scope) and not tells_failure(scope.module, node):
-                parts = (part for value in values_given(node) for part in reads_of(value))
+                parts = (part for value in values_given(node) for part in reads_of(value, differs))
                 for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
@@ -192,8 +196,11 @@ def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
 
 
-def reads_of(value: ast.AST) -> Iterator[ast.expr]:
-    """Yield the variables that an expression is made of, each as a whole: ``losses.avg``, not ``losses`` as well."""
+def reads_of(value: ast.AST, differs: Callable[[ast.expr], bool] | None = None) -> Iterator[ast.expr]:
+    """Yield the variables that an expression is made of, each as a whole: ``losses.avg``, not ``losses`` as well.
+
+    Of what a call gives, only where that ``differs``: ``mean_of_all(loss)`` is made of a number of all.
+    """
     open_nodes: list[ast.AST] = [value]
     while open_nodes:
         node = open_nodes.pop()
@@ -202,6 +209,8 @@ def reads_of(value: ast.AST) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Call):
             if called_name(node) == "len":
                 continue  # all processes have as many batches
+            if differs is not None and not differs(node):
+                continue
             open_nodes += values_given(node)
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
             if isinstance(owner, ast.Name) and owner.id == "self":

@@ -205,6 +205,12 @@ AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""
 
+MADE_ALIKE = BROADCASTS | {"torch.distributed.all_reduce", "torch.distributed.all_reduce_coalesced"}
+"""Those of them that leave every process the same in what they were given."""
+
+GIVES_ALIKE = frozenset({"torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce"})
+"""Those of them that give every process the same, and leave what they were given as it is."""
+
 ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 """Those of them that add up, or compare, what all processes have."""
 

@@ -60,6 +60,7 @@ from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.read_half_written import read_half_written
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
+from amp_rules.plan.own_ddp.rest_of_one import rest_of_one
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
@@ -164,8 +165,10 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
     yield from repeated_samples(own, shares)
-    yield from shown_of_one(own, shares)
-    yield from scores_of_one(own, shares)
+    named: set[tuple[ast.AST, str]] = set()
+    yield from shown_of_one(own, shares, named)
+    yield from scores_of_one(own, shares, named)
+    yield from rest_of_one(own, shares, named)
     yield from known_to_first(own)
     yield from meters_of_one(own)
     yield from stopped_apart(own, shares)

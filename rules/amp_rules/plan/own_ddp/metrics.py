@@ -14,6 +14,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.followed_exchanges import followed_exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
@@ -353,6 +354,11 @@ class Metrics:
     def exchanges(self) -> Exchanges:
         """Where the script puts numbers of all processes together itself."""
         return Exchanges(self._own, self.loops)
+
+    @cached_property
+    def unfollowed_exchanges(self) -> Exchanges:
+        """The same without those whose results the abstract run of the ranks knows."""
+        return Exchanges(self._own, self.loops, followed_exchanges(self._own))
 
     @cached_property
     def whole_lengths(self) -> WholeLengths:
