@@ -7,6 +7,7 @@ import ast
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.ranks.libraries import exchanged
 from amp_rules.roles.sites import Site, calling
+from amp_rules.source import blocks
 from amp_rules.source.syntax import is_none
 from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, GATHERS, GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE
 
@@ -48,10 +49,12 @@ def _is_alone(own: OwnDdp, site: Site, name: str, *, is_given: bool = False) -> 
     A parameter is what the callers' variables are: ``def sync(total): dist.all_reduce(total)``.
     """
     made = [
-        node.value
+        value
         for node in own.program.nodes_of(site.body)
         if isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        for target in node.targets
+        for item, value in blocks.unpacked(target, node.value)
+        if isinstance(item, ast.Name) and item.id == name
     ]
     info = own.program.function_of(site.body)
     if info is None or name not in info.parameters:

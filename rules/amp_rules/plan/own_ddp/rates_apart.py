@@ -83,8 +83,11 @@ def _is_made_alone(own: OwnDdp, node: ast.Subscript, body: ast.AST, scope: Scope
     """Whether the first process alone has the optimizer, or what it is was not found."""
     groups = _groups_of(node, body)
     made = own.program.flow.values(groups.value, scope) if groups is not None else set()
-    places = [(own.program.module_of(value.site), value.site) for value in made if is_optimizer(value)]
-    return not places or any(module is None or own.is_of_first_alone(module, site) for module, site in places)
+    sites = [value.site for value in made if is_optimizer(value)]
+    places = [(own.program.module_of(site), site) for site in sites if site is not None]
+    if not places or len(places) < len(sites):
+        return True
+    return any(module is None or own.is_of_first_alone(module, site) for module, site in places)
 
 
 def _is_of_batch(sink: Sink) -> bool:

@@ -279,9 +279,21 @@ class _Rest:
             and isinstance(part.ctx, ast.Load)
             and root_of(ast.unparse(part)) in roots
             and self._is_of_batch(part)
+            and self._is_part(site, part)
             for part in nodes
         )
         return (metrics.exchanges if is_kept else metrics.unfollowed_exchanges).may_tell_of(site.body, name)
+
+    def _is_part(self, site: Site, node: ast.Attribute | ast.Subscript) -> bool:
+        """Whether an object keeps what is read here, or its method reads it: ``losses.avg``, ``losses.mean()``.
+
+        ``loss.item()`` is a method of the number itself.
+        """
+        around = site.module.parents.get(node)
+        if not (isinstance(around, ast.Call) and around.func is node):
+            return True
+        values = self._program.flow.values(node.value, site.scope)
+        return any(value.kind == "instance" and not is_module(value) for value in values)
 
     def _is_of_batch(self, value: ast.expr) -> bool:
         return is_of_batch(value, self._shares.ranks)
