@@ -151,11 +151,16 @@ def shown_of_shares(
 
 def _taken_from(module: Module, node: ast.expr) -> ast.expr:
     """What a comprehension around a variable of its own takes it from: ``losses`` in ``[x.item() for x in losses]``."""
-    for around in module.ancestors(node) if isinstance(node, ast.Name) else ():
+    if not isinstance(node, ast.Name):
+        return node
+    for around in module.ancestors(node):
         for item in around.generators if isinstance(around, COMPREHENSIONS) else ():
-            is_own = isinstance(item.target, ast.Name) and item.target.id == node.id  # type: ignore[attr-defined]
-            if is_own and isinstance(item.iter, (ast.Name, ast.Attribute)):
-                return item.iter
+            names = [part.id for part in walk(item.target) if isinstance(part, ast.Name)]
+            source = item.iter
+            if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+                source = source.func.value if called_name(source) in ("items", "values") else source
+            if node.id in names and isinstance(source, (ast.Name, ast.Attribute)):
+                return source
     return node
 
 

@@ -233,7 +233,9 @@ class _Rest:
 
     def _is_number(self, site: Site, name: str, made: list[ast.expr]) -> bool:
         """Whether a variable holds what is computed of batches, and not only what they decide on."""
-        if made and not any(self._is_of_batch(value) and not self._is_alike(site, value) for value in made):
+        if made and not any(self._is_made_of_batch(site, value) for value in made):
+            return False
+        if self._is_filled_alike(site, name):
             return False
         if any(map(is_text, made)) and any(body is site.body for body, _ in self._told):
             return False  # it tells the numbers that have a note
@@ -246,6 +248,57 @@ class _Rest:
             for part in self._program.nodes_of(site.body)
             if isinstance(part, (ast.Name, ast.Attribute)) and root_of(ast.unparse(part)) == name
             for origin in self._shares.ranks.origins(part)
+        )
+
+    def _is_made_of_batch(self, site: Site, value: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a value is made of batches by what stands in this function.
+
+        Other calls of the functions on the way may be about batches where these are not.
+        """
+        if not self._is_of_batch(value) or self._is_alike(site, value):
+            return False
+        calls = [part for part in walk(value) if isinstance(part, ast.Call) and self._program.flow.callees(part)]
+        if calls:
+            return any(self._is_given_batches(site, call, seen) for call in calls)
+        parts = [part for part in _numbers(value) if self._is_of_batch(part)]
+        return not parts or any(self._holds_batches(site, part, seen) for part in parts)
+
+    def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
+        name = root_of(ast.unparse(part))
+        made = self._made(site, name) if name not in seen else [ast.Constant(0)]
+        return not made or any(self._is_made_of_batch(site, value, seen | {name}) for value in made)
+
+    def _is_given_batches(self, site: Site, call: ast.Call, seen: frozenset[str]) -> bool:
+        """Whether a function of the project is given what is of batches, or a loader of a share, besides a model.
+
+        What a model keeps of its batches reaches all that asks it for anything.
+        """
+        if self._program.roles.modules(call.func, site.scope):
+            return True
+        held = call.func.value if isinstance(call.func, ast.Attribute) else None
+        for item in [*values_given(call), *([held] if held is not None else [])]:
+            values = self._program.flow.values(item, site.scope)
+            if any(map(is_module, values)):
+                continue
+            if any(value.site in self._shares.loaders for value in values):
+                return True
+            if self._is_of_batch(item) and self._is_made_of_batch(site, item, seen):
+                return True
+            if item is held and any(value.kind == "instance" for value in values):
+                return True
+        return False
+
+    def _is_filled_alike(self, site: Site, name: str) -> bool:
+        """Whether an object is told nothing of batches but their sizes: ``losses.update(mean_of_all, len(x))``."""
+        node = ast.parse(name, mode="eval").body
+        if not any(value.kind == "instance" for value in self._program.flow.values(node, site.scope)):
+            return False
+        return not any(
+            self._is_of_batch(item) and any(map(self._is_of_batch, _numbers(item)))
+            for part in self._program.nodes_of(site.body)
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
+            if blocks.path_of(part.func.value) == name
+            for item in values_given(part)
         )
 
     def _is_alike(self, site: Site, value: ast.expr) -> bool:
@@ -336,6 +389,12 @@ def _given(node: ast.AST, name: str) -> ast.expr | None:
 def _value(node: ast.AST) -> ast.expr | None:
     value = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else getattr(node, "value", None)
     return value if isinstance(value, ast.expr) else None
+
+
+def _numbers(value: ast.AST) -> Iterator[ast.expr]:
+    """Yield the variables of an expression of which more than the shape is read."""
+    known = numbers_in(value)
+    return (node for node in _variables(value) if root_of(ast.unparse(node)) in known)
 
 
 def _variables(value: ast.AST) -> Iterator[ast.expr]:
