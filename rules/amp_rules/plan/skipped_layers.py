@@ -111,9 +111,14 @@ def _is_refused(side: list[ast.AST]) -> bool:
 
 
 def _layers(program: Program, side: _Side) -> Iterator[str]:
-    """The layers and weights that a side runs or goes through, by their attributes; so do methods that it calls."""
+    """The layers and weights that a side runs or goes through, by their attributes; so do methods that it calls.
+
+    Where an argument decides, as in ``if mode == "train": return self.loss(x)``, what a method runs is what was asked
+    of the model.
+    """
     yield from _named(program, side.info, side.scope, side.nodes, side.asked)
-    for node in side.nodes:
+    is_setting = any(own_attribute(node, side.info) is not None for node in walk(side.choice.test))
+    for node in side.nodes if is_setting else ():
         if not isinstance(node, ast.Call) or own_attribute(node.func, side.info) is None:
             continue
         for method in program.flow.callees(node):
