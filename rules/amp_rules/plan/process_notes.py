@@ -141,13 +141,11 @@ def _is_alike(processes: Distribution, told: Told) -> bool:
     """
     if told.one not in (ADDS_UP[0], GETS_NUMBERS[0], OF_ONE_BATCH[0]):
         return False
-    ranks, program = processes.agreed.ranks, processes.program
-    root = root_of(told.name)
-    read = [
-        node
-        for node in program.nodes_of(told.site.body)
-        if isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) == root
-    ]
+    ranks, root = processes.agreed.ranks, root_of(told.name)
+    named = [node for node in processes.program.nodes_of(told.site.body) if isinstance(node, (ast.Name, ast.Attribute))]
+    if not any(origin.kind is Kind.BATCH for node in named for origin in ranks.origins(node)):
+        return False  # the run did not see whose batches the function has
+    read = [node for node in named if ast.unparse(node) == root]
     return any(map(ranks.has_met, read)) and not any(map(ranks.origins, read))
 
 

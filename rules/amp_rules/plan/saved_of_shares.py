@@ -66,7 +66,7 @@ def saved_of_shares(processes: Distribution) -> Iterator[Saved]:
             if isinstance(node, ast.Call) and node.args and _is_saver(program, node, _OF_NUMBERS):
                 numbers = {ast.unparse(part): part for part in _numbers(program, node, scope)}
                 for name, part in numbers.items():
-                    if _is_of_batches(processes.agreed.ranks.origins(part)) and not tells_failure(scope.module, node):
+                    if _is_made_of_batches(processes, part, scope) and not tells_failure(scope.module, node):
                         yield Saved(site, name, decides=False)
             elif isinstance(node, ast.If) and any(map(saves, node.body)):
                 weighed = _deciding(processes, node)
@@ -131,6 +131,15 @@ def _holds_state(program: Program, value: ast.expr, scope: Scope) -> bool:
     if any(isinstance(part, ast.Call) and called_name(part) in _STATES for part in walk(value)):
         return True
     return bool(program.flow.values(value, scope)) and bool(program.roles.modules(value, scope))
+
+
+def _is_made_of_batches(processes: Distribution, part: ast.expr, scope: Scope) -> bool:
+    """Whether a number rests on batches itself: the name of the best file rests on a decision by them alone."""
+    ranks = processes.agreed.ranks
+    if not _is_of_batches(ranks.origins(part)):
+        return False
+    made = assigned(processes.program, part, scope) if isinstance(part, ast.Name) else []
+    return not made or any(_is_of_batches(ranks.origins(value)) for value in made)
 
 
 def _is_of_batches(origins: Origins) -> bool:
