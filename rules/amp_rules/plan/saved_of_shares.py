@@ -20,7 +20,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import called_name, is_none, walk
+from amp_rules.source.syntax import called_name, is_none, is_text, walk
 from amp_rules.torch.writers import SAVERS
 
 _SAVED = (
@@ -90,7 +90,9 @@ def _deciding(processes: Distribution, node: ast.If) -> str | None:
     if not _is_of_batches(ranks.truth_origins(node.test)):
         return None
     taken = {path for item in node.body for part in blocks.walk_own(item) for path in blocks.writes(part)}
-    names = [ast.unparse(part) for part in reads_of(node.test) if _is_of_batches(ranks.own_origins(part))]
+    # What a method decides by may be one of many things that its object keeps.
+    read = [part for part in reads_of(node.test) if not isinstance(part, ast.Call)]
+    names = [ast.unparse(part) for part in read if _is_of_batches(ranks.own_origins(part))]
     return next((name for name in names if name not in taken), names[0] if names else None)
 
 
@@ -138,8 +140,12 @@ def _is_made_of_batches(processes: Distribution, part: ast.expr, scope: Scope) -
     ranks = processes.agreed.ranks
     if not _is_of_batches(ranks.origins(part)):
         return False
-    made = assigned(processes.program, part, scope) if isinstance(part, ast.Name) else []
-    return not made or any(_is_of_batches(ranks.origins(value)) for value in made)
+    texts = assigned(processes.program, part, scope) if isinstance(part, ast.Name) else []
+    return not texts or not all(_is_path(value) and not _is_of_batches(ranks.origins(value)) for value in texts)
+
+
+def _is_path(value: ast.expr) -> bool:
+    return is_text(value) or (isinstance(value, ast.Call) and called_name(value) in ("join", "Path", "joinpath"))
 
 
 def _is_of_batches(origins: Origins) -> bool:
