@@ -3,7 +3,8 @@
 ## What it does
 Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
 `SyncBatchNorm`, of the processes that the wrapper is given by `process_group`. Where the model may be on the CPU, which
-torch's has no kernel for, a test for that stands before it.
+torch's has no kernel for, a test for that stands before it, and so does that of an expression that wraps it in one case
+alone, `DDP(net) if several else net`.
 `--no-sync-bn` leaves it out. That the script trains to other results then is noted (AMP280).
 
 ## Why
@@ -173,6 +174,7 @@ def _change(
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
     actions: list[Action] = []
+    case = _case_of(own, site)
     given = keyword(call, "process_group")
     group = own.source(site.module, given) if given is not None and not is_none(given) else None
     if given is not None and group is not None and blocks.path_of(given) is None:
@@ -193,12 +195,15 @@ def _change(
             return None
         actions = [Insert(statement, f"{path} = {own.source(site.module, model)}", order=-1)]
         actions.append(Replace(model, substitute(path)))
-    elif not _stands_alone(site):
+    elif case is None:
         own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
         return None
     line = f"{path} = {convert}({', '.join([path, *more])})"
+    tests = [case] if case else []
     if not _is_on_cuda(own, call) and not _is_moved_above(own, site, model, path):
-        line = f"if next({path}.parameters()).is_cuda:\n    {line}"
+        tests.append(f"next({path}.parameters()).is_cuda")
+    if tests:
+        line = f"if {' and '.join(tests)}:\n    {line}"
     where = statement if actions else _above_precision(own, site, path)
     return Change(RULE, site.module, call, message, [*actions, Insert(where, line)])
 
@@ -214,14 +219,43 @@ def _above_precision(own: OwnDdp, site: Site, path: str) -> ast.stmt:
     return site.statement
 
 
-def _stands_alone(site: Site) -> bool:
-    """Whether a line can stand above it: not in a comprehension, a lambda or behind a condition of its own."""
+def _case_of(own: OwnDdp, site: Site) -> str | None:
+    """The test of the case in which an expression wraps: ``DDP(net) if several else net``; empty where each does.
+
+    None where no line can stand above: in a comprehension, a lambda, or behind a test that must not be asked twice.
+    """
+    tests: list[str] = []
+    inner: ast.AST = site.node
     for parent in site.module.ancestors(site.node):
         if isinstance(parent, ast.stmt):
-            return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
-        if isinstance(parent, (ast.IfExp, ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
-            return False
-    return False
+            stands = isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
+            return " and ".join(reversed(tests)) if stands else None
+        if isinstance(parent, (ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
+            return None
+        if isinstance(parent, ast.IfExp):
+            if inner is parent.test or not _may_be_asked_twice(own, parent.test, site):
+                return None
+            tests.append(_asked(own, site.module, parent.test, holds=inner is parent.body))
+        inner = parent
+    return None
+
+
+def _asked(own: OwnDdp, module: Module, test: ast.expr, *, holds: bool) -> str:
+    """A test in words that hold in one of its cases, for a line that may ask for more."""
+    if not holds and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, True
+    text = own.source(module, test)
+    text = f"({text})" if isinstance(test, (ast.BoolOp, ast.IfExp)) else text
+    return text if holds else f"not {text}"
+
+
+def _may_be_asked_twice(own: OwnDdp, test: ast.expr, site: Site) -> bool:
+    """Whether a test comes out the same once more, and changes nothing: it calls nothing but functions of torch."""
+    return all(
+        any(name.startswith("torch.") for name in own.program.callee_names(node, site.scope))
+        for node in walk(test)
+        if isinstance(node, ast.Call)
+    ) and not any(isinstance(node, (ast.NamedExpr, ast.Await)) for node in walk(test))
 
 
 def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
