@@ -19,7 +19,8 @@ trains to other results than one process with all of them.
     model = DistributedDataParallel(model, device_ids=[local_rank])
 
 ## When it declines
-Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads; where
+Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads (AMP288
+names it where it is off unless it is given); where
 the model is not known to have batch norm, and is no network that an option chooses among torchvision's; where a layer
 of its own calls `F.batch_norm`, which stays that of each process; where samples are shuffled between the processes
 for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor decides whether batch
@@ -37,7 +38,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from amp_rules.flow.values import Value
@@ -51,6 +52,8 @@ from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
 from amp_rules.plan.own_ddp.left_on_cpu import is_left_on_cpu
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import certain_parts
+from amp_rules.plan.own_ddp.switches import off_unless_given
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.roles.program import Program
@@ -62,7 +65,7 @@ from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
-from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
+from amp_rules.torch.distributed import CONVERTS_BATCH_NORM, GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
 from amp_rules.torch.wrappers import PREPARES
 
 RULE = Rule(
@@ -79,9 +82,12 @@ _ON_START = ("__init__", "init", "reset", "load", "weights")
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a line above each wrapper, Apex's among them; above none where one has to do without."""
-    if not own.options.sync_bn or _is_synchronised(own.program):
+    if not own.options.sync_bn:
         return
     norms = BatchNorms(own.program)
+    if _is_synchronised(own.program):
+        _leave_to_switch(own, norms)
+        return
     if not own.wraps and may_average(own.program):
         _leave_averaged_by_hand(own, norms)
     found: list[Change | None] = []
@@ -164,6 +170,46 @@ def _leave_averaged_by_hand(own: OwnDdp, norms: BatchNorms) -> None:
             )
             own.leave(RULE, located[1].module, value.site, text)
             return
+
+
+def _leave_to_switch(own: OwnDdp, norms: BatchNorms) -> None:
+    """Note where the script synchronises batch norm by options alone that are off unless they are given."""
+    converting = [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in own.program.calls()
+        if last_name(call.func) in CONVERTS_BATCH_NORM and body not in own.uncalled
+    ]
+    switches = off_unless_given(own) if converting else {}
+    options = [_switch_of(own, site, switches) for site in converting]
+    if not switches or None in options or _names_its_class(own.program):
+        return
+    values: set[Value] = set()
+    for wrapping in own.wraps:
+        assert isinstance(wrapping.node, ast.Call)
+        model = argument_at(wrapping.node, "module", 0)
+        values |= own.program.roles.modules(model, wrapping.scope) if model is not None else set()
+    if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms) or _shuffled_between_processes(own.program):
+        return
+    norm = "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
+    text = f"{norm} is that of each process unless `{options[0]}` is given"
+    own.leave(RULE, converting[0].module, converting[0].node, text)
+
+
+def _switch_of(own: OwnDdp, site: Site, switches: Mapping[str, str]) -> str | None:
+    """The option without which no run comes to a place."""
+    parts = (part for test, holds in own.branches(site.module, site.node) for part in certain_parts(test, holds))
+    return next((switches[last_name(part)] for part, is_on in parts if is_on and last_name(part) in switches), None)
+
+
+def _names_its_class(program: Program) -> bool:
+    """Whether a layer of synchronised batch norm is named otherwise than to convert to it, and may be built in."""
+    return any(
+        last_name(node) in SYNC_BATCH_NORM - CONVERTS_BATCH_NORM
+        and not (isinstance(outer := module.parents[node], ast.Attribute) and outer.attr in CONVERTS_BATCH_NORM)
+        for module in program.flow.modules
+        for node in module.nodes
+        if isinstance(node, (ast.Name, ast.Attribute))
+    )
 
 
 def _change(
