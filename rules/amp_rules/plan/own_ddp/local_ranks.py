@@ -128,7 +128,7 @@ def _gpu_named(call: ast.Call) -> ast.expr | None:
 
 
 def _gpu_in_name(name: ast.expr | None) -> ast.expr | None:
-    """The number that the name of a GPU is made of: ``f"cuda:{gpu}"``, ``"cuda:%d" % gpu``, ``"cuda:{}".format(gpu)``."""
+    """The number that the name of a GPU ends with: ``f"cuda:{gpu}"``, ``"cuda:%d" % gpu``, ``"cuda:" + str(gpu)``."""
     if isinstance(name, ast.JoinedStr) and len(name.values) == len(("cuda:", "gpu")):
         begin, number = name.values
         if literal(begin) == "cuda:" and isinstance(number, ast.FormattedValue):

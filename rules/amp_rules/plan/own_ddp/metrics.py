@@ -336,6 +336,8 @@ class Metrics:
             others = self._values_here(use) - (self._shared - self._of_training)
             if not all(has_distributed_sampler(self._own, value) for value in others):
                 continue
+            if any(is_asked_of_what_one_sets(self._own, value) for value in use.values):
+                continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
             if loop is None or not any(node is use.loader for node in walk(loop.iter)):
                 loop = _over_variable(use) or loop
