@@ -122,7 +122,16 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         own.leave(RULE, on_cpu[0].module, on_cpu[0].node, f"batch norm is not synchronised: {text}")
     # Branches that wrap one model each in a way of their own would train to other results.
     if None not in found:
-        yield from _joined([change for change in found if change is not None])
+        yield from _joined(_each_once([change for change in found if change is not None]))
+
+
+def _each_once(found: list[Change]) -> list[Change]:
+    """The changes without those that put a line where another one puts the same: two wrappers in one expression."""
+    lines: dict[object, Change] = {}
+    for change in found:
+        put = [(item.statement, item.code) for item in change.actions if isinstance(item, Insert)]
+        lines.setdefault(tuple(put) if len(put) == len(change.actions) else change.node, change)
+    return list(lines.values())
 
 
 def _joined(found: list[Change]) -> Iterator[Change]:
@@ -278,12 +287,24 @@ def _case_of(own: OwnDdp, site: Site) -> str | None:
             return " and ".join(reversed(tests)) if stands else None
         if isinstance(parent, (ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
             return None
-        if isinstance(parent, ast.IfExp):
+        if isinstance(parent, ast.IfExp) and not _wraps_either_way(own, site, parent):
             if inner is parent.test or not _may_be_asked_twice(own, parent.test, site):
                 return None
             tests.append(_asked(own, site.module, parent.test, holds=inner is parent.body))
         inner = parent
     return None
+
+
+def _wraps_either_way(own: OwnDdp, site: Site, choice: ast.IfExp) -> bool:
+    """``DDP(net, bucket_cap_mb=1) if small else DDP(net)``."""
+    models = [
+        blocks.path_of(model)
+        for way in (choice.body, choice.orelse)
+        for other in own.wraps
+        if isinstance(other.node, ast.Call) and other.node in set(walk(way))
+        if isinstance(model := argument_at(other.node, "module", 0), (ast.Name, ast.Attribute))
+    ]
+    return len(models) > 1 and len(set(models)) == 1
 
 
 def _asked(own: OwnDdp, module: Module, test: ast.expr, *, holds: bool) -> str:
