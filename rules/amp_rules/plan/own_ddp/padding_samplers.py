@@ -79,5 +79,7 @@ def _is_part_of(node: ast.expr, path: str | None) -> bool:
         and isinstance(node, ast.Subscript)
         and isinstance(node.slice, ast.Slice)
         and node.slice.upper is not None
-        and any(blocks.path_of(part) == path for part in walk(node.value) if isinstance(part, (ast.Name, ast.Attribute)))
+        and any(
+            blocks.path_of(part) == path for part in walk(node.value) if isinstance(part, (ast.Name, ast.Attribute))
+        )
     )
