@@ -73,7 +73,7 @@ def _adds_part_of_itself(node: ast.AST) -> bool:
 
 
 def _is_part_of(node: ast.expr, path: str | None) -> bool:
-    """Whether an expression is the beginning of what a variable holds, or of that several times: ``(order * 2)[:n]``."""
+    """Whether an expression is the beginning of what a variable holds, or of it repeated: ``(order * 2)[:n]``."""
     return (
         path is not None
         and isinstance(node, ast.Subscript)
