@@ -466,11 +466,12 @@ _PAGES = {
         without `map_location`, a learning rate that follows a process's own share of the data, a schedule as long as
         the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
-        the first process above the process group, the local rank given where the rank among all belongs, a seed of the
-        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
-        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes. So
-        are a step that may fail on one process while that goes on, and a sampler that repeats samples for an evaluation
-        whose numbers are added up over the processes.
+        the first process above the process group, the local rank given where the rank among all belongs, a test of the
+        option `--local_rank` in processes of SLURM or MPI, which pass none, a seed of the process that spawns the
+        others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU once it is wrapped
+        (AMP913), and something else than a number where a sampler takes the number of processes. So are a step that may
+        fail on one process while that goes on, and a sampler, torch's or the script's own, that repeats samples for an
+        evaluation whose numbers are added up over the processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,

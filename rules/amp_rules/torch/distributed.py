@@ -229,9 +229,10 @@ INTO_ANOTHER = {
 }
 """What leaves the tensor that it is given as it is, with the argument that it puts what all have into."""
 
-SYNC_BATCH_NORM = frozenset(
-    {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
-)
+CONVERTS_BATCH_NORM = frozenset({"convert_sync_batchnorm", "convert_syncbn_model"})
+"""The functions of torch and Apex that put synchronised batch norm into a model, by their own names."""
+
+SYNC_BATCH_NORM = CONVERTS_BATCH_NORM | {"SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 """Names that a program with synchronised batch norm has somewhere."""
 
 SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2d|3d)?sync")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_rules.flow.statements import is_main_guard
@@ -253,9 +254,11 @@ class Wrapping:
 
     def where_bound(self, home: Home) -> list[Home]:
         """The home; or one at each assignment, where other branches make no model: ``if a: x = A()``, no ``else``."""
-        where = blocks.place(home.module, home.statement)
-        if home.in_place or home.before or not isinstance(home.statement, ast.If):
+        if home.in_place:
+            return [home, *self._unwrapped_ways(home)]
+        if home.before or not isinstance(home.statement, ast.If):
             return [home]
+        where = blocks.place(home.module, home.statement)
         bound = {name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item)}
         given = {argument.arg for argument in arguments_of(home.body)} if is_function(home.body) else set()
         if not home.variable.isidentifier():
@@ -281,6 +284,60 @@ class Wrapping:
         made = [node for node in made if not self._is_made_again(home, node, made)]
         bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
         return bound_at or [self._where_placed(home, home.statement)]
+
+    def _unwrapped_ways(self, home: Home) -> Iterator[Home]:
+        """Yield the homes of models that the variable holds where the script wraps none.
+
+        ``net = DDP(Net()) if several else Net()``, and the same as branches of a condition.
+        """
+        made = home.inline
+        if made is None or blocks.path_of(_unplaced(made)) is not None or not self._is_given_to_wrapper(home, made):
+            return
+        for way in _ways_of(home.statement):
+            if made not in set(walk(way)):
+                yield from self._at_way(home, home.statement, way)
+        done: set[ast.stmt] = set()
+        for statement in self._made_instead(home):
+            around = [suite[0] for suite, _ in blocks.suites_around(home.module, statement)]
+            # What a branch goes on with is prepared by then, and what it makes anew is not.
+            if around[0] in done or (done & set(around) and home.variable in blocks.reads(statement.value)):
+                continue
+            done.add(around[0])
+            last = self._last_of_branch(home, statement)
+            if isinstance(last, ast.Assign) and home.variable in map(blocks.path_of, last.targets):
+                for way in _ways_of(last):
+                    yield from self._at_way(home, last, way)
+            else:
+                yield replace(home, statement=last, inline=None, in_place=False, is_optional=False)
+
+    def _made_instead(self, home: Home) -> list[ast.Assign]:
+        """The assignments to the variable where its home does not run, and outer ones first."""
+        found = [
+            node
+            for node in blocks.walk_body(home.body)
+            if isinstance(node, ast.Assign) and home.variable in map(blocks.path_of, node.targets)
+            if blocks.exclude_each_other(home.module, node, home.statement)
+        ]
+        return sorted(found, key=lambda node: len(list(blocks.suites_around(home.module, node))))
+
+    def _at_way(self, home: Home, statement: ast.stmt, way: ast.expr) -> Iterator[Home]:
+        inner = self._unwrapped(way, home)
+        if self.program.roles.modules(inner, home.scope):
+            yield replace(home, statement=statement, inline=inner, is_optional=False)
+
+    def _is_given_to_wrapper(self, home: Home, made: ast.expr) -> bool:
+        call = home.module.parents.get(made)
+        return isinstance(call, ast.Call) and bool(self.program.callee_names(call, home.scope) & _WRAPS)
+
+    def _last_of_branch(self, home: Home, statement: ast.stmt) -> ast.stmt:
+        """The last statement of a suite, from one on, that makes a model itself or puts it in its place."""
+        where = blocks.place(home.module, statement)
+        return [
+            item
+            for item in where.suite[where.index :]
+            if _is_placed_by(item, home.variable)
+            or (isinstance(item, ast.Assign) and home.variable in map(blocks.path_of, item.targets))
+        ][-1]
 
     def _where_placed(self, home: Home, condition: ast.If) -> Home:
         """The line of a branch that moves a model, where each line that makes it stands under the same condition."""
@@ -337,6 +394,10 @@ def _unplaced(node: ast.expr) -> ast.expr:
 def _ways(node: ast.expr) -> list[ast.expr]:
     """What an expression gives, by the case: two of ``a if several else b``."""
     return [*_ways(node.body), *_ways(node.orelse)] if isinstance(node, ast.IfExp) else [node]
+
+
+def _ways_of(statement: ast.stmt) -> list[ast.expr]:
+    return _ways(statement.value) if isinstance(statement, ast.Assign) else []
 
 
 def _gives_back(info: FunctionFacts, site: Site, taken: ast.Assign, variable: str) -> bool:

@@ -50,6 +50,7 @@ from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.options_in_spawned import options_in_spawned
 from amp_rules.plan.own_ddp.options_never_made import options_never_made
+from amp_rules.plan.own_ddp.options_of_no_launcher import options_of_no_launcher
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -116,6 +117,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from ranks_of_mpi(own)
     yield from ranks_of_options(own)
     yield from options_in_spawned(own)
+    yield from options_of_no_launcher(own)
     yield from options_never_made(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
