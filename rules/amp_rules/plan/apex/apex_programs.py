@@ -241,7 +241,9 @@ def _beside_torch(
     if is_gone:
         return replace(report, notes=(*report.notes, *options_left(program)))
     kept = tuple(options_kept(program)) if stages.calls_amp(program) else ()
-    return replace(report, notes=(*report.notes, *kept), refusals=_choosing(report.refusals) if kept else report.refusals)
+    return replace(
+        report, notes=(*report.notes, *kept), refusals=_choosing(report.refusals) if kept else report.refusals
+    )
 
 
 def _choosing(refusals: tuple[Refusal, ...]) -> tuple[Refusal, ...]:

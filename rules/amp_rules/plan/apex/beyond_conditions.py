@@ -94,9 +94,7 @@ def _moved(program: Program, together: list[Gap]) -> Change | None:
     return Change(RULE, module, branch, message, actions)
 
 
-def _put_back(
-    site: Site, statement: ast.stmt, suite: Sequence[ast.stmt]
-) -> Iterator[tuple[ast.stmt, str]]:
+def _put_back(site: Site, statement: ast.stmt, suite: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
     """The statement that puts what is prepared where it was, with the name that it has between, which nothing else has.
 
     ``model = amp.prepare_model(self.network)``, and ``self.network = model`` below that.

@@ -193,12 +193,7 @@ def _is_in_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether this is a call in a function of which the arguments are made FP32."""
     parent = scope.module.parents[node]
     info = program.function_of(blocks.body_of(scope.module, node))
-    return (
-        isinstance(parent, ast.Call)
-        and parent.func is node
-        and info is not None
-        and casts_to_float32(info)
-    )
+    return isinstance(parent, ast.Call) and parent.func is node and info is not None and casts_to_float32(info)
 
 
 def _is_by_element(program: Program, method: FunctionFacts, seen: frozenset[FunctionFacts] = frozenset()) -> bool:
