@@ -551,15 +551,16 @@ _PAGES = {
         its forward passes into `with amp.autocast():`.
         """,
     notes.APEX_OPTION: """
-        An option that chose Apex turns nothing on any more.
+        An option chooses Apex, which turns nothing on any more, or cannot run.
 
         ## What is noted
         A script with torch's mixed precision went on without Apex (AMP414). An option that is named for Apex, or a
-        value of one, is left in its parser: commands that give it still work.
+        value of one, is left in its parser: commands that give it still work. Where the branches for Apex could not be
+        taken out, the options that choose them are named too, and whether they do by default.
 
         ## Why
         `apex.amp` can no longer be imported. What the option does now is what it did where Apex was not installed: in
-        most scripts nothing, or a warning that it trains in full precision.
+        most scripts nothing, or a warning that it trains in full precision. Branches that are left stop the script.
 
         ## What to do by hand
         Choose torch's mixed precision in commands that gave the option, or take the option out. To keep both ways, with
