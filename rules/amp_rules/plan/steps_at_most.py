@@ -17,7 +17,7 @@ _CYCLE = frozenset({"itertools.cycle"})
 
 
 def slices(program: Program, processes: Distribution, loop: BatchLoop) -> Iterator[ast.Call]:
-    """Yield what takes a number of steps of what the loop goes over, where that does not come of the loader's length."""
+    """Yield what takes so many batches of what the loop goes over, where the number comes of no loader's length."""
     over = loop.loop.iter if isinstance(loop.loop, (ast.For, ast.AsyncFor)) else None
     for node in walk(over) if over is not None else ():
         if not (isinstance(node, ast.Call) and _SLICE in program.callee_names(node, loop.scope)):

@@ -209,7 +209,7 @@ class WaysToShow:
         return None
 
     def _gives(self, site: Site, call: ast.Call) -> bool:
-        """Whether a function of the project is called for its result: ``scale = scalar(scale)`` shows nothing by its name."""
+        """Whether a function of the project is called for its result: ``scale = scalar(scale)`` shows nothing."""
         return bool(self.program.flow.callees(call)) and not isinstance(
             site.module.parents[call], (ast.Expr, ast.Await, ast.Lambda)
         )
