@@ -57,4 +57,6 @@ def _is_no_path(context: Context, item: Reduction) -> bool:
     if not isinstance(item.node, ast.Call) or item.variable is not None:
         return False
     located = context.program.locate(item.node)
-    return located is not None and bool(context.program.callee_names(item.node, located[1]) & (CLOCKS | PROCESS - TEMPORARY))
+    return located is not None and bool(
+        context.program.callee_names(item.node, located[1]) & (CLOCKS | PROCESS - TEMPORARY)
+    )
