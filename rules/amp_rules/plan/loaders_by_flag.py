@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from amp_rules.flow.values import CallSite
@@ -109,12 +109,7 @@ def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag,
     """
     if not isinstance(flag.value, str) or not flag.holds:
         return None
-    passes = [
-        site
-        for other in data.evaluated
-        for site in _entries(program, Site(other.module, other.scope, other.body, other.loader), frozenset())
-        if site.node.slice.value == flag.value  # type: ignore[attr-defined]
-    ]
+    passes = _passes(program, flag, data)
     found = Apart()
     for site in _given_for(program, Site(use.module, use.scope, use.body, mapping)):
         place = assignment_of(program, site)
@@ -124,6 +119,24 @@ def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag,
         variable = f"{place.variable}[{json.dumps(flag.value)}]"
         found.rebindings.append(Rebinding(place.module, last, variable, after=True))
     return found
+
+
+def pass_in_the_way(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Site | None:
+    """The entry of a mapping that another loop goes over, where but for that the loaders could be told apart."""
+    passes = _passes(program, flag, data)
+    if not passes or tell_apart(program, use, flag, replace(data, evaluated=[])) is None:
+        return None
+    return passes[0]
+
+
+def _passes(program: Program, flag: Flag, data: TrainingData) -> list[Site]:
+    """The entries of the flag's name that loops which do not train go over."""
+    return [
+        site
+        for other in data.evaluated
+        for site in _entries(program, Site(other.module, other.scope, other.body, other.loader), frozenset())
+        if site.node.slice.value == flag.value  # type: ignore[attr-defined]
+    ]
 
 
 def _entries(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:

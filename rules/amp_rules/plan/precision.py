@@ -24,12 +24,13 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.evaluated_methods import EvaluatedMethods
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.finite_differences import Differences, finite_differences
 from amp_rules.plan.joined_regions import joined
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.model_homes.variables import HoldingVariable
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.old_kernels import passing_messages
 from amp_rules.plan.own_regions import around_branches, without_preparation
@@ -413,7 +414,10 @@ def homes(program: Program) -> list[Home]:
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])
     for step, items in of_steps.items():
-        reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
+        late = {item: place for item in items if (place := places.given_too_late(item)) is not None}
+        reasons.extend(_late_model(program, str(item.ref), place, step) for item, place in late.items())
+        rest = [item for item in items if item not in late]
+        reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, rest))
     if not found and not missing:
         tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
         trail = "" if tensors else model_trail(program)
@@ -450,6 +454,22 @@ def _unknown_optimizer(program: Program, trail: str) -> Declined:
         step.node,
         f"the model that `{step.module.text(step.optimizer)}` trains was not found{trail}",
         "make the optimizer by the name of its class: `torch.optim.SGD(model.parameters(), lr=lr)`",
+    )
+
+
+def _late_model(program: Program, what: str, place: HoldingVariable, step: Step | None) -> Declined:
+    """A model that is in a variable, but for a training that is over: often a copy of what was trained."""
+    step = step or program.steps[0]
+    given = place.assignments[0]
+    where = line_of(program, place.module, given.lineno, step.module)
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"the model ({what}) that `{step.module.text(step.optimizer)}` may train gets into `{place.path}` ({where}) "
+        "only below the training",
+        f"give `{place.path}` a model above the training, and load the weights there: "
+        f"`{place.path}.load_state_dict(...)`",
     )
 
 

@@ -193,7 +193,7 @@ class WaysToShow:
                     self._hold(site, _kept_in(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
-                    if tells(parent):
+                    if tells(parent) and not self._gives(site, parent):
                         return None if tells_failure(site.module, parent) else "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
@@ -207,6 +207,12 @@ class WaysToShow:
                 return "divided" if is_mean else "alone"
             child = parent
         return None
+
+    def _gives(self, site: Site, call: ast.Call) -> bool:
+        """Whether a function of the project is called for its result: ``scale = scalar(scale)`` shows nothing."""
+        return bool(self.program.flow.callees(call)) and not isinstance(
+            site.module.parents[call], (ast.Expr, ast.Await, ast.Lambda)
+        )
 
     def _take(self, site: Site, statement: ast.stmt, child: ast.AST, held: _Variables, *, is_mean: bool) -> None:
         targets: list[ast.expr] = []

@@ -127,6 +127,12 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
+MAKES_SAMPLES = "sklearn.datasets.make_"
+"""The beginning of the names of functions that draw samples, by the seed ``random_state``."""
+
+ALIKE_WITHOUT_NOISE = frozenset({"make_circles", "make_moons"})
+"""Of these, those that give the same points each time unless they are told to add noise."""
+
 SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """Functions that put what they are given into an order that they draw, in its own place."""
 
