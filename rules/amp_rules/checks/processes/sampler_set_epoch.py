@@ -296,7 +296,7 @@ def _fix(module: ModuleFacts, loop: Loop, sampler: str | None) -> Fix | None:
 
 
 def _is_always_made(index: FileIndex, sampler: str, loop: Loop) -> bool:
-    """Whether a loop is reached only where the sampler is made: ``if distributed: sampler = ...`` is made in a branch."""
+    """Whether a loop is reached only where the sampler is made, which ``if distributed:`` may stand above."""
     around = set(index.branches(loop))
     return any(
         around.issuperset(index.branches(target)) for target, _, _ in index.assignments if spelling(target) == sampler
