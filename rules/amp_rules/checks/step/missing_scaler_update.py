@@ -145,13 +145,22 @@ def _bypassed(held: frozenset[Any]) -> frozenset[Any]:
     return frozenset(item for item in held if item[1] not in around or item[0] not in ("scaled", "update"))
 
 
+def _holder(call: ast.AST) -> str:
+    """What a method is called of, as it is written: a scaler may have any name."""
+    function = call.func if isinstance(call, ast.Call) else None
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+
+
 def _steps_in_a_loop_before(frame: Frame, update: ast.AST) -> bool:
     """Whether each round of the loop around an update has a loop of its own above, which steps."""
     index = frame.module.index
     if update not in frame.module.module.parents:
         return False
     around = index.loops_around(update)[:1]
-    for step in scaler_methods(frame.module, "step"):
+    scaler = _holder(update)
+    for step in frame.module.index.named.get("step", ()):
+        if _holder(step) != scaler:
+            continue
         loops = index.loops_around(step)
         inner = loops[0] if loops else None
         if isinstance(inner, ast.For) and loops[1:2] == around and step.lineno < getattr(update, "lineno", 0):
