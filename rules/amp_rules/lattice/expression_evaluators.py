@@ -84,6 +84,17 @@ def global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     return found
 
 
+def _is_only_read(frame: Frame, name: str) -> bool:
+    """Whether a file does nothing with a variable but to take items of it: what it holds is what it was made with."""
+    index = frame.module.index
+    return all(
+        isinstance(parent, ast.Subscript) and parent.value is use and isinstance(parent.ctx, ast.Load)
+        for use in index.uses(name)
+        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
+        for parent in [index.parents.get(use)]
+    )
+
+
 def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     module = frame.module
     made: Value
@@ -98,7 +109,12 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     elif name in module.constants:
         frame.known.variables[name] = Value("name", node)
         made = frame.machine.module_value(module, module.constants[name])
-        if made.op == "call" or not (made.is_const or made.sym or made.op in ("tuple", "list", "finfo")):
+        if made.op == "call" or not (
+            made.is_const
+            or made.sym
+            or made.op in ("tuple", "list", "finfo")
+            or (made.op == "dict" and _is_only_read(frame, name))
+        ):
             made = frame.machine.unknown("name", node, name)
     elif name in module.imports:
         made = _imported(frame, module.imports[name], node)

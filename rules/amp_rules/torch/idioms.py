@@ -55,7 +55,7 @@ NAMED_SEVERAL = re.compile(
 """What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
 
 NAMED_COUNT = re.compile(
-    r"^(get_)?world_?size$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
+    r"^(get_)?world(_?size)?$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
 )
 """Numbers of processes or GPUs: ``if cfg.NUM_GPUS:`` asks for no rank, and holds where there are several."""
 

@@ -31,8 +31,8 @@ class HandrolledDistance(Check):
     ## What it does
     Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)``, ``sqrt(mean(x ** 2) - mean(x) ** 2)`` and ``sqrt(1 - cosine ** 2)``,
     whose argument nothing keeps from becoming negative, in half precision no epsilon of 1e-5 either, and ``acos`` of a
-    cosine that nothing keeps at 1. Finds half vectors of a model that are divided by their own norm, which nothing
-    keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
+    cosine that nothing keeps at 1, in half precision also of ``(trace - 1) / 2``, a rotation's. Finds half vectors of a
+    model that are divided by their own norm, which nothing keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
 
     ## Why
     The difference of two nearly equal numbers keeps only their rounding errors: for equal rows of length 10 the result
@@ -80,7 +80,9 @@ class HandrolledDistance(Check):
         text = frame.text(op.node)
         for item in ways(op.args[0]):
             if op.op == "acos":
-                if _is_cosine(item) and runs_in_half(item, frame):
+                if (_is_cosine(item) or (_is_of_trace(item) and likely_half(item, frame))) and runs_in_half(
+                    item, frame
+                ):
                     self.report(frame, op.node, f"`{text}` is NaN where rounding makes the cosine more than 1")
                     return
             elif op.op == "sqrt" or (len(op.args) == 2 and op.args[1].number == 0.5):
@@ -112,6 +114,17 @@ def _is_cosine(value: Value) -> bool:
     if value.op == "div" and len(value.args) == 2:
         return _is_product(source_of(value.args[0]))
     return False
+
+
+def _is_of_trace(value: Value) -> bool:
+    """``(trace - 1) / 2``, the cosine of the angle that a matrix rotates by."""
+    if value.op not in ("div", "mul") or len(value.args) != 2:
+        return False
+    halved, factor = value.args if value.args[1].number is not None else value.args[::-1]
+    less = source_of(halved)
+    if less.op not in ("sub", "add") or len(less.args) != 2 or factor.number != (2 if value.op == "div" else 0.5):
+        return False
+    return less.args[1].number == (1 if less.op == "sub" else -1)
 
 
 def _is_sine(value: Value) -> bool:

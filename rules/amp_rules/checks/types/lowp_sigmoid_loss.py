@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from amp_rules.checks.common.arithmetic import complement, is_here, is_loss, is_tensor, operand, source, unguarded, ways
+from amp_rules.checks.common.number_limits import argument_node
 from amp_rules.lattice.abstract_values import IN_AN_OPERAND, PARAMETER, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
@@ -65,7 +66,8 @@ class LowpSigmoidLoss(Check):
         made, used = frame.text(sigmoid.node), frame.text(op.node)
         place = sigmoid.node if is_here(sigmoid, frame) else op.node
         message = f"`{made}` is 1 from {score} on in {frame.mode.dtype}, and `{used}` needs what is missing"
-        self.report(frame, place, message, fix=_in_float32(sigmoid, frame) if place is sigmoid.node else None)
+        fix = _in_float32(op, sigmoid, frame) if place is sigmoid.node else None
+        self.report(frame, place, message, fix=fix)
 
     def _in_power(self, op: Value, frame: Frame) -> Value | None:
         power = op.args[1].number if len(op.args) > 1 else None
@@ -93,10 +95,29 @@ def _sigmoid(value: Value, depth: int = IN_AN_OPERAND) -> Value | None:
     return None
 
 
-def _in_float32(sigmoid: Value, frame: Frame) -> Fix | None:
+def _in_float32(op: Value, sigmoid: Value, frame: Frame) -> Fix | None:
     written = operand(sigmoid)
-    if not isinstance(written, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) or sigmoid.inplace:
+    if not isinstance(written, _SIMPLE) or sigmoid.inplace:
         return None
-    return replacement(
-        frame, "compute the sigmoid in float32", "unsafe", (written, f"{source(frame, written)}.float()")
-    )
+    edits: list[tuple[ast.AST, str]] = [(written, f"{source(frame, written)}.float()")]
+    if op.op == "binary_cross_entropy":
+        # Both are to be of one type.
+        target = argument_node(op, 1, "target")
+        if not isinstance(target, _SIMPLE) or _is_used_again(op, frame):
+            return None
+        given = op.arg(1, "target")
+        if given is None or given.maybe_low:
+            edits.append((target, f"{source(frame, target)}.float()"))
+    return replacement(frame, "compute the sigmoid in float32", "unsafe", *edits)
+
+
+def _is_used_again(op: Value, frame: Frame) -> bool:
+    """Whether a variable that a cross-entropy is given goes into another call of the function, which may want half."""
+    given = argument_node(op, 0, "input")
+    if not isinstance(given, ast.Name) or frame.function is None:
+        return False
+    calls = [item for item in frame.function.nodes if isinstance(item, ast.Call) and item is not op.node]
+    return any(isinstance(item, ast.Name) and item.id == given.id for call in calls for item in call.args)
+
+
+_SIMPLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
