@@ -60,8 +60,8 @@ case "$mode" in
         if [ "$mode" = full ]; then
             # Others with each commit, and the same for the same commit.
             commit="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
-            export AMP_TEST_TURN="$((0x${commit:0:6} % 24))"
-            echo "Of the tests marked heavy an eighth runs, of those marked slow a twenty-fourth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
+            export AMP_TEST_TURN="$((0x${commit:0:6} % 48))"
+            echo "Of the tests marked heavy a sixteenth runs, of those marked slow a forty-eighth (AMP_TEST_TURN=$AMP_TEST_TURN);" \
                 "scripts/test.sh whole runs all."
         fi
         twice -m "not campaign" "$@"
@@ -69,7 +69,8 @@ case "$mode" in
         status=0
         # Without arguments, no other folders are collected.
         if [ "$#" = 0 ]; then chosen=("${HALF[@]}"); else chosen=("$@"); fi
-        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
+        # In full, a quarter of the light ones.
+        ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 AMP_TEST_AGAIN=1 \
             twice -m "half and not slow and not campaign" "${chosen[@]}" || status=$?
         # 5: the arguments name no such test.
         if [ "$status" != 0 ] && { [ "$status" != 5 ] || [ "$#" = 0 ]; }; then exit "$status"; fi

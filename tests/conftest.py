@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from turns import TURN, has_its_turn
 from warm import Warm
 
 
@@ -68,11 +68,11 @@ def invoke(folder: Path) -> Callable[..., Result]:
     return call
 
 
-TURN = os.environ.get("AMP_TEST_TURN", "")
-"""Number of the turn, as `scripts/test.sh full` chooses it; empty for all tests."""
-
-TURNS = {"slow": 24, "heavy": 8}
+TURNS = {"slow": 48, "heavy": 16}
 """In how many turns each test of a marker runs once; the first marker counts."""
+
+LIGHT = 4 if os.environ.get("AMP_TEST_AGAIN") else 1
+"""The same of all others: a run of what another run has tried under other conditions needs not have all."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep what has its turn. Let one worker have the tests of a file, which share what is made once; long ones go
     where there is room."""
     if TURN:
-        left_out = [item for item in items if not _has_its_turn(item, int(TURN))]
+        left_out = [item for item in items if not _has_its_turn(item, TURN)]
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
@@ -100,8 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
-def _has_its_turn(item: pytest.Item, number: int) -> bool:
-    """Tests of one script share what is made once, so they have their turn together. The same in every process."""
-    turns = next((turns for marker, turns in TURNS.items() if any(item.iter_markers(marker))), 1)
+def _has_its_turn(item: pytest.Item, turn: str) -> bool:
+    """Tests of one script share what is made once, so they have their turn together."""
+    turns = next((turns for marker, turns in TURNS.items() if any(item.iter_markers(marker))), LIGHT)
     group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), item.name)
-    return zlib.crc32(group.encode()) % turns == number % turns
+    return has_its_turn(group, turns, turn)

@@ -82,14 +82,15 @@ def test_every_test_has_its_turn(tmp_path: Path):
         "@pytest.hookimpl(wrapper=True)\n"
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
-        "        for turn in range(24):\n"
-        "            if conftest._has_its_turn(item, turn):\n"
+        "        for turn in range(48):\n"
+        "            if conftest._has_its_turn(item, str(turn)):\n"
         "                print('turn', turn, item.name)\n"
         "    return (yield)\n"
     )
 
-    def collected(turn: str, *arguments: str) -> str:
+    def collected(turn: str, *arguments: str, again: str = "") -> str:
         environment = os.environ | {"AMP_TEST_TURN": turn, "PYTHONPATH": str(ROOT / "tests/shared")}
+        environment["AMP_TEST_AGAIN"] = again
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, *arguments],
@@ -103,17 +104,20 @@ def test_every_test_has_its_turn(tmp_path: Path):
         assert done.returncode == 0, done.stdout[-3000:]
         return done.stdout
 
-    turns: dict[int, Counter[str]] = {number: Counter() for number in range(24)}
-    for number, test in re.findall(r"^turn (\d+) (.*)$", collected("", "-p", "telling"), re.MULTILINE):
-        turns[int(number)][test] += 1
-    # A run of one turn is of those tests.
-    assert Counter(re.findall(r"::(test_\w+.*)", collected("7"))) == turns[7]
-    runs = sum(turns.values(), Counter[str]())
-    by_test = {
-        name: {runs[one] for one in runs if name in one} for name in ("light", "heavy", "slow", "both", "shared")
-    }
-    assert by_test == {"light": {24}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
-    assert len(runs) == 300
+    # Where another run has tried them all, the light ones have turns too.
+    for again, light in (("1", 12), ("", 48)):
+        turns: dict[int, Counter[str]] = {number: Counter() for number in range(48)}
+        told = collected("", "-p", "telling", again=again)
+        for number, test in re.findall(r"^turn (\d+) (.*)$", told, re.MULTILINE):
+            turns[int(number)][test] += 1
+        # A run of one turn is of those tests.
+        assert Counter(re.findall(r"::(test_\w+.*)", collected("7", again=again))) == turns[7]
+        runs = sum(turns.values(), Counter[str]())
+        by_test = {
+            name: {runs[one] for one in runs if name in one} for name in ("light", "heavy", "slow", "both", "shared")
+        }
+        assert by_test == {"light": {light}, "heavy": {3}, "slow": {1}, "both": {1}, "shared": {1}}
+        assert len(runs) == 300
     # What shares a fixture has its turn together, and the others are spread out.
-    assert sorted(sum("shared" in one for one in turn) for turn in turns.values()) == [0] * 23 + [60]
+    assert sorted(sum("shared" in one for one in turn) for turn in turns.values()) == [0] * 47 + [60]
     assert all(sum("slow" in one for one in turn) <= 10 for turn in turns.values())

@@ -185,6 +185,98 @@ def test_a_test_in_another_file_has_no_telling_name(tmp_path: Path):
     assert found(tmp_path, "AMP903", main=main, helpers=helpers) == [9]
 
 
+SETTINGS_READ = """
+    import torch
+
+    class Solver:
+        def __init__(self, opt, model):
+            self.opt = opt
+            self.model = model
+
+        def fit(self, batches):
+            for epoch in range(3):
+                for batch in batches:
+                    self.model(batch).sum().backward()
+                if self.opt.log:
+                    torch.save(self.model.state_dict(), "model.pt")
+"""
+
+SETTINGS_MADE = """
+    import torch.distributed as dist
+    from {file} import {name}
+    {more}
+
+    def start(opt, model):
+        dist.init_process_group("nccl")
+        opt.log = False
+        if {test}:
+            opt.log = True
+        {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "lines"), [("dist.get_rank() == 0", []), ("opt.local_rank in (-1, 0)", []), ("opt.verbose", [14])]
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_setting_that_another_file_sets_by_the_rank(tmp_path: Path, test: str, lines: list[int], apart: bool):
+    run = "Solver(opt, model).fit([])"
+    texts = {"setup": SETTINGS_MADE.format(file="main", name="Solver", more="", test=test, call=run)}
+    if apart:
+        # The script imports the file that sets it, and the one that reads it.
+        texts["setup"] = SETTINGS_MADE.format(file="os", name="path", more="", test=test, call="return opt")
+        texts["script"] = f"""
+            from setup import start
+            from main import Solver
+
+            def run(opt, model):
+                opt = start(opt, model)
+                {run}
+        """
+    assert found(tmp_path, "AMP903", DDP, main=SETTINGS_READ, **texts) == lines
+
+
+@pytest.mark.parametrize(
+    ("made", "lines"),
+    [("opt.rank == 0", []), ("is_main()", []), ("is_on()", [14]), ("opt.distributed", [14]), ("Rank(0)", [14])],
+)
+def test_a_setting_that_another_file_makes_of_the_rank(tmp_path: Path, made: str, lines: list[int]):
+    setup = f"""
+        from main import Solver
+
+        def start(opt, model):
+            opt.log = {made}
+            Solver(opt, model).fit([])
+    """
+    assert found(tmp_path, "AMP903", DDP, main=SETTINGS_READ, setup=setup) == lines
+
+
+@pytest.mark.parametrize(
+    ("test", "lines"),
+    [
+        ("command == 'export' or world <= 1", []),
+        ("args.mode == 'test' or not args.distributed", []),
+        ("command == 'export' or world > 1", [9]),
+        ("command == 'export'", [9]),
+    ],
+)
+def test_a_command_or_one_process(tmp_path: Path, test: str, lines: list[int]):
+    main = f"""
+        import torch
+        import torch.distributed as dist
+
+        def main(args, command):
+            dist.init_process_group("nccl")
+            world = dist.get_world_size()
+            if {test}:
+                torch.save({{}}, "model.pt")
+
+        if __name__ == "__main__":
+            main(None, "train")
+    """
+    assert found(tmp_path, "AMP903", main=main) == lines
+
+
 # ---- the same wherever it stands -----------------------------------------------------------------------------------
 
 HEAD = """\

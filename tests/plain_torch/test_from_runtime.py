@@ -78,6 +78,7 @@ def is_same(folder: Path, tmp_path: Path, options: Options) -> bool:
     return compared
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("folder", FIRST, ids=name)
 def test_later_is_as_at_once(folder, tmp_path):
     is_same(folder, tmp_path, Options(target="torch", ddp=folder.parent.name.startswith("AMP2")))
@@ -90,6 +91,7 @@ def test_later_is_as_at_once_for_every_fixture(folder, tmp_path, ddp):
     is_same(folder, tmp_path, Options(target="torch", ddp=ddp))
 
 
+@pytest.mark.heavy
 def test_most_of_the_fixtures_do_become_plain_torch(tmp_path):
     found = [is_same(folder, tmp_path / str(i), Options(target="torch")) for i, folder in enumerate(FIRST[::5])]
     assert sum(found) > len(found) / 2

@@ -68,6 +68,7 @@ def new_findings(folder: Path, tmp_path: Path, modes: list[Mode]) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("folder", [*FIRST, *RUNNABLE], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_nothing_new_is_found(folder, tmp_path):
     assert new_findings(folder, tmp_path, [Mode("O1", "fp16", "cuda", True)]) == []

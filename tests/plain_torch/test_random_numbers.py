@@ -221,3 +221,13 @@ for step in range(20):
     loss.backward()
     optimizer.step()
 """
+
+
+def test_the_states_are_no_variable_of_a_function_that_lists_its_own(tmp_path: Path) -> None:
+    """``Config(locals().copy())`` is saved as JSON: what the migration put there would not be a setting."""
+    body = "def main(lr):\n    settings = locals().copy()\n" + indent(SHUFFLED % "x = x * random.random()", "    ")
+    text = migrated(tmp_path, HEAD.replace("random.seed(0)\n", "") + body + "    print(settings)\n\n\nmain(0.1)\n")
+    start = text.index("states = [")
+    assert "del states\n" in text[start : text.index("settings = locals()")]
+    plain = migrated(tmp_path, HEAD.replace("random.seed(0)\n", "") + SHUFFLED % "x = x * random.random()")
+    assert "del states" not in plain

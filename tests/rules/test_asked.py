@@ -182,6 +182,7 @@ def test_without_an_essential_rewrite_its_unit_is_declined(rule, tmp_path):
             assert result == expected and report.precision == alone.precision
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rule", [rule for rule in ESSENTIAL if rule.code[:4] == "AMP4"], ids=lambda r: r.code)
 @pytest.mark.parametrize("apex", ["auto", "idiom"])
 def test_without_an_essential_rewrite_of_apex_nothing_of_it_is_half_done(rule, apex, tmp_path):

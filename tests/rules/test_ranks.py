@@ -212,3 +212,50 @@ def same(x):
 change = shifted if "--shift" in sys.argv else same
 """
     assert kinds(tmp_path, more=more, step="shifted(1, loss.item())", after="ask(change(1))") == [set()]
+
+
+KEEPING = """
+class Keeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.features = nn.Linear(4, 4), nn.Linear(4, 1), None
+
+    def forward(self, x):
+        self.features = self.body(x)
+        if self.training:
+            self.features = self.features.relu()
+        return self.head(self.features)
+
+net = Keeping()
+"""
+
+
+def test_what_a_method_gives_an_attribute_last_is_what_it_reads(tmp_path):
+    after = "for x, y in validation:\n    ask(net(x))\nask(net.features)"
+    asked = kinds(tmp_path, more=KEEPING, step="ask(net(x))", after=after)
+    assert asked == [{Kind.BATCH}, set(), {Kind.BATCH}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["def disturb(): net.features = history[-1]\n", "setattr(net, name, history[-1])\n",
+     "def disturb(): setattr(net, 'features', history[-1])\n"],
+)  # fmt: skip
+def test_an_attribute_that_others_assign_holds_what_any_did(more, tmp_path):
+    after = "for x, y in validation:\n    ask(net(x))"
+    assert kinds(tmp_path, more=KEEPING + more, step="net(x)", after=after) == [{Kind.BATCH}]
+
+
+def test_an_element_of_an_attribute_may_be_one_of_numbers_in_a_row(tmp_path):
+    more = """
+class Sums:
+    def __init__(self):
+        self.sums = [0.0] * 2
+
+    def update(self, value):
+        self.sums[0] += value
+
+sums = Sums()
+"""
+    asked = kinds(tmp_path, more=more, step="sums.update(loss.item())", after="ask(sums.sums[0])")
+    assert asked == [{Kind.BATCH}]

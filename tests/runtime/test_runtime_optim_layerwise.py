@@ -318,6 +318,27 @@ def test_larc_is_an_optimizer_to_schedulers_and_scalers() -> None:
     assert torch.equal(parameter, before)
 
 
+@pytest.mark.parametrize("torchs", [True, False])
+def test_larc_around_a_fused_optimizer_is_skipped_after_an_overflow(torchs: bool) -> None:
+    """The wrapped optimizer says that it can be told of the overflow; LARC is the one that would be told."""
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = amp.optim.LARC(torch.optim.SGD([parameter], lr=1.0, momentum=0.9, fused=True), trust_coefficient=1.0)
+    amp.init(opt_level="O1", dtype="fp16", loss_scale="dynamic", init_scale=4.0)
+    scaler: Any = torch.amp.GradScaler("cpu", init_scale=4.0) if torchs else amp.scaler
+    for _ in range(2):  # the second step has a momentum to go on with
+        before = parameter.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(parameter.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert not torch.equal(parameter, before)
+    scaler.scale((parameter * torch.inf).sum()).backward()
+    before = parameter.detach().clone()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(parameter, before)
+
+
 def test_larc_restores_the_weight_decay_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=1.0, weight_decay=0.1)
 

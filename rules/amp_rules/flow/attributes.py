@@ -10,10 +10,13 @@ from amp_rules.flow.store import Store
 from amp_rules.flow.values import Cell, ClassInfo, Form, Member, MemberOf, Value, dictionary_of
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.torch.models import MAKES_OWN_CLASS
+from amp_rules.torch.models import MAKES_OWN_CLASS, TELLS_OF_MODEL
 
 _ITSELF = frozenset({"module", "data"})
 """``model.module`` of a wrapped model and ``tensor.data``: another view of the same object."""
+
+_PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.")
+"""Beginnings of the names of single parameters, and of lists and dictionaries of them."""
 
 
 class Attributes:
@@ -85,7 +88,7 @@ class Attributes:
                 self._reached.reach(method)
                 return values | self._store.read((method.node, Mark.RETURN))
             return values | {Value("function", method, receiver=owner)}
-        if values:
+        if values and not _hides_nothing(owner, name, values):
             return values
         if name == "module":
             return {owner}
@@ -134,6 +137,19 @@ class Attributes:
         if known is None:
             known = self._members[key] = _member(owner, name)
         return known
+
+
+def _hides_nothing(owner: Value, name: str, values: set[Value]) -> bool:
+    """Whether a module keeps modules or parameters beside its attributes, where a method of torch's is found first.
+
+    After ``self.parameters = nn.ParameterList(...)`` ``model.parameters()`` is what it was.
+    """
+    return (
+        name in TELLS_OF_MODEL - {"training"}
+        and owner.kind == "instance"
+        and is_module(owner)
+        and all(is_module(value) or str(value.ref).startswith(_PARAMETERS) for value in values)
+    )
 
 
 def _member(owner: Value, name: str) -> Value:

@@ -61,7 +61,7 @@ class CallEvaluator:
         self._configurations = configurations
         self._returns = returns
         self._evaluation = evaluation
-        self._calls_inside: dict[ast.AST, set[ast.AST]] = {}
+        self._calls_inside: dict[ast.AST, set[ast.AST | None]] = {}
         self._decorations: dict[ast.expr, ast.Call] = {}
 
     # ---- the call as it is written -------------------------------------------------------------------------------
@@ -271,13 +271,13 @@ class CallEvaluator:
 
     def _made_by(self, value: Value, info: FunctionFacts, call: ast.Call) -> Value:
         """A model that a factory made is another one for each call of the factory."""
-        if value.site is None or not is_module(value):
+        if value.site not in self._calls_in(info) or not is_module(value):
             return value
         if info.cls is not None and not self._registries.owns(info) and not _is_alone(info):
             return value
-        return value.at(call) if value.site in self._calls_in(info) else value
+        return value.at(call)
 
-    def _calls_in(self, info: FunctionFacts) -> set[ast.AST]:
+    def _calls_in(self, info: FunctionFacts) -> set[ast.AST | None]:
         found = self._calls_inside.get(info.node)
         if found is None:
             found = {node for node in walk(info.node) if isinstance(node, ast.Call)}

@@ -53,7 +53,9 @@ class Containers:
         """What iterating over the values can give."""
         found: set[Value] = set()
         for owner in owners:
-            if owner.kind in ("batch", "parameters"):
+            if owner.kind == "sequence":
+                found |= self._store.read_elements(owner)
+            elif owner.kind in ("batch", "parameters"):
                 found.add(owner)
             elif owner.is_dictionary:
                 found |= self.members(owner.receiver)

@@ -161,3 +161,7 @@ class _Unresolved:
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """None."""
         return []
+
+    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+        """None."""
+        return []

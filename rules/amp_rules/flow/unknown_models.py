@@ -63,17 +63,17 @@ class UnknownModels:
                     assigned.append((node, scope))
         for call, scope in calls:
             self._see_call(call, scope)
-        # An attribute of a base class may get a model from each of its subclasses.
-        is_open: dict[CellKey, bool] = {}
-        for key, maker in [item for node, scope in assigned for item in self._made(node, scope)]:
-            held = self._following(key)
-            uses = set().union(*(self._expressions.uses.get(item, set()) for item in held))
-            is_run = bool(held & self._run or (uses & _ASKED and held & self._called))
-            if is_run or (uses & ASKED and held & self._computing):
-                if key not in is_open:
-                    is_open[key] = self._is_open(key)
-                if is_open[key]:
-                    self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
+        # Each is judged before any is given: an attribute of a base class may get a model from each of its subclasses.
+        made = [item for node, scope in assigned for item in self._made(node, scope)]
+        for key, maker in [(key, maker) for key, maker, target, scope in made if self._is_unknown(key, target, scope)]:
+            self._store.write(key, {Value("object", GIVEN_MODEL, maker)})
+
+    def _is_unknown(self, key: CellKey, target: ast.expr, scope: Scope) -> bool:
+        """Whether a variable is used as a model, and nothing is known that it would hold."""
+        held = self._following(key)
+        uses = set().union(*(self._expressions.uses.get(item, set()) for item in held))
+        is_run = bool(held & self._run or (uses & _ASKED and held & self._called))
+        return (is_run or bool(uses & ASKED and held & self._computing)) and self._is_open(key, target, scope)
 
     # ---- what the program does with variables ----------------------------------------------------------------
 
@@ -131,8 +131,8 @@ class UnknownModels:
 
     # ---- where they are made ---------------------------------------------------------------------------------
 
-    def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.expr]]:
-        """The variables that the statement puts something unknown into."""
+    def _made(self, node: ast.Assign, scope: Scope) -> Iterator[tuple[CellKey, ast.expr, ast.expr, Scope]]:
+        """The variables that the statement puts something unknown into, with the call and how they are written."""
         maker = self._maker(node.value, scope)
         if maker is None or self._is_of_model(maker, scope) or self._wraps_model(maker, scope):
             return
@@ -140,7 +140,7 @@ class UnknownModels:
             for item in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 key = self._key(item, scope)
                 if key is not None:
-                    yield key, maker
+                    yield key, maker, item, scope
 
     def _maker(self, node: ast.expr, scope: Scope) -> ast.expr | None:
         """The call in ``make(name).to(device)``, that of ``torch.load(path)["model"]``, and ``zoo[name]``."""
@@ -185,10 +185,16 @@ class UnknownModels:
         given = [*maker.args, *(item.value for item in maker.keywords)]
         return any(is_module(value) for item in given for value in self._expressions.evaluate(item, scope))
 
-    def _is_open(self, key: CellKey) -> bool:
-        """Whether nothing that the variable is known to hold can be asked for parameters."""
+    def _is_open(self, key: CellKey, target: ast.expr, scope: Scope) -> bool:
+        """Whether nothing that the variable is known to hold can be asked for parameters.
+
+        An attribute that a subclass sets is held by that class alone, and the key is that of its base.
+        """
         cell = self._store.cells.get(key)
-        return cell is None or not any(map(_may_be_asked, cell.values))
+        held = set() if cell is None else set(cell.values)
+        if isinstance(target, ast.Attribute):
+            held |= self._expressions.evaluate(target, scope)
+        return not any(map(_may_be_asked, held))
 
     def _key(self, node: ast.expr, scope: Scope) -> CellKey | None:
         return self._expressions.key(node, scope) if isinstance(node, (ast.Name, ast.Attribute)) else None

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, NamedTuple, get_args
+from weakref import WeakValueDictionary
 from zlib import crc32
 
 from amp_rules.source.facts import ClassFacts, FunctionFacts
@@ -91,40 +92,40 @@ class Value:
     is_result: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         kind: Kind,
         ref: Any,
         site: ast.AST | None = None,
         receiver: Value | None = None,
         is_result: bool = False,
-    ) -> None:
-        # Nothing is made as often: what a dataclass does for this takes half as long again.
-        put = object.__setattr__
-        put(self, "kind", kind)
-        put(self, "ref", ref)
-        put(self, "site", site)
-        put(self, "receiver", receiver)
-        put(self, "is_result", is_result)
-        # Values are looked up more often than anything else. The receiver counts: a container can hold the attribute of
-        # one name of each of its elements, and each look would compare them one by one.
-        put(self, "_hash", hash((_KINDS[kind], _number(ref), _place(site), 0 if receiver is None else receiver._hash)))
+    ) -> Value:
+        """The value of this kind: what there is already, mostly.
+
+        Nothing is made as often. As there is one object of each, they are compared by identity, and sets of them are
+        joined without a look at what they are.
+        """
+        of = ref.__class__
+        # A class holds values itself: a key that held it would keep it for good.
+        key = (kind, of, ref if of in _BY_CONTENT else id(ref), site, id(receiver), is_result)
+        value = _made.get(key)
+        if value is None:
+            value = object.__new__(_Constant if kind == "constant" else cls)
+            put = object.__setattr__
+            put(value, "kind", kind)
+            put(value, "ref", ref)
+            put(value, "site", site)
+            put(value, "receiver", receiver)
+            put(value, "is_result", is_result)
+            # Values are looked up more often than anything else. The receiver counts: a container can hold the
+            # attribute of one name of each of its elements, and each look would compare them one by one.
+            of_receiver = 0 if receiver is None else receiver._hash
+            put(value, "_hash", hash((_KINDS[kind], _number(ref), _place(site), of_receiver)))
+            _made[key] = value
+        return value
 
     def __hash__(self) -> int:
         return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Value):
-            return NotImplemented
-        # What is the same object is not asked; of the rest, nearly all differ by their hash.
-        return (
-            self._hash == other._hash
-            and self.kind == other.kind
-            and self.site is other.site
-            and self.is_result == other.is_result
-            and (self.ref is other.ref or self.ref == other.ref)
-            and self.receiver == other.receiver
-        )
 
     @property
     def name(self) -> str:
@@ -144,6 +145,27 @@ class Value:
     def at(self, site: ast.AST) -> Value:
         """The same as made elsewhere."""
         return Value(self.kind, self.ref, site, self.receiver, self.is_result)
+
+
+class _Constant(Value):
+    """A literal: ``1`` and ``True`` are two, and equal, as everywhere in Python."""
+
+    __hash__ = Value.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, _Constant)
+            and self.ref == other.ref
+            and self.site is other.site
+            and self.receiver is other.receiver
+            and self.is_result == other.is_result
+        )
+
+
+_made: WeakValueDictionary[tuple[object, ...], Value] = WeakValueDictionary()
+"""The values that there are, by what they are; a value holds what its key names by ``id``."""
+_BY_CONTENT = frozenset({str, int, bool, float, complex, bytes, tuple, Member})
+"""The classes of what a value can be that is the same where it is equal."""
 
 
 def dictionary_of(owner: Value) -> Value:

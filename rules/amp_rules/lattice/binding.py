@@ -17,6 +17,7 @@ from amp_rules.lattice.abstract_values import (
     overwritten,
 )  # fmt: skip
 from amp_rules.lattice.frame import Frame, evaluate
+from amp_rules.lattice.intervals import fill_chosen
 from amp_rules.lattice.operation_names import PAIRS, VIEWS
 from amp_rules.lattice.parameter_names import possible_types
 
@@ -84,6 +85,8 @@ def _element_of_tensor(made: Value, base: Value) -> None:
         # It is no number after all, whatever its name says.
         made.dtypes &= ~NUM
     made.bits, made.lo, made.hi = base.bits, base.lo, base.hi
+    if len(made.args) == 2:
+        fill_chosen(made)
     made.anchor = base.root
     made.data = base.data if isinstance(base.data, str) else None
 

@@ -84,12 +84,13 @@ def of_builtins(frame: Frame, node: ast.Call, name: str, args: list[Value], kwar
 
 
 def of_math(node: ast.Call, name: str, args: list[Value]) -> Value:
-    """What a function of ``math`` gives: a number that is known, where it is given one."""
-    function: Callable[[float], float] | None = getattr(math, name, None)
-    number = args[0].number if len(args) == 1 else None
-    if function is not None and number is not None and math.isfinite(number):
+    """What a function of ``math`` gives: a number that is known, where it is given known numbers."""
+    function: Callable[..., float] | None = getattr(math, name, None)
+    numbers = [item.number for item in args]
+    known = [number for number in numbers if number is not None and math.isfinite(number)]
+    if function is not None and known and len(known) == len(numbers):
         try:
-            return constant(function(number), node)
+            return constant(function(*known), node)
         except (ValueError, OverflowError, TypeError):
             pass
     return Value("math", node, tuple(args), NUM)

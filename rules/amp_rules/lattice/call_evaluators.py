@@ -20,6 +20,7 @@ from amp_rules.lattice.expression_evaluators import attribute_of
 from amp_rules.lattice.frame import Frame, evaluate
 from amp_rules.lattice.layer_calls import call_object, is_some_layer, like_a_layer
 from amp_rules.lattice.operation_names import (
+    DTYPES,
     OF_TWO,
     SHARED_METHODS,
     TENSOR_METHODS,
@@ -181,6 +182,8 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
         return of_builtins(frame, node, name[9:], args, kwargs)
     if name.startswith("math."):
         return of_math(node, name[5:], args)
+    if name == "numpy.finfo":
+        return Value("finfo", node, tuple(map(_as_of_torch, args)))
     if name.startswith("numpy."):
         made = Value("numpy", node, tuple(args), NUM | OTHER)
         made.data = name
@@ -207,6 +210,22 @@ def _named(frame: Frame, node: ast.Call, name: str, args: list[Value], kwargs: d
     target.sym = name
     return unknown_call(frame, node, target, args, kwargs)
 
+
+def _as_of_torch(given: Value) -> Value:
+    """A type of numpy by torch's name; Python's ``float`` is a double to numpy."""
+    name = given.sym or ""
+    known = _TYPES_OF_NUMPY.get(name) or name.replace("numpy.", "torch.")
+    if known == name or known not in DTYPES:
+        return given
+    made = Value("name", given.node)
+    made.sym = known
+    return made
+
+
+_TYPES_OF_NUMPY = {
+    "builtins.float": "torch.float64", "numpy.float": "torch.float64", "numpy.float_": "torch.float64",
+    "numpy.single": "torch.float32",
+}  # fmt: skip
 
 _CHECKPOINTS = frozenset({"torch.utils.checkpoint.checkpoint"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ from amp_rules.lattice.frame import Evaluators, Frame, evaluate
 from amp_rules.lattice.intervals import fill_interval
 from amp_rules.lattice.operation_names import DTYPES, FACTORIES, MODULES, PAIRS, TENSOR_METHODS
 from amp_rules.lattice.parameter_types import not_of_booleans
+from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
 from amp_rules.torch.functions import INFINITIES
@@ -82,6 +84,17 @@ def global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     return found
 
 
+def _is_only_read(frame: Frame, name: str) -> bool:
+    """Whether a file does nothing with a variable but to take items of it: what it holds is what it was made with."""
+    index = frame.module.index
+    return all(
+        isinstance(parent, ast.Subscript) and parent.value is use and isinstance(parent.ctx, ast.Load)
+        for use in index.uses(name)
+        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
+        for parent in [index.parents.get(use)]
+    )
+
+
 def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     module = frame.module
     made: Value
@@ -96,7 +109,12 @@ def _global_value(frame: Frame, name: str, node: ast.AST) -> Value:
     elif name in module.constants:
         frame.known.variables[name] = Value("name", node)
         made = frame.machine.module_value(module, module.constants[name])
-        if made.op == "call" or not (made.is_const or made.sym or made.op in ("tuple", "list", "finfo")):
+        if made.op == "call" or not (
+            made.is_const
+            or made.sym
+            or made.op in ("tuple", "list", "finfo")
+            or (made.op == "dict" and _is_only_read(frame, name))
+        ):
             made = frame.machine.unknown("name", node, name)
     elif name in module.imports:
         made = _imported(frame, module.imports[name], node)
@@ -175,9 +193,34 @@ def attribute_of(frame: Frame, base: Value, node: ast.Attribute) -> Value:
             return Value("attr", node, (base,), NUM | OTHER)
     if attr == "ndim":
         return Value("dim", node, (base,), NUM)
+    setting = _setting(frame, base, attr)
+    if setting is not None:
+        return setting
     made = frame.machine.unknown("attr", node, attr)
     made.args = (base,)
     return made
+
+
+def _setting(frame: Frame, base: Value, attr: str) -> Value | None:
+    """The number that a data class of settings has under a name, if the file makes none with another one.
+
+    The class is known by the annotation of a parameter, ``config: Config``, also where it was kept as ``self.config``.
+    """
+    held = base.args[0] if base.op == "attr" and base.args else base
+    annotation = held.node.annotation if held.op == "param" and isinstance(held.node, ast.arg) else None
+    cls = frame.module.class_named(annotation) if annotation is not None else None
+    if cls is None or not any(_is_data_class(cls.module, item) for item in cls.node.decorator_list):
+        return None
+    given = {item.arg for call in frame.module.index.named.get(cls.name, ()) for item in call.keywords}
+    value = frame.machine.class_attribute(cls, attr)
+    if value is None or value.number is None or given & {attr, None}:
+        return None
+    return value
+
+
+def _is_data_class(module: ModuleFacts, decorator: ast.expr) -> bool:
+    made = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return module.dotted(made) == "dataclasses.dataclass"
 
 
 def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
@@ -195,8 +238,8 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     dotted = canonical(f"{base.sym}.{attr}")
     if dotted in INFINITIES:
         return constant(float("inf"), node)
-    if dotted == "math.pi" or dotted == "numpy.pi":
-        return constant(3.141592653589793, node)
+    if dotted in _NUMBERS:
+        return constant(_NUMBERS[dotted], node)
     if base.op in ("instance", "dtype") or base.sym in DTYPES:
         return frame.machine.unknown("attr", node, attr)
     if attr.isupper() and not base.sym.startswith("torch"):
@@ -206,6 +249,13 @@ def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     made = Value("name", node)
     made.sym = dotted
     return made
+
+
+_NUMBERS = {
+    "math.pi": math.pi, "numpy.pi": math.pi, "math.e": math.e, "numpy.e": math.e, "sys.maxsize": 2**63 - 1,
+    "sys.float_info.max": 1.7976931348623157e308, "sys.float_info.min": 2.0**-1022, "sys.float_info.epsilon": 2.0**-52,
+}  # fmt: skip
+"""What members of Python's modules and of numpy are on every machine."""
 
 
 def _limits(held: HalfNumbers) -> dict[str, float]:
@@ -228,7 +278,8 @@ _BF16_FINFO = _limits(BFLOAT16)
 def _finfo(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:
     """A limit of a type: a number where the type is named, else one that fits whatever the type is."""
     given = base.args[0] if base.args else None
-    named = ops.dtype_named(given) if given is not None and given.sym is not None else F32 if given is None else 0
+    outright = given is not None and (given.sym is not None or given.is_const)
+    named = ops.dtype_named(given) if outright else F32 if given is None else 0
     table = _BF16_FINFO if given is not None and given.sym == "torch.bfloat16" else _FINFO.get(named)
     if table and attr in table:
         made = constant(table[attr], node)

@@ -253,6 +253,12 @@ def _selected(value: Value, test: Value, holds: bool) -> tuple[float, float]:
     return (low, high) if low <= high else (value.lo, value.hi)
 
 
+def fill_chosen(value: Value) -> None:
+    """The interval of the elements that a mask chooses: ``x[x > 0]``."""
+    held, mask = value.args
+    value.lo, value.hi = _selected(held, mask, True)
+
+
 def _sqrt(value: Value) -> None:
     first = value.args[0]
     value.lo = math.sqrt(first.lo) if 0 < first.lo < INF else 0.0

@@ -15,7 +15,7 @@ from amp_rules.lattice.operation_names import (
 )
 from amp_rules.lattice.project_calls import of_project, unknown_call
 from amp_rules.lattice.torch_calls import operation
-from amp_rules.source.facts import ClassFacts
+from amp_rules.source.facts import ClassFacts, FunctionFacts
 
 
 def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kwargs: dict[str, Value] | None) -> Value:
@@ -35,11 +35,19 @@ def call_object(frame: Frame, node: ast.Call, held: Value, args: list[Value], kw
     elif isinstance(held.data, ClassFacts):
         method = held.data.method("forward") or held.data.method("__call__")
         heard = frame.machine.heard is not None
-        if method is not None and (heard or frame.machine.worth_running(args, kwargs)):
+        if method is not None and (heard or _is_short(method) or frame.machine.worth_running(args, kwargs)):
             return of_project(frame, node, method, args, kwargs, held)
     made = unknown_call(frame, node, held, args, kwargs)
     like_a_layer(frame, made, args)
     return made
+
+
+_SHORT = 8
+"""Lines of a ``forward`` that hands its input to layers: whether it ends in a sigmoid is seen there."""
+
+
+def _is_short(method: FunctionFacts) -> bool:
+    return (method.node.end_lineno or 0) - method.node.lineno <= _SHORT
 
 
 def is_some_layer(value: Value) -> bool:

@@ -155,7 +155,8 @@ class Linter:
         for check in self._of_modules:
             if check.code in asked:
                 _ask(machine, check, None, partial(check.visit_module, file))
-        findings = sorted(set(machine.findings), key=by_place)
+        # Of two at one place that with a fix comes first: a caller that leads there again has none to show.
+        findings = sorted(dict.fromkeys(machine.findings), key=lambda item: (*by_place(item), item.fix is None))
         failures = tuple(machine.failures[code] for code in sorted(machine.failures))
         return LintResult(_once(findings), dict(self.project.used), failures)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
@@ -32,7 +33,11 @@ class Clearing:
         located = self._program.locate(node)
         if located is None:
             return frozenset()
-        return self._owners.cleared(node, located[1]) or self._as_stepped(node, located[1])
+        return (
+            self._owners.cleared(node, located[1])
+            or self._as_stepped(node, located[1])
+            or self._of_same_model(node, located[1])
+        )
 
     def _as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
         """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` steps, whatever else it may be."""
@@ -42,6 +47,41 @@ class Clearing:
         if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in self._steps):
             return frozenset()
         return self._owners.at(node.func.value, scope)
+
+    def _of_same_model(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
+        """The optimizers that are given ``model.parameters()`` of the variable that is cleared, whichever model it is.
+
+        It must not be given another model after them.
+        """
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
+            return frozenset()
+        receiver = node.func.value
+        key = self._program.flow.key(receiver, scope)
+        if key is None or not isinstance(receiver, ast.Name):
+            return frozenset()
+        found = set()
+        for optimizer in self._owners.optimizers:
+            call = optimizer.site
+            given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+            located = self._program.locate(given) if given is not None else None
+            if given is None or located is None or not isinstance(given, ast.Call):
+                continue
+            if not isinstance(given.func, ast.Attribute) or given.func.attr != "parameters":
+                continue
+            if self._program.flow.key(given.func.value, located[1]) == key and not self._is_set_after(key, given):
+                found.add(optimizer)
+        return frozenset(found)
+
+    def _is_set_after(self, key: CellKey, node: ast.Call) -> bool:
+        """Whether a variable is written below a place, in the body that it belongs to or in one within it."""
+        owner, name = key
+        return isinstance(owner, ast.AST) and any(
+            isinstance(part, ast.Name)
+            and part.id == name
+            and not isinstance(part.ctx, ast.Load)
+            and part.lineno > node.lineno
+            for part in ast.walk(owner)
+        )
 
     def by_loop(self, node: ast.For | ast.AsyncFor) -> frozenset[Value]:
         """The optimizers whose gradients a loop over the parameters of their models clears, one by one."""

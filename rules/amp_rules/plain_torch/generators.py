@@ -9,6 +9,7 @@ from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.drawn_samples import draws_samples
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import FunctionNode
@@ -47,6 +48,9 @@ DRAW_NOTHING = frozenset(
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
+_LISTING = frozenset({"locals", "globals", "vars", "dir"})
+"""Functions that list the variables of the place where they are called."""
+
 _MAX_CALLS = 8
 """Calls from the entry to where a script sets its seeds; helpers of helpers do so in two or three."""
 
@@ -61,7 +65,16 @@ def same_states(module: Module, libraries: list[str]) -> str:
         f"    {name} = [{getters}]",
         f"    {{dist}}.broadcast_object_list({name})  # all draw the same random numbers",
     ]
-    return "\n".join([*head, *setters])
+    gone = [f"    del {name}"] if _lists_variables(module) else []
+    return "\n".join([*head, *setters, *gone])
+
+
+def _lists_variables(module: Module) -> bool:
+    """Whether a script takes all variables of a place as they are: ``Config(locals().copy())``, which it may save."""
+    return any(
+        isinstance(node, ast.Call) and not node.args and isinstance(node.func, ast.Name) and node.func.id in _LISTING
+        for node in module.nodes
+    )
 
 
 def apart(libraries: list[str]) -> str:
@@ -77,7 +90,8 @@ def drawn_from(program: Program) -> list[str]:
     found = ["torch"]
     if "random" in imported:
         found.append("random")
-    if "numpy" in imported and (_names_numpy_random(program) or imported & DRAWS_FROM_NUMPY):
+    makes_samples = any(draws_samples(program.callee_names(call, scope), call) for call, _, scope in program.calls())
+    if makes_samples or ("numpy" in imported and (_names_numpy_random(program) or imported & DRAWS_FROM_NUMPY)):
         found.append("numpy")
     return found
 
@@ -96,7 +110,7 @@ def draws_of(program: Program) -> list[ast.Call]:
     for call, _, scope in program.calls():
         names = program.callee_names(call, scope) - NOT_DRAWN - GENERATORS
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWING_METHODS
-        if is_method or any(name.startswith(DRAWS) for name in names):
+        if is_method or any(name.startswith(DRAWS) for name in names) or draws_samples(names, call):
             found.append(call)
     return found
 
@@ -105,6 +119,8 @@ def library_of(program: Program, call: ast.Call) -> str:
     """The library whose generator a call draws from."""
     located = program.locate(call)
     names = program.callee_names(call, located[1]) if located is not None else set()
+    if draws_samples(names, call):
+        return "numpy"
     return next((root for name in names for root in ("random", "numpy") if name.startswith(f"{root}.")), "torch")
 
 

@@ -135,6 +135,10 @@ SHARED_MODULE = Rule("AMP390", "shared-module", "Two scripts need a module rewri
 
 NO_SECOND_SCALER = "nothing to do; a second scaler would scale the gradients twice"
 """What to do where a script scales its loss already."""
+TORCH_NOT_APEX = (
+    "choose torch's mixed precision where note AMP484 names Apex; a second scaler would scale the gradients twice"
+)
+"""What to do where the script can also choose Apex, which cannot run."""
 STEP_FIRST = "mend what the reason for precision names, then migrate again"
 """What to do for several processes where the training step is not understood."""
 

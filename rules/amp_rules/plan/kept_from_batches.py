@@ -25,6 +25,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, arguments_of
 from amp_rules.source.syntax import COMPREHENSIONS, called_name, own_variables, walk
+from amp_rules.torch.accumulation import MADE_TO_FILL
 from amp_rules.torch.gradients import FACTS_OF_TENSORS, SHAPED_BY_ANOTHER
 
 _Round = tuple[Site, list[ast.stmt]]
@@ -80,7 +81,10 @@ def _kept(
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
             for path in _paths(node) & entry.carried & used.keys():
-                if path is None or not (is_own or node not in losses or _is_without_gradient(program, site, node)):
+                if path is None:
+                    continue
+                of_loss = node in losses and not _counts_batch(program, site, node, inner)
+                if of_loss and not (is_own or _is_without_gradient(program, site, node)):
                     continue
                 goes_on = isinstance(node, ast.AugAssign) or path in blocks.reads(node.value)
                 if not goes_on and node.lineno < used[path]:
@@ -171,10 +175,18 @@ def _made_between(
             path = blocks.path_of(node) if isinstance(node.ctx, ast.Load) else None
             if path is None or blocks.touches(written, {path}) or _is_no_number_of(site, node):
                 continue
-            is_list = all(isinstance(ref.site, _LISTS) for ref in ranks.objects(node))
-            origins = ranks.origins(node) if is_list else ranks.own_origins(node)
+            holds = all(_holds_numbers(program, ref.site) for ref in ranks.objects(node))
+            origins = ranks.origins(node) if holds else ranks.own_origins(node)
             if any(origin.kind is Kind.BATCH for origin in origins):
                 yield Site(site.module, site.scope, site.body, node), path
+
+
+def _holds_numbers(program: Program, made: ast.AST) -> bool:
+    """Whether this makes a list, or an array that is written into: ``weights = np.ones([2, epochs])``."""
+    located = program.locate(made) if isinstance(made, ast.Call) else None
+    if located is not None and isinstance(made, ast.Call):
+        return bool(program.callee_names(made, located[1]) & MADE_TO_FILL)
+    return isinstance(made, _LISTS)
 
 
 def _is_no_number_of(site: Site, node: ast.AST) -> bool:
@@ -310,6 +322,16 @@ def _adds_of_batch(processes: Distribution, value: ast.expr, path: str) -> bool:
         if not blocks.touches({path}, blocks.reads(part))
         for origin in ranks.origins(part)
     )
+
+
+def _counts_batch(program: Program, site: Site, node: ast.Assign | ast.AugAssign, inner: list[ast.AST]) -> bool:
+    """Whether a sum goes on by what the batch itself holds: ``counts += torch.bincount(labels)``."""
+    if not isinstance(node, ast.AugAssign) or not isinstance(site.node, (ast.For, ast.AsyncFor)):
+        return False
+    given = blocks.writes_target(site.node)
+    made = {path for item in inner if isinstance(item, ast.stmt) for path in blocks.writes(item)} - given
+    read = blocks.reads(node.value)
+    return bool(read & given) and not blocks.touches(made, read) and not program.runs_model(node.value)
 
 
 def _is_without_gradient(program: Program, site: Site, node: ast.Assign | ast.AugAssign) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.loaders_to_prepare import behind_opened_bar
-from amp_rules.plan.model_reads import assignment_of
+from amp_rules.plan.model_reads import Taken, assignment_of
 from amp_rules.plan.phases_in_lists import listed
 from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_flags import NOTHING, Flag, flag_in, followed
@@ -19,6 +20,7 @@ from amp_rules.roles.loaders import LoaderUse, is_loader
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT
 
 
@@ -101,21 +103,79 @@ def _item(program: Program, use: LoaderUse, loader: ast.Subscript, flag: Flag, d
 
 
 def _of_mapping(program: Program, use: LoaderUse, mapping: ast.expr, flag: Flag, data: TrainingData) -> Apart | None:
-    """The item of a mapping that the flag names: it is prepared where the mapping is made, for each that is given."""
+    """The item of a mapping that the flag names: it is prepared where the mapping is made, for each that is given.
+
+    What goes over that item before the training, for a mean of the data say, goes over all of it: below that, then.
+    """
     if not isinstance(flag.value, str) or not flag.holds:
         return None
-    for other in data.evaluated:
-        if isinstance(other.loader, ast.Subscript) and isinstance(other.loader.slice, ast.Constant):
-            if other.loader.slice.value == flag.value:
-                return None
+    passes = _passes(program, flag, data)
     found = Apart()
     for site in _given_for(program, Site(use.module, use.scope, use.body, mapping)):
         place = assignment_of(program, site)
-        if place is None:
+        last = _below_passes(program, place, passes) if place is not None else None
+        if place is None or last is None:
             return None
         variable = f"{place.variable}[{json.dumps(flag.value)}]"
-        found.rebindings.append(Rebinding(place.module, place.statement, variable, after=True))
+        found.rebindings.append(Rebinding(place.module, last, variable, after=True))
     return found
+
+
+def pass_in_the_way(program: Program, use: LoaderUse, flag: Flag, data: TrainingData) -> Site | None:
+    """The entry of a mapping that another loop goes over, where but for that the loaders could be told apart."""
+    passes = _passes(program, flag, data)
+    if not passes or tell_apart(program, use, flag, replace(data, evaluated=[])) is None:
+        return None
+    return passes[0]
+
+
+def _passes(program: Program, flag: Flag, data: TrainingData) -> list[Site]:
+    """The entries of the flag's name that loops which do not train go over."""
+    return [
+        site
+        for other in data.evaluated
+        for site in _entries(program, Site(other.module, other.scope, other.body, other.loader), frozenset())
+        if site.node.slice.value == flag.value  # type: ignore[attr-defined]
+    ]
+
+
+def _entries(program: Program, site: Site, seen: frozenset[ast.AST]) -> Iterator[Site]:
+    """Yield the entry of a container that an expression is, or that callers give it: ``spread(loaders["train"])``."""
+    if isinstance(site.node, ast.Subscript) and isinstance(site.node.slice, ast.Constant):
+        yield site
+    info = program.function_of(site.body)
+    if info is None or site.body in seen or not isinstance(site.node, ast.Name) or site.node.id not in info.parameters:
+        return
+    for caller in program.flow.callers(info):
+        given, outer = info.argument(caller.call, site.node.id), calling(caller)
+        if given is not None:
+            yield from _entries(program, Site(outer.module, outer.scope, outer.body, given), seen | {site.body})
+
+
+def _below_passes(program: Program, place: Taken, passes: list[Site]) -> ast.stmt | None:
+    """The statement below which nothing but the training goes over an entry; None where that is not certain.
+
+    It is the one that makes the container, or the last of those that go over the entry, all of them between that one
+    and the training. Where something asks for the entry's length between them, it would be that of all processes.
+    """
+    if not passes:
+        return place.statement
+    where = blocks.place(place.module, place.statement)
+    below = where.suite[where.index + 1 :]
+    before = list(takewhile(lambda item: _is_definition(item) or not program.runs_backward(item), below))
+    holding = [item for item in before if not _is_definition(item) and any(node.node in walk(item) for node in passes)]
+    if len(before) == len(below) or any(all(site.node not in set(walk(item)) for item in holding) for site in passes):
+        return None
+    last = before.index(holding[-1])
+    entries = {ast.dump(site.node) for site in passes}
+    asked = (node for item in before[: last + 1] for node in walk(item) if isinstance(node, ast.Call))
+    if any(blocks.path_of(node.func) == "len" and ast.dump(node.args[0]) in entries for node in asked if node.args):
+        return None
+    return holding[-1]
+
+
+def _is_definition(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
 
 def _given_for(program: Program, site: Site) -> list[Site]:

@@ -219,7 +219,15 @@ def _decided_now(program: Program, selection: Selection) -> Report:
     refusals = (*own.refusals, *(item for item in report.refusals if item.unit != "precision"))
     if own.refusals[0].code == declining.ASKED_APEX.code:
         return replace(report, precision="declined", changes=(), edits=(), refusals=refusals)
-    return replace(report, refusals=refusals)
+    return replace(report, refusals=(*_says_already(report, own.refusals), *refusals))
+
+
+def _says_already(report: Report, others: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """What says that a program has its own half precision, where the others only say why that cannot be taken out."""
+    code = declining.ALREADY_MIXED.code
+    if report.precision != "already" or any(item.code == code for item in others):
+        return ()
+    return tuple(item for item in report.refusals if item.code == code)[:1]
 
 
 def _without_own_half(program: Program, selection: Selection, start: OwnStart) -> Report:

@@ -435,6 +435,7 @@ _PAGES = {
         `rate *= 0.99`. With N processes an epoch has 1/N as many steps, and the batch of all processes together is N
         times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted: as
         many steps are made as before; that there are N times as many epochs is, where their number is worked out of it.
+        So are the first batches that an epoch is made of, `itertools.islice(loader, 12)`: each process takes as many.
         A number of samples that ends it is noted, too, as each process counts its own: `while seen < limit:`; and one
         that a number is worked out of, `rate * (1 - seen / total)`. Also a quotient of the dataset's length in a
         training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the
@@ -466,11 +467,12 @@ _PAGES = {
         without `map_location`, a learning rate that follows a process's own share of the data, a schedule as long as
         the batches of the whole data, a number of processes or a GPU that the script writes out, models that all
         processes put on the current GPU while nothing chooses it, weights that each process draws itself, a test for
-        the first process above the process group, the local rank given where the rank among all belongs, a seed of the
-        process that spawns the others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU
-        once it is wrapped (AMP913), and something else than a number where a sampler takes the number of processes. So
-        are a step that may fail on one process while that goes on, and a sampler that repeats samples for an evaluation
-        whose numbers are added up over the processes.
+        the first process above the process group, the local rank given where the rank among all belongs, a test of the
+        option `--local_rank` in processes of SLURM or MPI, which pass none, a seed of the process that spawns the
+        others, parts of a wrapped model in `nn.DataParallel`, a model that moves to its GPU once it is wrapped
+        (AMP913), and something else than a number where a sampler takes the number of processes. So are a step that may
+        fail on one process while that goes on, and a sampler, torch's or the script's own, that repeats samples for an
+        evaluation whose numbers are added up over the processes.
 
         ## Why
         The script runs as before. A rewrite is made only if everything about it is certain: which value is the rank,
@@ -550,15 +552,16 @@ _PAGES = {
         its forward passes into `with amp.autocast():`.
         """,
     notes.APEX_OPTION: """
-        An option that chose Apex turns nothing on any more.
+        An option chooses Apex, which turns nothing on any more, or cannot run.
 
         ## What is noted
         A script with torch's mixed precision went on without Apex (AMP414). An option that is named for Apex, or a
-        value of one, is left in its parser: commands that give it still work.
+        value of one, is left in its parser: commands that give it still work. Where the branches for Apex could not be
+        taken out, the options that choose them are named too, and whether they do by default.
 
         ## Why
         `apex.amp` can no longer be imported. What the option does now is what it did where Apex was not installed: in
-        most scripts nothing, or a warning that it trains in full precision.
+        most scripts nothing, or a warning that it trains in full precision. Branches that are left stop the script.
 
         ## What to do by hand
         Choose torch's mixed precision in commands that gave the option, or take the option out. To keep both ways, with

@@ -77,7 +77,9 @@ OLD_TORCH = Rule("AMP482", "apex-script-modernized", "A script for Apex is updat
 APEX_ELSEWHERE = Rule(
     "AMP483", "apex-elsewhere", "A script that is not migrated shares a module that keeps the loss scale.", "precision"
 )
-APEX_OPTION = Rule("AMP484", "apex-option-left", "An option that chose Apex turns nothing on any more.", "precision")
+APEX_OPTION = Rule(
+    "AMP484", "apex-option-left", "An option chooses Apex, which turns nothing on any more, or cannot run.", "precision"
+)
 
 OWN_PRECISION_STAYS = "only the processes join here; the script's own mixed precision stays as it is"
 """What is said where the runtime starts at O0 in a script that keeps its own autocast and scaler."""

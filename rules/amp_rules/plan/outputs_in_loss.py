@@ -13,7 +13,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, own_variables, walk
 
 _ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
@@ -170,15 +170,37 @@ class Outputs:
             path
             for node in self._program.nodes_of(call.body)
             if isinstance(node, ast.Assign) and isinstance(node.value, (ast.List, ast.Tuple, ast.Dict))
+            if any(isinstance(part, (ast.Name, ast.Call)) for part in walk(node.value))  # no numbers alone
             for target in node.targets
             if (path := blocks.path_of(target)) is not None
         }
         for node in self._program.nodes_of(call.body):
             if isinstance(node, ast.Subscript) and statement.lineno < node.lineno <= self._end(call):
                 if blocks.path_of(node.value) in lists and isinstance(node.ctx, ast.Load):
+                    if self._goes_through(node, call, statement):
+                        continue
                     if self._changing.changes(node.slice, Site(call.module, call.scope, call.body, node)):
                         return node
         return None
+
+    def _goes_through(self, node: ast.Subscript, call: Site, statement: ast.Assign) -> bool:
+        """Whether a loop of the step comes to each item in turn: ``sum(weights[k] * losses[k] for k in range(3))``."""
+        left = set(blocks.reads(node.slice))
+        found = False
+        for parent in call.module.ancestors(node):
+            if parent is statement or getattr(parent, "lineno", 0) <= statement.lineno:
+                break
+            bound: set[str] = set()
+            gone_through: list[ast.expr] = []
+            if isinstance(parent, COMPREHENSIONS) and not any(item.ifs for item in parent.generators):
+                bound, gone_through = own_variables(parent), [item.iter for item in parent.generators]
+            elif isinstance(parent, (ast.For, ast.AsyncFor)):
+                bound, gone_through = blocks.writes_target(parent), [parent.iter]
+            site = Site(call.module, call.scope, call.body, parent)
+            if left & bound and not any(self._changing.changes(item, site) for item in gone_through):
+                left -= bound
+                found = True
+        return found and not left
 
     def _made_apart(self, call: Site, key: object) -> bool:
         """Whether an element of what forward gives is made by a part whose result goes nowhere else."""

@@ -11,6 +11,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.evaluating import SHOWING_FUNCTIONS
 from amp_rules.torch.models import NO_FORWARD
@@ -38,7 +39,7 @@ def _reads(program: Program) -> Iterator[Site]:
         if not isinstance(node, ast.Attribute) or node.attr in NO_FORWARD or node.attr in ("module", "forward"):
             continue
         call = scope.module.parents[node]
-        if isinstance(call, ast.Call) and call.func is node and isinstance(scope.module.parents[call], ast.Expr):
+        if isinstance(call, ast.Call) and call.func is node and _stands_alone(scope.module, call):
             continue  # ``model.load_from(weights)`` gives a loss nothing
         if not any(map(program.is_trained, program.flow.values(node.value, scope))):
             continue
@@ -53,6 +54,16 @@ def _reads(program: Program) -> Iterator[Site]:
         rounds = rounds or _Rounds(program)
         if located is None or rounds.may_use(Site(scope.module, scope, located[0], node)):
             yield Site(scope.module, scope, located[0] if located is not None else scope.module.tree, node)
+
+
+def _stands_alone(module: Module, node: ast.expr) -> bool:
+    """Whether an expression is a statement, or what one chooses: ``model.thaw() if last else model.freeze_head()``."""
+    inner, outer = node, module.parents[node]
+    while (isinstance(outer, ast.IfExp) and inner is not outer.test) or (
+        isinstance(outer, ast.BoolOp) and inner is outer.values[-1]
+    ):
+        inner, outer = outer, module.parents[outer]
+    return isinstance(outer, ast.Expr)
 
 
 class _Rounds:

@@ -24,12 +24,13 @@ from amp_rules.plan import (
 )
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.evaluated_methods import EvaluatedMethods
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.finite_differences import Differences, finite_differences
 from amp_rules.plan.joined_regions import joined
 from amp_rules.plan.kept_levels import within_levels
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
+from amp_rules.plan.model_homes.variables import HoldingVariable
 from amp_rules.plan.notebook_regions import within_cells
 from amp_rules.plan.old_kernels import passing_messages
 from amp_rules.plan.own_regions import around_branches, without_preparation
@@ -49,7 +50,9 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, Step, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.syntax import last_name, walk
+from amp_rules.torch.autograd_functions import FLOAT_FUNCTIONS
 from amp_rules.torch.models import FORWARD_HOOKS
 
 _HELPERS = 2
@@ -63,7 +66,8 @@ class Precision:
     ``losses`` are the runs of ``training``, with what of a loss is left outside of the regions, for its digits.
     ``inline`` are those of ``runs`` that compute a loss and differentiate it in one statement: it is taken out of that.
     ``widened`` are calls whose results in half are to be made float32 again, ``left`` those
-    of methods and parts of models that stay in full precision outside of all regions.
+    of methods and parts of models that stay in full precision outside of all regions. ``casting`` are functions that
+    the script has made get float32 by itself.
     ``scales_itself`` says that the program has a scaler of its own, which goes on stepping its optimizers.
     """
 
@@ -79,6 +83,7 @@ class Precision:
     homes: list[Home] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     refusing: list[Refusing] = field(default_factory=list)
+    casting: list[FunctionFacts] = field(default_factory=list)
     perturbations: list[Perturbation] = field(default_factory=list)
     widened: list[Site] = field(default_factory=list)
     left: list[Site] = field(default_factory=list)
@@ -87,7 +92,7 @@ class Precision:
     @property
     def in_float32(self) -> frozenset[ast.AST]:
         """The functions that get float32, and no autocast, as a whole."""
-        functions = (*(item.info for item in self.refusing), *self.differences.functions)
+        functions = (*(item.info for item in self.refusing), *self.differences.functions, *self.casting)
         return frozenset(info.node for info in functions)
 
     def nodes(self, program: Program) -> list[Site]:
@@ -191,7 +196,8 @@ def plan(
     exact = [*found.full_precision, *found.differences.runs]
     regions = joined(program, _without_idle(regions, exact), found.training)
     found.runs = [*within_cells(program, without_saving(program, regions)), *inline]
-    found.refusing = refusing(program, found.runs, exact)
+    found.casting = [item for item in program.flow.functions.values() if casts_to_float32(item)]
+    found.refusing = [item for item in refusing(program, found.runs, exact) if not casts_to_float32(item.info)]
     known = found.in_float32
     messages = passing_messages(program, found.runs, exact)
     found.refusing += [item for item in messages if item.info.node not in known]
@@ -408,7 +414,10 @@ def homes(program: Program) -> list[Home]:
         else:
             reasons.extend([_unknown_model(program, "", model_trail(program))])
     for step, items in of_steps.items():
-        reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, items))
+        late = {item: place for item in items if (place := places.given_too_late(item)) is not None}
+        reasons.extend(_late_model(program, str(item.ref), place, step) for item, place in late.items())
+        rest = [item for item in items if item not in late]
+        reasons.extend(_unknown_model(program, what, trail, step) for what, trail in unheld(program, rest))
     if not found and not missing:
         tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
         trail = "" if tensors else model_trail(program)
@@ -448,6 +457,22 @@ def _unknown_optimizer(program: Program, trail: str) -> Declined:
     )
 
 
+def _late_model(program: Program, what: str, place: HoldingVariable, step: Step | None) -> Declined:
+    """A model that is in a variable, but for a training that is over: often a copy of what was trained."""
+    step = step or program.steps[0]
+    given = place.assignments[0]
+    where = line_of(program, place.module, given.lineno, step.module)
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"the model ({what}) that `{step.module.text(step.optimizer)}` may train gets into `{place.path}` ({where}) "
+        "only below the training",
+        f"give `{place.path}` a model above the training, and load the weights there: "
+        f"`{place.path}.load_state_dict(...)`",
+    )
+
+
 def _unknown_model(program: Program, what: str, trail: str = "", step: Step | None = None) -> Declined:
     step = step or program.steps[0]
     return declining.decline(
@@ -457,3 +482,8 @@ def _unknown_model(program: Program, what: str, trail: str = "", step: Step | No
         f"the model{what} that `{step.module.text(step.optimizer)}` trains was not found in any variable{trail}",
         "write `model = amp.prepare_model(model)` where the model is on its device and has its weights",
     )
+
+
+def casts_to_float32(info: FunctionFacts) -> bool:
+    """Whether a function's decorator gives it float32 arguments, with autocast off: ``@amp.float_function``."""
+    return any(name in FLOAT_FUNCTIONS for name, _ in info.decorators)

@@ -28,7 +28,7 @@ from amp_rules.plan.loaders_to_prepare import before_the_bar
 from amp_rules.plan.meters_of_steps import meters_of_steps
 from amp_rules.plan.rank_averages import averages
 from amp_rules.plan.rank_meters import meters
-from amp_rules.plan.rank_numbers import Told, of_the_share
+from amp_rules.plan.rank_numbers import ADDS_UP, GETS_NUMBERS, OF_ONE_BATCH, Told, of_the_share
 from amp_rules.plan.report import Note
 from amp_rules.plan.rest_shown import (
     DRAWN,
@@ -36,10 +36,12 @@ from amp_rules.plan.rest_shown import (
     REST,
     has_rest,
     in_order,
+    root_of,
     shown_alone,
     shown_elsewhere,
     shown_of_shares,
 )
+from amp_rules.plan.saved_of_shares import not_told, saved_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
@@ -109,17 +111,20 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
     found += [*shown_of_batches(processes, found), *over_shares(processes)]
     found += kept_by_models(processes, found)
+    found = [told for told in found if not _is_alike(processes, told)]
     places = [*shown_of_shares(program, processes.agreed.ranks)]
     drawn = in_order({*shown_of_shares(program, processes.agreed.ranks, Kind.DRAW)}.difference(places))
+    saved = [*saved_of_shares(processes)]
     alone = [] if found else [*shown_alone(processes, places)]
     of_draws = [] if found or alone else [*shown_alone(processes, drawn, OF_DRAWS)]
     found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
-    for told in found:
+    # What is only saved says nothing of what is shown.
+    for told in [*found, *not_told(processes, saved, found)]:
         if (told.site.body, told.name) not in named:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
-    rest = f"; {REST}" if has_rest(processes, places, found) else ""
-    rest += f"; {DRAWN}" if not of_draws and has_rest(processes, drawn, found) else ""
+    rest = f"; {REST}" if found and has_rest(processes, places, found) else ""
+    rest += f"; {DRAWN}" if found and not of_draws and has_rest(processes, drawn, found) else ""
     # What is said of a progress holds for no other number.
     of_progress = {told.one for told in progress}
     for several in sorted(kinds.values(), key=lambda several: several[0].one in of_progress):
@@ -127,6 +132,21 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
         text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"
         yield notes.note(notes.TOTALS, first.site.module, first.site.node, text + rest)
         rest = ""
+
+
+def _is_alike(processes: Distribution, told: Told) -> bool:
+    """Whether a number is the same on all processes, whatever it is added up of: the norm of averaged gradients.
+
+    Of a count of samples that says nothing: it is as large on each of them, and 1/N of all.
+    """
+    if told.one not in (ADDS_UP[0], GETS_NUMBERS[0], OF_ONE_BATCH[0]):
+        return False
+    ranks, root = processes.agreed.ranks, root_of(told.name)
+    named = [node for node in processes.program.nodes_of(told.site.body) if isinstance(node, (ast.Name, ast.Attribute))]
+    if not any(origin.kind is Kind.BATCH for node in named for origin in ranks.origins(node)):
+        return False  # the run did not see whose batches the function has
+    read = [node for node in named if ast.unparse(node) == root]
+    return any(map(ranks.has_met, read)) and not any(map(ranks.origins, read))
 
 
 # ---- batches and evaluation ----------------------------------------------------------------------------------------

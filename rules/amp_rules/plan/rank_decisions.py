@@ -12,6 +12,7 @@ from amp_rules.plan.file_guards import looks_at_files
 from amp_rules.plan.file_names import line_of
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.sinks import Need, Sink
+from amp_rules.plan.weight_writes import WeightWrites
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decisions, Kind, Origin
 from amp_rules.roles.program import Program
@@ -118,6 +119,10 @@ def _has(decisions: Decisions, node: ast.AST) -> bool:
 def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], asked: Collection[ast.AST]) -> str:
     text, cause = sink.module.text(sink.node), _cause(sink)
     consequence = _CONSEQUENCE[sink.need]
+    if sink.need is Need.WEIGHTS and isinstance(sink.what, ast.Call):
+        kept = WeightWrites(program).kept_tensor(sink.what, sink.scope)
+        if kept is not None:
+            consequence = f"is written to `{sink.module.text(kept)}`, which the model keeps"
     if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
         place = line_of(program, waits[sink.what], sink.what.lineno, sink.module)
         consequence = f"decides whether the processes wait for each other at {place}"

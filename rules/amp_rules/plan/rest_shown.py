@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_rules.plan.batch_loops import BatchLoop
@@ -70,12 +70,15 @@ Shown = tuple[Site, str]
 
 def has_rest(processes: Distribution, places: Sequence[Shown], told: Sequence[Told]) -> bool:
     """Whether more is shown of the batches of one process than what is told, and what is made of that."""
-    if not places:
-        return False
-    known = _made_of(processes, {_path(one.site.body, one.name) for one in told})
     # A bar over the batches knows only how many there were.
-    known |= {_path(loop.body, ast.unparse(loop.loop.iter)) for loop in processes.loops}
-    return any(_path(site.body, name) not in known for site, name in places)
+    bars = {_path(loop.body, ast.unparse(loop.loop.iter)) for loop in processes.loops}
+    return any(_path(site.body, name) not in bars for site, name in not_named(processes, places, told))
+
+
+def not_named(processes: Distribution, places: Sequence[Shown], told: Sequence[Told]) -> list[Shown]:
+    """The places that show something else than what is told, and what is made of that."""
+    known = _made_of(processes, {_path(one.site.body, one.name) for one in told}) if places else set()
+    return [(site, name) for site, name in places if _path(site.body, name) not in known]
 
 
 def shown_alone(processes: Distribution, places: Sequence[Shown], what: tuple[str, str] = OF_BATCHES) -> Iterator[Told]:
@@ -130,10 +133,14 @@ def shown_of_shares(
     an evaluation, too.
     """
     asked = ranks.own_origins if as_a_whole else ranks.origins
+
+    def differs(value: ast.expr) -> bool:
+        return any(origin.kind is kind and not _is_order(origin) for origin in ranks.origins(value))
+
     for body, scope in program.bodies:
         for node in program.nodes_of(body):
             if isinstance(node, ast.Call) and shows(program, node, scope) and not tells_failure(scope.module, node):
-                parts = (part for value in values_given(node) for part in _reads(value))
+                parts = (part for value in values_given(node) for part in reads_of(value, differs))
                 for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
@@ -144,11 +151,16 @@ def shown_of_shares(
 
 def _taken_from(module: Module, node: ast.expr) -> ast.expr:
     """What a comprehension around a variable of its own takes it from: ``losses`` in ``[x.item() for x in losses]``."""
-    for around in module.ancestors(node) if isinstance(node, ast.Name) else ():
+    if not isinstance(node, ast.Name):
+        return node
+    for around in module.ancestors(node):
         for item in around.generators if isinstance(around, COMPREHENSIONS) else ():
-            is_own = isinstance(item.target, ast.Name) and item.target.id == node.id  # type: ignore[attr-defined]
-            if is_own and isinstance(item.iter, (ast.Name, ast.Attribute)):
-                return item.iter
+            names = [part.id for part in walk(item.target) if isinstance(part, ast.Name)]
+            source = item.iter
+            if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+                source = source.func.value if called_name(source) in ("items", "values") else source
+            if node.id in names and isinstance(source, (ast.Name, ast.Attribute)):
+                return source
     return node
 
 
@@ -189,8 +201,11 @@ def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
 
 
-def _reads(value: ast.AST) -> Iterator[ast.expr]:
-    """Yield the variables that an expression is made of, each as a whole: ``losses.avg``, not ``losses`` as well."""
+def reads_of(value: ast.AST, differs: Callable[[ast.expr], bool] | None = None) -> Iterator[ast.expr]:
+    """Yield the variables that an expression is made of, each as a whole: ``losses.avg``, not ``losses`` as well.
+
+    Of what a call gives, only where that ``differs``: ``mean_of_all(loss)`` is made of a number of all.
+    """
     open_nodes: list[ast.AST] = [value]
     while open_nodes:
         node = open_nodes.pop()
@@ -199,6 +214,8 @@ def _reads(value: ast.AST) -> Iterator[ast.expr]:
         elif isinstance(node, ast.Call):
             if called_name(node) == "len":
                 continue  # all processes have as many batches
+            if differs is not None and not differs(node):
+                continue
             open_nodes += values_given(node)
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
             if isinstance(owner, ast.Name) and owner.id == "self":
@@ -331,7 +348,7 @@ def _side_by_side(processes: Distribution, body: ast.AST, value: ast.expr) -> It
 def _rests_on_batches(processes: Distribution, body: ast.AST, value: ast.expr) -> bool:
     """Whether an expression is made of a number that rests on the batches of one process."""
     scope = processes.program.flow.scopes[body]
-    for part in _reads(value):
+    for part in reads_of(value):
         if _is_key(scope.module, part) or _is_length(processes.program, part, scope):
             continue
         if any(origin.kind is Kind.BATCH for origin in processes.agreed.ranks.origins(part)):
@@ -341,10 +358,10 @@ def _rests_on_batches(processes: Distribution, body: ast.AST, value: ast.expr) -
 
 def _read(program: Program, body: ast.AST, value: ast.expr) -> Iterator[_Path]:
     """Yield the variables that an expression is made of, and those of functions that give back what they make."""
-    for part in _reads(value):
+    for part in reads_of(value):
         yield _path(body, ast.unparse(part))
     for call in walk(value):
         for info in program.flow.callees(call) if isinstance(call, ast.Call) else ():
             for given_back in info.returns:
-                for part in _reads(given_back):
+                for part in reads_of(given_back):
                     yield _path(info.node, ast.unparse(part))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -40,10 +40,11 @@ def why_skipped(program: Program, trained: set[ClassInfo]) -> str:
         for node in program.nodes_of(body):
             if isinstance(node, (ast.If, ast.IfExp)):
                 by_class[owner].extend(_skipped_sides(program, owner, info, scope, node))
+    layers = _Layers(program)
     for owner, sides in by_class.items():
         is_skipped = cache(partial(_is_skipped, program, owner, sides))
         for side in sides:
-            if any(map(is_skipped, _layers(program, side))):
+            if any(map(is_skipped, layers.of(side))):
                 test = at(program, side.scope.module, side.choice.test)
                 if any(own_attribute(node, side.info) == "training" for node in walk(side.choice.test)):
                     return f"{test} leaves layers out of training"
@@ -110,16 +111,48 @@ def _is_refused(side: list[ast.AST]) -> bool:
     return bool(side) and isinstance(side[-1], ast.Raise)
 
 
-def _layers(program: Program, side: _Side) -> Iterator[str]:
-    """The layers and weights that a side runs or goes through, by their attributes."""
-    for node in side.nodes:
-        name = own_attribute(node, side.info)
-        if name is None or name in side.asked or not isinstance(node, ast.Attribute):
-            continue
-        values = program.flow.values(node, side.scope)
-        held = values | program.flow.elements(values)
-        if any(value.name in PARAMETER_MAKERS or surely_has_parameters(program, value) for value in held):
-            yield name
+class _Layers:
+    """Answers which layers and weights methods run or go through. What is asked for many sides is found once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._has_parameters = cache(partial(surely_has_parameters, program))
+        self._of_methods: dict[ast.AST, frozenset[str]] = {}
+
+    def of(self, side: _Side) -> Iterator[str]:
+        """Yield those of a side, by their attributes, and of methods that it calls.
+
+        Where an argument decides, as in ``if mode == "train": return self.loss(x)``, what a method runs is what was
+        asked of the model.
+        """
+        yield from self._named(side.info, side.scope, side.nodes, side.asked)
+        is_setting = any(own_attribute(node, side.info) is not None for node in walk(side.choice.test))
+        for node in side.nodes if is_setting else ():
+            if isinstance(node, ast.Call) and own_attribute(node.func, side.info) is not None:
+                for method in self._program.flow.callees(node):
+                    yield from sorted(self._of_method(method) - side.asked)
+
+    def _of_method(self, method: FunctionFacts) -> frozenset[str]:
+        known = self._of_methods.get(method.node)
+        if known is None:
+            scope = self._program.flow.scopes.get(method.node)
+            nodes = self._program.nodes_of(method.node) if scope is not None and method.receiver is not None else ()
+            found = self._named(method, scope, nodes, frozenset()) if scope is not None else ()
+            known = self._of_methods[method.node] = frozenset(found)
+        return known
+
+    def _named(
+        self, info: FunctionFacts, scope: Scope, nodes: Iterable[ast.AST], asked: frozenset[str]
+    ) -> Iterator[str]:
+        """Yield the attributes of a method's own object in some nodes that hold layers or weights."""
+        for node in nodes:
+            name = own_attribute(node, info)
+            if name is None or name in asked or not isinstance(node, ast.Attribute):
+                continue
+            values = self._program.flow.values(node, scope)
+            held = values | self._program.flow.elements(values)
+            if any(value.name in PARAMETER_MAKERS or self._has_parameters(value) for value in held):
+                yield name
 
 
 def _is_skipped(program: Program, owner: ClassInfo, sides: list[_Side], name: str) -> bool:

@@ -19,6 +19,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
 from amp_rules.plan.samples_to_train_on import counters_over_epochs
+from amp_rules.plan.steps_at_most import of_share, slices
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -42,6 +43,8 @@ _WITH_WARM_UP = "_schedule_with_warmup"
 
 _LESS = "and with N processes an epoch has 1/N as many"
 
+_CUT = "takes as many batches in each process: with N processes an epoch has N times as many, or all that there are"
+
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
 _RANGES = frozenset({"range", "trange", "tnrange"})
 
@@ -56,6 +59,10 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     told: set[ast.AST] = set()
     loops: list[tuple[BatchLoop, set[CellKey]]] = []
     for loop in _loops(processes):
+        if cut := [*slices(program, processes, loop)]:
+            if of_share(program, loop, cut[0]):
+                yield notes.note(notes.STEPS, loop.module, cut[0], f"`{loop.module.text(cut[0])}` {_CUT}")
+            continue
         inside = _counted_inside(program, loop)
         quotient = _epochs_of_steps(processes, loop)
         if quotient is None and not _ends_by_steps(program, processes, loop, inside):

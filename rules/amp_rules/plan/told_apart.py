@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
-from amp_rules.plan.loaders_by_flag import Apart, tell_apart
+from amp_rules.plan.loaders_by_flag import Apart, pass_in_the_way, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.rebindings import Rebinding
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, flag_of_calls, is_told_to_train
@@ -76,7 +76,7 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 found.put(apart, use)
                 break
             if several:
-                found.reasons.append(_mixed(use))
+                found.reasons.append(_mixed(program, use, flag, data))
                 break
         else:
             loop = blocks.loop_around(use.module, use.loader)
@@ -86,14 +86,24 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                 if apart is not None:
                     found.put(apart, use)
                 else:
-                    found.reasons.append(_mixed(use))
+                    found.reasons.append(_mixed(program, use, called[1], data))
             elif len(use.values) > 1 and calls_for_both(program, use):
-                found.reasons.append(_mixed(use))
+                found.reasons.append(_mixed(program, use, None, data))
     return found
 
 
-def _mixed(use: LoaderUse) -> Declined:
+def _mixed(program: Program, use: LoaderUse, flag: Flag | None, data: TrainingData) -> Declined:
     text = use.module.text(use.loader)
+    other = pass_in_the_way(program, use, flag, data) if flag is not None else None
+    if other is not None:
+        return declining.decline(
+            declining.HAND_BATCHES,
+            other.module,
+            other.node,
+            f"`{other.module.text(other.node)}` is gone over here, too, beside the loop over `{text}` that trains: it "
+            "would be a share of the data here",
+            "make a loader of its own for what goes over the data here",
+        )
     loop = blocks.loop_around(use.module, use.loader)
     is_iterated = isinstance(loop, (ast.For, ast.AsyncFor)) and use.loader in set(walk(loop.iter))
     what = (

@@ -53,6 +53,12 @@ def _end(program: Program, start: Site) -> tuple[str, str]:
         outside = _from_outside(program, current, site)
         if outside is not None:
             where = place_of(program, outside.module.module, outside.node)
+            finding = _finding(program, outside)
+            if finding:
+                return (
+                    f", which `{_called(outside)}` ({where}) is given by no call that names it: {finding} may find it",
+                    "",
+                )
             which = f", which `{_called(outside)}` ({where}) is given by a script that is not part of this program"
             return which, ": migrate that script"
         pending.extend(_given(program, current, site))
@@ -173,6 +179,18 @@ def _from_outside(program: Program, node: ast.expr, site: Site) -> FunctionFacts
         for other, _, _ in program.nodes()
     )
     return None if is_named else info
+
+
+def _finding(program: Program, info: FunctionFacts) -> str:
+    """What may find a method by a name that is known only when the script runs: ``getattr(callback, event)(self)``."""
+    if info.cls is None or info.name == "__init__":
+        return ""
+    for call, _, scope in program.calls():
+        is_found = len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
+        if is_found and "builtins.getattr" in program.callee_names(call, scope):
+            if not any(value.kind == "module" for value in program.flow.values(call.args[0], scope)):
+                return f"`{scope.module.text(call)}`"
+    return ""
 
 
 def _called(info: FunctionFacts) -> str:

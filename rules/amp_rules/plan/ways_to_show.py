@@ -41,7 +41,7 @@ _OF_CURVES = frozenset({"win", "env", "opts", "update"})
 """What Visdom is given beside the numbers of a curve: ``vis.line([loss], [step], win="loss", update="append")``."""
 
 _MEANS = frozenset({"mean", "nanmean", "average", "fmean", "median"})
-_CARRYING = _MEANS | {
+CARRYING = _MEANS | {
     *("float", "int", "round", "str", "sum", "list", "tuple", "abs", "max", "min", "dict", "sqrt", "exp"),
     *("item", "cpu", "detach", "numpy", "tolist", "array", "asarray", "tensor", "stack", "copy", "join"),
     *("append", "concatenate", "concat", "cat", "vstack", "hstack"),
@@ -193,20 +193,26 @@ class WaysToShow:
                     self._hold(site, _kept_in(parent.func.value), held, is_mean=is_mean)
                     return None
                 if child is not parent.func:
-                    if tells(parent):
+                    if tells(parent) and not self._gives(site, parent):
                         return None if tells_failure(site.module, parent) else "divided" if is_mean else "alone"
                     if self.program.flow.callees(parent):
                         value = child.value if isinstance(child, ast.keyword) else child
                         shown = self._by_callees(parent, value, is_mean=is_mean, depth=depth)
                         if shown != "back" and (shown is not None or not self._scores):
                             return shown
-                    elif name == "len" or not (self._scores or name in _CARRYING):
+                    elif name == "len" or not (self._scores or name in CARRYING):
                         return None
                 is_mean |= name in _MEANS
             if isinstance(parent, ast.JoinedStr) or in_text:
                 return "divided" if is_mean else "alone"
             child = parent
         return None
+
+    def _gives(self, site: Site, call: ast.Call) -> bool:
+        """Whether a function of the project is called for its result: ``scale = scalar(scale)`` shows nothing."""
+        return bool(self.program.flow.callees(call)) and not isinstance(
+            site.module.parents[call], (ast.Expr, ast.Await, ast.Lambda)
+        )
 
     def _take(self, site: Site, statement: ast.stmt, child: ast.AST, held: _Variables, *, is_mean: bool) -> None:
         targets: list[ast.expr] = []
@@ -467,6 +473,6 @@ def _divided(node: ast.expr) -> ast.expr:
 def _carries(node: ast.expr) -> bool:
     """Whether what a function gives back is a number, or a dictionary of numbers; of a quotient, what is divided."""
     given = list(walk(_divided(node)))
-    return all(called_name(part) in _CARRYING for part in given if isinstance(part, ast.Call)) and not any(
+    return all(called_name(part) in CARRYING for part in given if isinstance(part, ast.Call)) and not any(
         isinstance(part, ast.Compare) for part in given
     )

@@ -69,6 +69,17 @@ class WeightWrites:
             isinstance(item, ast.Attribute) and self._is_parameter(item, scope) for item in node.targets
         )
 
+    def kept_tensor(self, write: Write, scope: Scope) -> ast.expr | None:
+        """What a write changes where that is no parameter for all that is known: ``self.table`` of ``.zero_()``."""
+        if not isinstance(write, ast.Call) or not isinstance(write.func, ast.Attribute):
+            return None
+        written = write.func.value
+        if not isinstance(written, ast.Attribute) or any(
+            isinstance(part, ast.Attribute) and part.attr == "data" for part in walk(written)
+        ):
+            return None
+        return None if self._is_parameter(written, scope) or write.func.attr == "load_state_dict" else written
+
     @staticmethod
     def given(write: Write) -> list[ast.expr]:
         """What is written, or decides what is."""

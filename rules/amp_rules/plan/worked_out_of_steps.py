@@ -53,15 +53,30 @@ def worked_out(
 
 
 def _names_of(program: Program, nodes: Iterable[ast.AST], scope: Scope, attributes: set[CellKey]) -> set[str]:
-    """The variables of a function that are given one of the attributes: ``step = self.step``."""
+    """The variables of a function that may be given one of the attributes: ``step = self.step``.
+
+    Also by a choice, ``step = self.step if step is None else step``.
+    """
     return {
         target.id
         for node in nodes
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
-        if program.flow.key(node.value, scope) in attributes
+        if isinstance(node, ast.Assign)
+        for value in _chosen(node.value)
+        if isinstance(value, ast.Attribute) and program.flow.key(value, scope) in attributes
         for target in node.targets
         if isinstance(target, ast.Name)
     }
+
+
+def _chosen(value: ast.expr) -> Iterator[ast.expr]:
+    """What an expression may be, where it chooses: ``a if test else b``, ``a or b``."""
+    if isinstance(value, ast.IfExp):
+        yield from (*_chosen(value.body), *_chosen(value.orelse))
+    elif isinstance(value, ast.BoolOp):
+        for item in value.values:
+            yield from _chosen(item)
+    else:
+        yield value
 
 
 def _within(

@@ -105,6 +105,10 @@ class Ranks:
         known = self._world.truths.get(node)
         return self.origins(node) if known is None else of_anything(known)
 
+    def has_met(self, node: ast.expr) -> bool:
+        """Whether an expression was evaluated at all: of one that was not, nothing is known."""
+        return node in self._world.seen
+
     def objects(self, node: ast.expr) -> frozenset[Ref]:
         """The objects that an expression may be, by where they are made."""
         return self._value(node).refs

@@ -7,14 +7,16 @@ import ast
 from amp_rules.flow.values import Value, without_missing
 from amp_rules.ranks.elements import Elements
 from amp_rules.ranks.frames import Frame
-from amp_rules.ranks.libraries import Arguments, Libraries
+from amp_rules.ranks.libraries import Arguments, Libraries, exchanged, make_alike
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, attribute, element, has_known_keys
 from amp_rules.ranks.values import REPLICATED, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
+from amp_rules.source import blocks
 from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.syntax import is_super
 from amp_rules.torch.containers import CONTAINERS
+from amp_rules.torch.distributed import MADE_ALIKE
 
 
 class Calls:
@@ -27,6 +29,7 @@ class Calls:
         self._libraries = libraries
         self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[frozenset[Ref], frozenset[Ref]]] = {}
         self._rests: dict[tuple[ast.arg, ast.Call], ast.arg] = {}
+        self._alike: dict[ast.AST, frozenset[str]] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
         """What a call gives."""
@@ -130,7 +133,30 @@ class Calls:
         if info.receiver is not None and info.cls is not None:
             refs = frozenset(ref for ref in given.receiver.refs if ref.cls is not None and _has(ref, info))
             refs = refs or self._known_receivers(info, targets)
-        return self._world.run(Given(info, self._bound(info, given, frame), frame, refs, given.node))
+        found = self._world.run(Given(info, self._bound(info, given, frame), frame, refs, given.node))
+        for name in self._made_alike(info):
+            argument = info.argument(given.node, name)
+            if argument is not None:
+                make_alike(argument, frame)
+        return found
+
+    def _made_alike(self, info: FunctionFacts) -> frozenset[str]:
+        """The parameters whose tensors a function exchanges in place: ``def sync(t): dist.all_reduce(t)``."""
+        known = self._alike.get(info.node)
+        if known is None:
+            scope = self._world.flow.scopes[info.node]
+            nodes = list(blocks.walk_body(info.node))
+            found = {
+                item.id
+                for node in nodes
+                if isinstance(node, ast.Call)
+                for name in self._world.names(node.func, scope) & MADE_ALIKE
+                for item in exchanged(node, name)
+                if isinstance(item, ast.Name)
+            }
+            written = {path for node in nodes if found for path in blocks.writes_itself(node)}
+            known = self._alike[info.node] = (frozenset(info.parameters) & found) - written
+        return known
 
     def _known_receivers(self, info: FunctionFacts, targets: set[Value]) -> frozenset[Ref]:
         """The objects that a method may be called of, where values were lost on the way to the call."""

@@ -14,6 +14,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.loader_arguments import given_to_loader
+from amp_rules.source import blocks
 from amp_rules.source.syntax import children, is_text, own_variables
 from amp_rules.torch.containers import CONFIGURATION_OBJECTS
 from amp_rules.torch.replication import KINDS, SIZES
@@ -35,6 +36,7 @@ class Expressions:
         self._constants: dict[ast.Constant, RankValue] = {}
         self._configurations: dict[ast.AST, bool] = {}
         setting = world.setting
+        self._rebound = {statement for statement, _ in setting.rebound_after}
         self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
         self._by_class: dict[type[ast.AST], Callable[..., RankValue]] = {
             ast.Name: self._name,
@@ -299,6 +301,9 @@ class Expressions:
             if value.kind == "module":
                 return nothing(self._memory.variable(value.ref.tree, node.attr)).unknown()
         owner = self.evaluate(node.value, frame)
+        path = self._world.lasting.path(node, frame)
+        if path in frame.variables and not owner.content:
+            return frame.variables[path]
         return self.attribute(owner, node.attr, node, frame)
 
     def attribute(self, owner: RankValue, name: str, node: ast.AST, frame: Frame) -> RankValue:
@@ -361,7 +366,21 @@ class Expressions:
         if isinstance(node.slice, ast.Slice):
             return RankValue(owner.content | chosen, owner.size | chosen, owner.refs)
         found = self._elements.at(owner, index.constant, node, frame)
-        return RankValue(found.content | chosen, found.size | chosen, found.refs, found.constant)
+        refs = found.refs - {ref for ref in found.refs if self._is_shared_below(ref, node, frame)}
+        return RankValue(found.content | chosen, found.size | chosen, refs, found.constant)
+
+    def _is_shared_below(self, ref: Ref, node: ast.Subscript, frame: Frame) -> bool:
+        """Whether an entry is read above the one statement below which it is a loader that is shared out.
+
+        What a container holds is known for the whole program, not for a place in it.
+        """
+        module, statement = frame.scope.module, ref.site
+        if ref.context != SHARED or statement not in self._rebound or statement not in module.parents:
+            return False
+        if node not in module.parents or blocks.loop_around(module, statement) is not None:
+            return False
+        same = blocks.body_of(module, node) is blocks.body_of(module, statement)
+        return same and module.start(node) < module.end(statement)
 
 
 def _compared(op: ast.cmpop, left: object, right: object) -> bool | None:

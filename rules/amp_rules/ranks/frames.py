@@ -59,7 +59,7 @@ class Frame:
         node: the function, module or class.
         scope: its scope.
         context: which evaluation this is.
-        variables: what its own variables hold at this point.
+        variables: what its own variables hold at this point, and attributes of its object that it gave a value.
         closed: what variables of the function around it hold, which calls it.
         control: what decides whether this point is reached.
         state: see :class:`State`.
@@ -118,11 +118,17 @@ class Frame:
 
 
 def merged(one: Variables, other: Variables) -> Variables:
-    """What variables hold where two paths meet."""
+    """What variables hold where two paths meet; of an attribute of an object only what both have given it."""
     found = dict(one)
     for name, value in other.items():
         known = found.get(name)
-        found[name] = value.unknown() if known is None else join(known, value)
+        if known is not None:
+            found[name] = join(known, value)
+        elif "." not in name:
+            found[name] = value.unknown()
     for name in one.keys() - other.keys():
-        found[name] = found[name].unknown()
+        if "." in name:
+            del found[name]
+        else:
+            found[name] = found[name].unknown()
     return found

@@ -14,8 +14,9 @@ from amp_rules.ranks.sources import GIVE_CONTENTS, Sources, names_temporary
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue, Ref, join, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name
-from amp_rules.torch.distributed import REDUCING_NAME
+from amp_rules.torch.distributed import GATHERS, GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
@@ -101,7 +102,11 @@ class Libraries:
         function = self._functions.get(name)
         if function is not None:
             return function(given, frame)
-        if name in REDUCTIONS:
+        if name in REDUCTIONS or name in GIVES_ALIKE:
+            return REPLICATED
+        if name in MADE_ALIKE or name in GATHERS:
+            for item in exchanged(given.node, name):
+                make_alike(item, frame)
             return REPLICATED
         if name in _IDENTITY:
             return RankValue(frozenset().union(*(value.size for value in given.values)))
@@ -279,6 +284,7 @@ class Libraries:
         owner = _changed(owner)
         if isinstance(owner, ast.Attribute):
             # ``self.images.resize_(size).copy_(batch)``
+            frame.variables.pop(self._world.lasting.path(owner, frame) or "", None)
             for ref in self._world.evaluate(owner.value, frame).refs:
                 self._memory.write(ref, attribute(owner.attr), RankValue(taken))
         if isinstance(owner, ast.Name) and owner.id in frame.variables and frame.scope.owner(owner.id) is frame.scope:
@@ -460,6 +466,23 @@ class Libraries:
                 slot = attribute(str(given.values[1].constant)) if given.values[1].constant is not UNKNOWN else STATE
                 self._memory.write(ref, slot, given.values[2].with_origins(frame.control_origins))
         return REPLICATED
+
+
+def exchanged(call: ast.Call, name: str) -> list[ast.expr]:
+    """What an exchange writes the numbers of all to: its first argument, or each of the tensors in a list of them."""
+    into = argument_at(call, *INTO_ANOTHER.get(name, ("tensor", 0)))
+    if into is None:
+        return []
+    return into.elts if isinstance(into, (ast.List, ast.Tuple)) else [into]
+
+
+def make_alike(node: ast.expr, frame: Frame) -> None:
+    """Let a local variable hold the same on all ranks from here on: an exchange put that into its tensor.
+
+    What attributes and elements hold only ever grows: they stay what they are.
+    """
+    if isinstance(node, ast.Name) and node.id in frame.variables and frame.scope.owner(node.id) is frame.scope:
+        frame.variables[node.id] = REPLICATED
 
 
 def _sizing(function: str, given: Arguments, values: list[RankValue]) -> list[RankValue]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from amp_rules.ranks.origins import Origin, Origins
+from amp_rules.ranks.origins import Origins
+from amp_rules.ranks.readable import Readable
 from amp_rules.ranks.records import Record, Slot
 from amp_rules.ranks.values import REPLICATED, SHARED, RankValue, Ref, join
 from amp_rules.source.syntax import called_name
@@ -51,8 +52,7 @@ class Memory:
         self.refs: defaultdict[ast.AST, set[Ref]] = defaultdict(set)
         self.passes: set[Ref] = set()
         self._objects: defaultdict[Ref, dict[Slot, RankValue]] = defaultdict(dict)
-        self._reached: dict[frozenset[Ref], Origins] = {}
-        self._summaries: dict[Ref, tuple[Origins, frozenset[Ref]]] = {}
+        self._readable = Readable()
         self._variables: dict[tuple[ast.AST, str], RankValue] = {}
         self._versions: defaultdict[Ref, int] = defaultdict(int)
 
@@ -71,7 +71,7 @@ class Memory:
             all(self._variables.get(key) is value for key, value in record.variables.items())
             and all(self._versions[base] == version for base, version in record.objects.items())
             and all(len(self.refs.get(site, ())) == number for site, number in record.sites.items())
-            and all(self._reach(refs) == origins for refs, origins in record.reached.items())
+            and all(self._readable.origins(refs) == origins for refs, origins in record.reached.items())
         )
 
     # ---- objects -------------------------------------------------------------------------------------------------
@@ -114,9 +114,10 @@ class Memory:
             self.changed = True
             self.clock += 1
             self._versions[base] += 1
-            self._reached.clear()
-            self._summaries.pop(base, None)
-            self._summaries.pop(base.part, None)
+            self._readable.hold(base, grown)
+            if slot[0] != "attribute":
+                # One attribute of a namespace says nothing of another.
+                self._readable.hold(base.part, grown)
 
     def keys(self, ref: Ref) -> set[object]:
         """The keys under which something stands in an object; None among them where not all are known."""
@@ -165,40 +166,9 @@ class Memory:
         found = value.own
         if not value.refs:
             return found
-        reached = self._reach(value.refs)
+        reached = self._readable.origins(value.refs)
         self.record.reached.setdefault(value.refs, reached)
         return found | reached
-
-    def _reach(self, refs: frozenset[Ref]) -> Origins:
-        """Why anything differs that can be read from objects; asked once until something is written."""
-        reached = self._reached.get(refs)
-        if reached is None:
-            reached = self._reached[refs] = self._below(refs)
-        return reached
-
-    def _below(self, refs: frozenset[Ref]) -> Origins:
-        """Why anything differs that can be read from objects."""
-        found: set[Origin] = set()
-        seen = set(refs)
-        pending = list(refs)
-        while pending:
-            own, held = self._summary(pending.pop())
-            found |= own
-            fresh = held - seen
-            seen |= fresh
-            pending.extend(fresh)
-        return frozenset(found)
-
-    def _summary(self, ref: Ref) -> tuple[Origins, frozenset[Ref]]:
-        """What differs in the slots of an object themselves, and the objects that they may hold."""
-        known = self._summaries.get(ref)
-        if known is None:
-            # One attribute of a namespace says nothing of another.
-            slots = self._objects.get(ref.base, {}).items()
-            held = [value for slot, value in slots if not (ref.view and slot[0] == "attribute")]
-            own: Origins = frozenset().union(*(value.own for value in held))
-            known = self._summaries[ref] = own, frozenset().union(*(value.refs for value in held))
-        return known
 
     # ---- variables -----------------------------------------------------------------------------------------------
 

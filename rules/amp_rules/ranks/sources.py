@@ -9,6 +9,7 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origin, Origins
 from amp_rules.ranks.world import World
 from amp_rules.roles.environments import makes_environment
 from amp_rules.roles.kinds import is_module
+from amp_rules.source.drawn_samples import draws_samples
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import is_none
 from amp_rules.torch.file_access import COMMANDS, TEMPORARY
@@ -58,6 +59,8 @@ class Sources:
         if name.startswith(DROPOUT):
             return Kind.DRAW if self._drops(call, frame) else None
         if name.startswith(DRAWS) and not name.startswith(("random.seed", "torch.random.")):
+            return Kind.DRAW
+        if draws_samples({name}, call):
             return Kind.DRAW
         return None
 

@@ -32,6 +32,9 @@ class Targets:
             self._memory.assign(owner.node, target.id, value)
         elif isinstance(target, ast.Attribute):
             self._world.note(target, value)
+            path = self._world.lasting.path(target, frame)
+            if path is not None:
+                frame.variables[path] = value
             for ref in self._world.evaluate(target.value, frame).refs:
                 self._memory.write(ref, attribute(target.attr), value)
             for owner_value in self._world.flow.values(target.value, frame.scope):
@@ -84,6 +87,6 @@ class Targets:
             may_add = chosen | frame.control_origins
             if may_add and is_mapping(ref.site):
                 self._memory.write(ref, LENGTH, RankValue(may_add))
-        if not owner.refs and isinstance(target.value, ast.Name):
+        if not owner.refs and isinstance(target.value, (ast.Name, ast.Attribute)):
             # What is not known as an object, such as a tensor that a parameter holds.
             self._assign(target.value, RankValue(owner.content | value.own | chosen, owner.size), frame)

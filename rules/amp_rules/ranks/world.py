@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from amp_rules.flow.flow import Flow
 from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.lasting_attributes import LastingAttributes
 from amp_rules.ranks.memory import Memory
 from amp_rules.ranks.origins import Decisions, Kind, Origin, Origins
 from amp_rules.ranks.values import RankValue, Ref, join
@@ -90,6 +91,7 @@ class World:
         program: the program.
         setting: what the rewrites make of it.
         memory: what objects and shared variables hold.
+        lasting: the attributes that hold what a method gave them last.
         seen: what each expression was, in all evaluations together.
         truths: why each test may be true on one rank and false on another.
         decided: what decides whether a node runs, in all evaluations together.
@@ -105,8 +107,12 @@ class World:
     decided: dict[ast.AST, Decisions] = field(default_factory=dict)
     evaluate: Evaluate = field(init=False)
     run: Run = field(init=False)
+    lasting: LastingAttributes = field(init=False)
     _rounds: dict[tuple[int, ast.AST], int] = field(default_factory=dict)
     _origins: dict[tuple[Kind, ast.AST], Origin] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lasting = LastingAttributes(self.program)
 
     @property
     def flow(self) -> Flow:

@@ -12,6 +12,7 @@ from amp_rules.flow.flow import Flow
 from amp_rules.flow.statements import nodes_run
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.found_by_name import FoundByName
+from amp_rules.roles.given_names import has_one_name, name_given
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.sites import Site
 from amp_rules.roles.value_roles import Roles
@@ -65,6 +66,7 @@ class Bodies:
         self.roles = Roles(self.flow)
         self.found_by_name = FoundByName(self.flow)
         self._calls_by_body: dict[ast.AST, list[ast.Call]] = {}
+        self._finding: dict[ast.AST, dict[ast.Call, str]] = {}
         self._names: dict[tuple[ast.expr, Scope], frozenset[str]] = {}
         self._models_of_calls: dict[ast.Call, frozenset[Value]] = {}
 
@@ -234,19 +236,51 @@ class Bodies:
     ) -> set[ast.AST]:
         """Bodies of the project's functions that the calls among ``nodes`` run, at any depth.
 
-        Not through functions that stand ``apart``, nor by calls that are ``outside``.
+        Not through functions that stand ``apart``, nor by calls that are ``outside``. Where a call gives a function the
+        name of the method that this runs, ``self.emit("on_epoch_end")``, only methods of that name.
         """
         found: set[ast.AST] = set()
-        pending = [node for node in nodes if isinstance(node, ast.Call)]
+        pending: list[tuple[ast.Call, str | None]] = [(node, None) for node in nodes if isinstance(node, ast.Call)]
+        by_names: set[tuple[ast.Call, str | None]] = set()
         while pending:
-            call = pending.pop()
+            call, name = pending.pop()
             if call in outside:
                 continue
             for info in self.found_by_name.callees(call):
-                if info.node not in found and info.node not in apart:
+                if info.node in apart or (name is not None and self._is_of_another_name(call, name, info)):
+                    continue
+                finding = self._finding_by_name(info)
+                if info.node not in found:
                     found.add(info.node)
-                    pending.extend(self._calls_in(info.node))
+                    pending.extend((inner, None) for inner in self._calls_in(info.node) if inner not in finding)
+                for inner, parameter in finding.items():
+                    given = info.argument_or_default(call, parameter)
+                    is_text = isinstance(given, ast.Constant) and isinstance(given.value, str)
+                    by_name = inner, given.value if is_text else None  # type: ignore[union-attr]
+                    if by_name not in by_names:
+                        by_names.add(by_name)
+                        pending.append(by_name)
         return found
+
+    def _finding_by_name(self, info: FunctionFacts) -> dict[ast.Call, str]:
+        """The calls in a function that find a method by a name that it is given, and the parameter of that."""
+        known = self._finding.get(info.node)
+        if known is None:
+            named = ((call, name_given(call, info)) for call in self._calls_in(info.node))
+            known = self._finding[info.node] = {call: name for call, name in named if name is not None}
+        return known
+
+    def _is_of_another_name(self, call: ast.Call, name: str, info: FunctionFacts) -> bool:
+        """Whether a call finds a method by another name than it is given now: one that some other caller gives."""
+        if info.name == name or not has_one_name(info):
+            return False
+        located = self.locate(call)
+        finder = self.function_of(located[0]) if located is not None else None
+        if finder is None:
+            return False
+        parameter = self._finding_by_name(finder)[call]
+        given = (finder.argument_or_default(caller.call, parameter) for caller in self.flow.callers(finder))
+        return any(isinstance(item, ast.Constant) and item.value == info.name for item in given)
 
     def _calls_in(self, body: ast.AST) -> list[ast.Call]:
         """The calls of a function's own body."""

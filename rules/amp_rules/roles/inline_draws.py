@@ -16,6 +16,7 @@ from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site
 from amp_rules.source import blocks
+from amp_rules.source.drawn_samples import draws_samples
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given, walk
@@ -75,9 +76,9 @@ class _Draws:
     def _note(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                for part, value in _paired(target, node.value):
                     if isinstance(part, ast.Name):
-                        self._made.setdefault(part.id, []).append(node.value)
+                        self._made.setdefault(part.id, []).append(value)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self._made.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
@@ -97,6 +98,8 @@ class _Draws:
         if callees:
             return self._depth > 0 and all(_gives_draws(self._program, info, self._depth - 1) for info in callees)
         names = self._program.callee_names(call, self._scope)
+        if draws_samples(names, call):
+            return True
         return bool(names) and names <= _DRAWS and not any(item.arg in ("generator", None) for item in call.keywords)
 
     # ---- what a loss comes of ----------------------------------------------------------------------------------------
@@ -336,6 +339,14 @@ class _FunctionDraws(_Draws):
         if info is not None:
             return _FunctionDraws(self._program, info, self._depth - 1)
         return _Draws(self._program, caller.scope, list(blocks.walk_body(caller.scope.node)), self._depth - 1)
+
+
+def _paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment writes, each with what it is made of: ``x, y = x.cuda(), y.cuda()``."""
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    values = value.elts if isinstance(value, (ast.Tuple, ast.List)) and parts != [target] else []
+    is_starred = any(isinstance(item, ast.Starred) for item in [*parts, *values])
+    return [*zip(parts, values if len(values) == len(parts) and not is_starred else [value] * len(parts), strict=True)]
 
 
 def _gives_draws(program: Program, info: FunctionFacts, depth: int) -> bool:

@@ -296,6 +296,8 @@ class Loaders:
                             made.append((value, where))
         # A variable of the same name in another function is another one, unless it was given from there.
         own = [(value, where) for value, where in made if self._is_same(node, site, where, value)]
+        here = _given_at(node, site)
+        own = [(value, where) for value, where in own if value in here] or own
         for value, where in own or made:
             yield from self.direct(value, where)
         if not made:
@@ -350,8 +352,9 @@ class Loaders:
         path = blocks.path_of(node)
         if key is None or path is None:
             return
+        here = _given_at(node, site)
         for value, where in self._assigned.get(path.rpartition(".")[2], ()):
-            if self._is_same(node, site, where, value):
+            if self._is_same(node, site, where, value) and (not here or value in here):
                 yield value, where
         yield from self._taken_apart.get(key, ())
         info = self.program.function_of(key[0]) if isinstance(key[0], ast.AST) else None
@@ -489,7 +492,9 @@ class Loaders:
         uses = list(inside)
         if not uses:
             return
-        objects = self.program.flow.values(owner, site.scope)
+        objects = {
+            value for item in _given_at(owner, site) or [owner] for value in self.program.flow.values(item, site.scope)
+        }
         given = [list(self._given_to(value, uses, way)) for value in objects]
         yield from _distinct(use for found in given for use in found) if given and all(given) else uses
 
@@ -533,6 +538,11 @@ class Loaders:
             known = self._has_batch(self.program.flow.elements({value}), depth)
             self._with_batch[value, depth] = known
         return known
+
+
+def _given_at(node: ast.expr, site: Site) -> list[ast.expr]:
+    """What a variable holds at a place, where one name stands for the batches of training and of evaluation in turn."""
+    return blocks.given_at(site.module, node) if isinstance(node, ast.Name) and node in site.module.parents else []
 
 
 def _hands_through(values: Iterable[Value]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward, Site, calling
 from amp_rules.roles.statement_runs import StatementRun, outermost
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import leaves_function
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -152,10 +153,25 @@ class Regions:
                 break
             if isinstance(parent, (ast.For, ast.AsyncFor)) and blocks.touches(blocks.writes_target(parent), wanted.all):
                 wanted.grow(blocks.reads(parent.iter), self._gradients.reads(parent.iter))
+            if isinstance(parent, (ast.With, ast.AsyncWith)):
+                for given in self._handed_through(parent, wanted.all):
+                    wanted.grow(blocks.reads(given), self._gradients.reads(given))
             if isinstance(parent, blocks.LOOPS):
                 wanted.leave_loop(_made_in_round(parent, where.suite[: where.index]))
             statement = parent
         self._elsewhere(site, wanted)
+
+    def _handed_through(self, statement: ast.With | ast.AsyncWith, wanted: set[str]) -> Iterator[ast.expr]:
+        """What a context of the project gets and gives back: ``with scaled(loss, optimizer) as l: l.backward()``."""
+        for item in statement.items:
+            path = blocks.path_of(item.optional_vars) if item.optional_vars is not None else None
+            if path not in wanted or not isinstance(item.context_expr, ast.Call):
+                continue
+            for info in self.program.flow.callees(item.context_expr):
+                for name in _yielded(info):
+                    given = info.argument(item.context_expr, name)
+                    if given is not None:
+                        yield given
 
     def _visit(self, module: Module, statement: ast.stmt, wanted: _Wanted) -> None:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
@@ -446,3 +462,13 @@ class Regions:
 def _targets(generator: ast.comprehension) -> set[str | None]:
     """The names that a comprehension assigns."""
     return {blocks.path_of(node) for node in walk(generator.target) if isinstance(node, ast.Name)}
+
+
+def _yielded(info: FunctionFacts) -> set[str]:
+    """The parameter that a context written as a generator yields, if it yields nothing else."""
+    if not any(name == "contextlib.contextmanager" for name, _ in info.decorators):
+        return set()
+    yields = [node for node in blocks.walk_body(info.node) if isinstance(node, (ast.Yield, ast.YieldFrom))]
+    names = {node.value.id if isinstance(node.value, ast.Name) else "" for node in yields}
+    is_written = any(names & blocks.writes(item) for item in info.body)
+    return names if names <= set(info.parameters) and not is_written else set()

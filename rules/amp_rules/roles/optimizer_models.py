@@ -30,6 +30,16 @@ class OptimizerModels(Bodies):
 
         Those of another optimizer that is given count too.
         """
+        known = self._models_of_optimizers.get(call)
+        if known is None:
+            known = self._models_of_optimizers[call] = frozenset(self._find_models(call))
+        return set(known)
+
+    @cached_property
+    def _models_of_optimizers(self) -> dict[ast.Call, frozenset[Value]]:
+        return {}
+
+    def _find_models(self, call: ast.Call) -> set[Value]:
         found: set[Value] = set()
         seen: set[ast.AST] = set()
         pending = [call]
@@ -75,15 +85,22 @@ class OptimizerModels(Bodies):
         if located is None or (first is not None and not isinstance(first, (ast.List, ast.Tuple))):
             return []
         given = [(item, located[1]) for item in (first.elts if first is not None else [])]
-        for call, _, scope in self._calls:
-            if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("append", "extend", "insert"):
-                continue
-            if value in self.flow.values(call.func.value, scope):
-                if call.func.attr != "append" or len(call.args) != 1:
-                    return []
-                given.append((call.args[0], scope))
+        for call, method, scope in self._additions.get(value, ()):
+            if method != "append" or len(call.args) != 1:
+                return []
+            given.append((call.args[0], scope))
         groups = [set(filter(is_module, self.flow.values(item, scope))) for item, scope in given]
         return groups if all(groups) else []
+
+    @cached_property
+    def _additions(self) -> dict[Value, list[tuple[ast.Call, str, Scope]]]:
+        """By each value the calls of methods that put something into a list, and may do so to it."""
+        found: dict[Value, list[tuple[ast.Call, str, Scope]]] = {}
+        for call, _, scope in self._calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert"):
+                for value in self.flow.values(call.func.value, scope):
+                    found.setdefault(value, []).append((call, call.func.attr, scope))
+        return found
 
     def _is_called(self, model: Value, among: set[Value]) -> bool:
         """Whether a variable is called that holds a model, and others of a few at most."""

@@ -11,6 +11,8 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.data import CUTS, ORDERS
+from amp_rules.torch.devices import MOVING
 
 _MAX_DEPTH = 6
 """Variables and functions between a loop and what makes its batches. Beyond, it is not known what that is."""
@@ -45,7 +47,7 @@ class OwnBatches:
         names = self._program.callee_names(call, scope)
         if names & {"builtins.zip", "builtins.list", "builtins.iter"}:
             return bool(call.args) and all(self.gives(item, scope, depth) for item in call.args)
-        if names & _CUTTING or self._is_iterable(call, scope):
+        if names & _CUTTING or self._cuts_order(call, scope) or self._is_iterable(call, scope):
             return True
         callees = self._program.flow.callees(call)
         return bool(callees) and all(
@@ -56,6 +58,20 @@ class OwnBatches:
             )
             for info in callees
         )
+
+    def _cuts_order(self, call: ast.Call, scope: Scope) -> bool:
+        """``torch.randperm(len(x)).split(size)``, where a variable may hold the order."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in CUTS:
+            return False
+        given = [(call.func.value, scope)]
+        if isinstance(call.func.value, ast.Name):
+            given = [*self._given(call.func.value, scope)]
+        return bool(given) and all(self._is_order(*item) for item in given)
+
+    def _is_order(self, node: ast.expr, scope: Scope) -> bool:
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVING:
+            node = node.func.value
+        return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & ORDERS)
 
     def _is_iterable(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is an object of a class of the project that says how it is iterated."""

@@ -11,7 +11,7 @@ from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import COMPREHENSIONS, own_variables, walk
-from amp_rules.torch.accumulation import LIKE_ANOTHER
+from amp_rules.torch.accumulation import MADE_TO_FILL
 from amp_rules.torch.failures import ENDS_PROCESS
 from amp_rules.torch.replication import DRAWING_METHODS, DRAWS
 
@@ -34,9 +34,7 @@ _DRAWING_OBJECTS = ("numpy.random.", "random.", "torch._C.Generator", "torch.Gen
 _MADE_NEW = frozenset(
     {
         "builtins.list", "builtins.dict", "builtins.set", "collections.OrderedDict", "collections.defaultdict",
-        "collections.deque", "collections.Counter", "numpy.zeros", "numpy.ones", "numpy.empty", "numpy.full",
-        "numpy.zeros_like", "numpy.ones_like", "numpy.empty_like", "numpy.full_like", "torch.zeros", "torch.ones",
-        "torch.empty", "torch.full", *LIKE_ANOTHER,
+        "collections.deque", "collections.Counter", *MADE_TO_FILL,
     }
 )  # fmt: skip
 """Functions that make a container or an array in memory of its own."""

@@ -87,8 +87,8 @@ def _tests(site: Site) -> Iterator[tuple[ast.expr, bool]]:
     for parent in site.module.ancestors(site.node):
         if isinstance(parent, blocks.BODIES):
             return
-        if isinstance(parent, ast.If) and child is not parent.test:
-            holds = child in parent.body
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            holds = child in parent.body if isinstance(parent, ast.If) else child is parent.body
             joined = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And) and holds
             for part in parent.test.values if joined and isinstance(parent.test, ast.BoolOp) else [parent.test]:
                 yield part, holds

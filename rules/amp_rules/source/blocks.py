@@ -173,6 +173,37 @@ def given_just_above(module: Module, statement: ast.stmt, body: ast.AST, path: s
     return given_last(above, path)
 
 
+def given_at(module: Module, node: ast.Name) -> list[ast.expr]:
+    """What assignments may have given a variable that it holds at a node; nothing where that is not known.
+
+    That is the last one above that runs whenever the node does, and those on a way from there to the node. Another part
+    of the function may give the same name something else.
+    """
+    if any(isinstance(item, (ast.Global, ast.Nonlocal)) and node.id in item.names for item in module.nodes):
+        return []
+    inner = own = statement_of(module, node)
+    for parent in [*enclosing(module, own), None]:
+        where = place(module, inner)
+        above = where.suite[: where.index]
+        places = [at for at, item in enumerate(above) if isinstance(item, ast.Assign) and node.id in writes(item)]
+        if places:
+            return _given_in([*above[places[-1] :], *([] if inner is own else [inner])], node.id)
+        if parent is not None:
+            inner = parent
+    return []
+
+
+def _given_in(statements: list[ast.stmt], name: str) -> list[ast.expr]:
+    """What a variable is given by statements and what is in them; nothing where it gets one of them in another way."""
+    nodes = [item for statement in statements for item in walk_own(statement)]
+    named = [item for item in nodes if isinstance(item, ast.Name) and item.id == name]
+    written = [item for item in named if not isinstance(item.ctx, ast.Load)]
+    given = [
+        item.value for item in nodes if isinstance(item, ast.Assign) for target in item.targets if target in written
+    ]
+    return given if len(given) == len(written) else []
+
+
 def choice_between(module: Module, one: ast.AST, other: ast.AST) -> ast.If | None:
     """The ``if`` of one body whose branches the two nodes stand in, a different one each: only one of them runs."""
     branches: dict[ast.AST, ast.AST] = {}

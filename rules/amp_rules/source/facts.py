@@ -471,3 +471,6 @@ class Definitions(Protocol):
 
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """The other files of the project that import a function, or the file that it stands in."""
+
+    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+        """The other files of the project that import a file, or anything in it, and in whose text a word stands."""

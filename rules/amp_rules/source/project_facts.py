@@ -119,17 +119,28 @@ class ProjectFacts:
 
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """The other files of the project that import a function of a file, or the file; none where there are many."""
-        path = function.module.module.path
+        return [facts for facts in self._mentioning(function.module, function.name) if self._reaches(facts, function)]
+
+    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+        """The other files that import a file or anything in it, and have a word in their text; none where many do."""
+        return [facts for facts in self._mentioning(module, word) if self._imports(facts, module)]
+
+    def _mentioning(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+        """The other files that may import a file, by their texts, and have a word in it; none where there are many."""
+        path = module.module.path
         root = self._root(path)
         mentions = self._mentions.get(root)
         if mentions is None:
             mentions = self._mentions[root] = Mentions(path)
-        module = path.parent.name if path.stem == "__init__" else path.stem
-        paths = [item for item in mentions.of(function.name, module, "import") if item != path]
+        name = path.parent.name if path.stem == "__init__" else path.stem
+        paths = [item for item in mentions.of(word, name, "import") if item != path]
         if len(paths) > _MAX_USERS:
             return []
-        found = [facts for item in paths if (facts := self._load(item)) is not None]
-        return [facts for facts in found if self._reaches(facts, function)]
+        return [facts for item in paths if (facts := self._load(item)) is not None]
+
+    def _imports(self, facts: ModuleFacts, module: ModuleFacts) -> bool:
+        found = (self.resolve(facts, dotted) for dotted in (*facts.imports.values(), *facts.stars))
+        return any(item is module or getattr(item, "module", None) is module for item in found)
 
     def _reaches(self, facts: ModuleFacts, function: FunctionFacts) -> bool:
         """Whether a file imports a function under its name, or the file that it stands in."""

@@ -212,6 +212,12 @@ class _Editor(cst.CSTTransformer):
             return False
         return super().on_visit(node)
 
+    def on_visit_attribute(self, node: cst.CSTNode, attribute: str) -> None:
+        """Nothing is asked of single attributes, and LibCST would look for a method for each."""
+
+    def on_leave_attribute(self, original_node: cst.CSTNode, attribute: str) -> None:
+        """As above."""
+
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         return self._replacing.left(original_node, super().on_leave(original_node, updated_node))
 

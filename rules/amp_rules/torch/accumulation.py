@@ -8,6 +8,12 @@ MADE_BY_ANOTHER = frozenset({"new_empty", "new_full", "new_ones", "new_tensor", 
 LIKE_ANOTHER = frozenset(f"torch.{name}_like" for name in ("empty", "full", "ones", "zeros"))
 """Functions that make a tensor of their argument's type."""
 
+MADE_TO_FILL = LIKE_ANOTHER | frozenset(
+    [f"{library}.{name}" for library in ("numpy", "torch") for name in ("empty", "full", "ones", "zeros")]
+    + [f"numpy.{name}_like" for name in ("empty", "full", "ones", "zeros")]
+)
+"""Functions that make an array in memory of its own, of one number or of none yet."""
+
 NUMBERED = frozenset({"torch.arange", "torch.linspace", "torch.range"})
 """Functions that number places."""
 

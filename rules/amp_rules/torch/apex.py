@@ -119,6 +119,9 @@ WRAPPERS = frozenset({"apex.parallel.DistributedDataParallel", "apex.parallel.di
 ALL_WRAPPERS = WRAPPERS | {f"amp_runtime.{name}" for name in WRAPPERS}
 """The same, and by the name under which the runtime has it."""
 
+SWITCHES_EXCHANGE = frozenset({"disable_allreduce", "enable_allreduce"})
+"""Methods of Apex's wrapper by which a script accumulates gradients; PyTorch's has ``no_sync`` instead."""
+
 SCALERS_OF_LIBRARIES = frozenset({"timm.utils.ApexScaler", "timm.utils.cuda.ApexScaler"})
 """Classes of libraries that scale a loss with the Apex that the library imports itself."""
 

@@ -127,8 +127,20 @@ ARRAY_SPLITS = frozenset(
 )
 """Functions that split arrays and lists at random, by the seed ``random_state``."""
 
+MAKES_SAMPLES = "sklearn.datasets.make_"
+"""The beginning of the names of functions that draw samples, by the seed ``random_state``."""
+
+ALIKE_WITHOUT_NOISE = frozenset({"make_circles", "make_moons"})
+"""Of these, those that give the same points each time unless they are told to add noise."""
+
 SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """Functions that put what they are given into an order that they draw, in its own place."""
+
+ORDERS = frozenset({"torch.arange", "torch.randperm"})
+"""Functions that put the places of samples into a tensor."""
+
+CUTS = frozenset({"chunk", "split", "tensor_split"})
+"""Methods that cut a tensor into parts."""
 
 SHUFFLES = SHUFFLES_IN_PLACE | {"numpy.random.permutation", "torch.randperm", "random.sample"}
 """Functions that draw an order, or put what they are given into one."""

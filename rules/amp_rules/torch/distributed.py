@@ -205,6 +205,12 @@ AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""
 
+MADE_ALIKE = BROADCASTS | {"torch.distributed.all_reduce", "torch.distributed.all_reduce_coalesced"}
+"""Those of them that leave every process the same in what they were given."""
+
+GIVES_ALIKE = frozenset({"torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce"})
+"""Those of them that give every process the same, and leave what they were given as it is."""
+
 ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 """Those of them that add up, or compare, what all processes have."""
 
@@ -223,9 +229,10 @@ INTO_ANOTHER = {
 }
 """What leaves the tensor that it is given as it is, with the argument that it puts what all have into."""
 
-SYNC_BATCH_NORM = frozenset(
-    {"convert_sync_batchnorm", "convert_syncbn_model", "SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
-)
+CONVERTS_BATCH_NORM = frozenset({"convert_sync_batchnorm", "convert_syncbn_model"})
+"""The functions of torch and Apex that put synchronised batch norm into a model, by their own names."""
+
+SYNC_BATCH_NORM = CONVERTS_BATCH_NORM | {"SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 """Names that a program with synchronised batch norm has somewhere."""
 
 SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2d|3d)?sync")

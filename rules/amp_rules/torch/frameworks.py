@@ -97,6 +97,12 @@ OTHER_FRAMEWORKS = (
         "compute in `jnp.bfloat16` (`jmp` scales losses), and share arrays out by `jax.sharding`",
     ),
     OtherFramework("MXNet", ("mxnet",), ("mxnet.autograd", "mxnet.gluon.Trainer"), "use `mxnet.contrib.amp`"),
+    OtherFramework(
+        "MegEngine",
+        ("megengine",),
+        ("megengine.optimizer", "megengine.autodiff.GradManager"),
+        "use `megengine.amp.autocast` with `megengine.amp.GradScaler`, and `megengine.distributed.launcher`",
+    ),
     OtherFramework("Chainer", ("chainer",), ("chainer.optimizers",), "use `chainer.mixed16`"),
 )
 """Frameworks whose scripts are told apart from those of PyTorch.

@@ -55,7 +55,7 @@ NAMED_SEVERAL = re.compile(
 """What says that there are several processes, or how many: ``args.distributed`` (torchvision), ``world_size``."""
 
 NAMED_COUNT = re.compile(
-    r"^(get_)?world_?size$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
+    r"^(get_)?world(_?size)?$|^n_?(gpus?|procs?)$|^num_?(gpus?|procs?|processes|replicas)$", re.IGNORECASE
 )
 """Numbers of processes or GPUs: ``if cfg.NUM_GPUS:`` asks for no rank, and holds where there are several."""
 
@@ -69,9 +69,10 @@ NAMED_DEVICE = re.compile(r"gpu|device|proc|^pid$|worker|^cuda|^id$", re.IGNOREC
 """Numbers of devices, which launchers of one process a GPU give for the rank: ``gpu`` in PyTorch's ImageNet example."""
 
 NAMED_OWN_PART = re.compile(
-    r"(^|_)(gpu|device|pid|worker|proc|process|node|host|machine)(_?(id|idx|index|num|number|name))?$", re.IGNORECASE
+    r"(^|_)(gpu|device|pid|worker|proc|process|node|host|machine|shard)(_?(id|idx|index|num|number|name))?$",
+    re.IGNORECASE,
 )
-"""What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``."""
+"""What puts the process into a path: ``f"log_{gpu}.txt"``, ``worker_id``, ``shard_id``."""
 
 NAMED_OWN_HOLE = re.compile(r"(rank|gpu|worker|proc)[-_]?(\{|%[dis])", re.IGNORECASE)
 """Texts that a number of the process is put into: ``"rank{}.log".format(number)``, ``"gpu_%d.txt"``."""
@@ -170,10 +171,13 @@ NAMED_LOSS = ("loss", "criterion", "reducer")
 NAMED_BATCH_NORM = re.compile(r"(?:^|_)bn|[Bb]atch_?[Nn]orm|BN")
 """Functions around a batch norm, which autocast leaves as it is."""
 
+NAMED_WEIGHT = re.compile(r"(?:^|_)(?:w|b|weights?|bias|kernel|gamma|beta)(?:$|_|\d)")
+"""Arguments of autograd functions that are parameters of a layer."""
+
 NAMED_SAVING = re.compile(r"save|checkpoint|ckpt")
 """Functions and classes that write checkpoints, in lower case: ``save_checkpoint``, ``Checkpointer`` (fvcore)."""
 
-NAMED_LOADING = re.compile(r"load|resume|restore|read|init")
+NAMED_LOADING = re.compile(r"load|resume|restore|restart|recover|read|init|\w+_from_(?:checkpoint|ckpt)")
 """How functions begin that read them."""
 
 NAMED_WHOLE_STATE = re.compile(r"^(self|trainer|runner|engine|state)$|extra|others?$|kwargs|_states?$")

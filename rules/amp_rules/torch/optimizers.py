@@ -77,6 +77,12 @@ def is_optimizer_name(name: str) -> bool:
     return bool(head) and last in OPTIMIZERS - {"Optimizer"} and not name.startswith(OF_OTHER_FRAMEWORKS)
 
 
+SCHEDULES_OF_A_LENGTH = frozenset({
+    f"torch.optim.lr_scheduler.{name}"
+    for name in ("OneCycleLR", "CyclicLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "PolynomialLR")
+})  # fmt: skip
+"""Schedules that are told how many steps they or their phases take: who leaves one out is behind them at the end."""
+
 EXACT_SCHEDULES = frozenset({"torch.optim.lr_scheduler.OneCycleLR"})
 """Schedules that raise when they are stepped more often than they are long."""
 

@@ -36,7 +36,7 @@ def groups_to_fuse(optimizer: Any) -> list[dict[str, Any]] | None:
         kind = optimizer._kind if isinstance(optimizer, Fused) else type(optimizer)
         if len(fusable_groups(optimizer, kind)) < len(groups):
             return None
-    elif not getattr(optimizer, "_step_supports_amp_scaling", False) or _wants_a_scaler(optimizer):
+    elif not _can_be_told(optimizer) or _wants_a_scaler(optimizer):
         return None
     if isinstance(optimizer, torch.optim.SGD) and not all(map(_has_momentum, _first_states(optimizer))):
         return None
@@ -47,6 +47,17 @@ def _is_patched(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the script put a function of its own in the place of ``step``, where torch's schedulers count."""
     own = vars(optimizer).get("step")
     return own is not None and not any(hasattr(own, mark) for mark in ("_wrapped_by_lr_sched", "_with_counter"))
+
+
+def _can_be_told(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of the optimizer's own looks at ``found_inf``.
+
+    An optimizer around another may hand attributes on, as Apex's LARC does, and answers for the other one: that is not
+    told, and what is done before its step is not skipped.
+    """
+    name = "_step_supports_amp_scaling"
+    of_its_own = name in vars(optimizer) or hasattr(type(optimizer), name)
+    return of_its_own and bool(getattr(optimizer, name))
 
 
 def _wants_a_scaler(optimizer: torch.optim.Optimizer) -> bool:

@@ -37,6 +37,8 @@ class LARC(torch.optim.Optimizer):
         ValueError: a number is out of range.
     """
 
+    _step_supports_amp_scaling = False  # the wrapped one's may; torch's GradScaler would tell this one, in vain
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,

@@ -27,6 +27,7 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.source.index import keyword
+from amp_rules.torch.gradients import RECORDS_NOTHING
 from amp_rules.torch.idioms import EPSILON, NAMED_LOSS
 
 CALLS_OF_NORM = ("vector_norm(", re.compile(r"norm\((?<=[.( =]norm\()(?<!self\.norm\()"))
@@ -170,6 +171,23 @@ def _words(value: Value, node: ast.AST | None) -> Iterator[str]:
         yield found.op
 
 
+def is_ordered(value: Value, frame: Frame) -> bool:
+    """Whether a difference is computed under a test that says that it is not positive: ``if a >= b: exp(b - a)``."""
+    node = source_of(value).node
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Sub) or node not in frame.module.module.parents:
+        return False
+    sides = ast.unparse(node.left), ast.unparse(node.right)
+    for test, holds in frame.module.index.branches(node):
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            given = ast.unparse(test.left), ast.unparse(test.comparators[0])
+            below = isinstance(test.ops[0], (ast.Lt, ast.LtE)) is holds
+            if isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and sides == (
+                given if below else given[::-1]
+            ):
+                return True
+    return False
+
+
 def bounded_above(value: Value, limit: float) -> bool:
     """Whether no element can be larger than ``limit``: by its interval, or because a maximum was subtracted."""
     return value.hi <= limit or is_shifted(value)
@@ -194,6 +212,15 @@ def is_here(value: Value, frame: Frame) -> bool:
     if node is None or function is None:
         return node is not None
     return node in function.nodes
+
+
+def without_gradient(frame: Frame) -> bool:
+    """Whether nothing is recorded here, so that no gradient can be infinite."""
+    function = frame.function
+    decorated = [name for name, _ in function.decorators] if function is not None else []
+    entered = [item.node.func for item in frame.contexts if isinstance(item.node, ast.Call)]
+    names = [*decorated, *(frame.module.dotted(item) or "" for item in entered)]
+    return any(name.startswith("torch.") and name.rpartition(".")[2] in RECORDS_NOTHING for name in names)
 
 
 def is_loss(frame: Frame) -> bool:

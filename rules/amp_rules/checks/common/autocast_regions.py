@@ -9,12 +9,16 @@ from amp_rules.lattice.abstract_values import Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.syntax import last_name
+from amp_rules.torch.frameworks import OTHER_PACKAGES
 
 
 def is_region(context: Value) -> bool:
     """Whether a context manager is an autocast region: torch's own or that of Accelerate and the like."""
     if context.op == "autocast":
         return True
+    called = context.args[0].sym if context.args else None
+    if called is not None and called.partition(".")[0] in OTHER_PACKAGES:
+        return False
     function = getattr(context.node, "func", None)
     return isinstance(function, ast.Attribute) and function.attr == "autocast" and context.op in ("method", "call")
 

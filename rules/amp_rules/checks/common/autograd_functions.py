@@ -30,6 +30,7 @@ _WHOLE = re.compile(
     r"ind(?:ex|ices)|idx|ids?$|offset(?!s?$)|length|len(?:$|_)|count|num|size|stride|pad|dim|batch|shape|coord|label|target|lens|"
     r"cu_|seed|axis|mode|eps|scale$|shift|rank|group|ptr|perm|graph|gidx|name|handle|segment|riv|running|mean|var$|stats?$|ctx|rois?$|xyz|dense_shape"
 )
+_TOGETHER = (ast.Tuple, ast.List)
 _CASTS = frozenset("to type_as type float half double bfloat16".split())
 
 
@@ -65,13 +66,15 @@ def names_in(node: ast.AST) -> Iterator[str]:
 
 
 def aliases(root: ast.AST) -> dict[str, set[str]]:
-    """Names that are given to a tensor, or to a view of it, as a second one."""
+    """Names that are given to a tensor, to a view of it or to a product with it, as a second one."""
     found: dict[str, set[str]] = {}
     for item in ast.walk(root):
         if isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.targets[0], ast.Name):
-            behind = next(names_in(item.value), None)
-            if behind is not None and behind != item.targets[0].id:
-                found.setdefault(item.targets[0].id, set()).add(behind)
+            value = item.value
+            sides = [value.left, value.right] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) else []
+            for behind in (name for side in sides or [value] for name in names_in(side)):
+                if behind != item.targets[0].id:
+                    found.setdefault(item.targets[0].id, set()).add(behind)
     return found
 
 
@@ -81,7 +84,10 @@ def products(root: ast.AST) -> Iterator[tuple[ast.expr, list[str]]]:
         if isinstance(item, ast.BinOp) and isinstance(item.op, ast.MatMult):
             yield item, [*names_in(item.left), *names_in(item.right)]
         elif isinstance(item, ast.Call) and last_name(item.func) in LOWER:
-            operands: list[ast.expr] = list(item.args)
+            # ``einsum`` also takes its operands as one tuple.
+            operands: list[ast.expr] = [
+                part for given in item.args for part in (given.elts if isinstance(given, _TOGETHER) else [given])
+            ]
             if isinstance(item.func, ast.Attribute):
                 operands.insert(0, item.func.value)
             yield item, [name for operand in operands for name in names_in(operand)]

@@ -121,15 +121,20 @@ def _is_optimizers(call: ast.Call, module: ModuleFacts) -> bool:
 def _may_be_optimizer(node: ast.expr, module: ModuleFacts) -> bool:
     if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    # ``opt`` is what a script was asked for as often as it is an optimizer.
+    # ``opt`` and ``opts`` are what a script was asked for as often as they are optimizers.
     name = last_name(node)
-    return name in optimizer_names(module) or (name != "opt" and is_optimizer(None, node))
+    return name in optimizer_names(module) or (name not in ("opt", "opts") and is_optimizer(None, node))
 
 
 def _is_copied(call: ast.Call, module: ModuleFacts) -> bool:
-    """Whether the state goes into another optimizer, or is kept in memory."""
+    """Whether the state goes into another optimizer or process, stays in memory, or one entry of it is looked at."""
     parent = module.index.parents.get(call)
-    return isinstance(parent, ast.Call) and last_name(parent.func) in ("load_state_dict", "deepcopy", "copy", "len")
+    if isinstance(parent, ast.Subscript):
+        return True
+    if not isinstance(parent, ast.Call):
+        return False
+    name = last_name(parent.func)
+    return name in ("load_state_dict", "deepcopy", "copy", "len") or "broadcast" in name
 
 
 def _is_printed(call: ast.Call, module: ModuleFacts) -> bool:

@@ -209,6 +209,9 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             continue
         if isinstance(item, (ast.Name, ast.Attribute)):
             yield item
+            made = _behind_members(item)
+            if made is not item and not isinstance(made, ast.Name):
+                pending.append(made)
         elif isinstance(item, ast.Call):
             # What is called with a path gives one: of ``folder.joinpath(name)`` the folder counts.
             if isinstance(item.func, ast.Attribute):
@@ -216,6 +219,13 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             pending += [*item.args, *(part.value for part in item.keywords if part.arg not in KEYWORDS)]
         else:
             pending += children(item)
+
+
+def _behind_members(node: ast.expr) -> ast.expr:
+    """``Path(x)`` of ``Path(x).parent.name``."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
 
 
 def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:

@@ -31,6 +31,7 @@ _SHARDED = frozenset(
     "FullyShardedDataParallel FSDP fully_shard deepspeed DeepSpeedEngine FullyShardedStrategy fsdp xm".split()
 )
 _STARTS = frozenset("spawn start_processes launch Process run_distributed launch_job elastic_launch".split())
+_STARTS_PROGRAMS = frozenset({"subprocess.Popen", "subprocess.run", "subprocess.call", "subprocess.check_call"})
 _MAINS = frozenset("main main_worker main_process run_main cli_main".split())
 
 
@@ -299,6 +300,19 @@ def spawns(index: FileIndex) -> bool:
         and any(last_name(item) in index.functions for item in [*call.args, *(part.value for part in call.keywords)])
         for call in index.calls
     )
+
+
+def starts_interpreters(module: ModuleFacts, node: ast.AST) -> bool:
+    """Whether the function around a node starts scripts in processes of their own, and so is none of them."""
+    scope = module.index.scope(node)
+    if scope is None or "executable" not in module.index.words:
+        return False
+    for call in module.index.calls:
+        if module.dotted(call.func) in _STARTS_PROGRAMS and module.index.scope(call) is scope:
+            parts = (item for given in call.args for item in ast.walk(given) if isinstance(item, ast.Attribute))
+            if any(module.dotted(item) == "sys.executable" for item in parts):
+                return True
+    return False
 
 
 def starts_of(index: FileIndex, function: Function) -> Iterator[ast.Call]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
+from amp_rules.checks.common.files_beside import files_beside
 from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.checks.common.rank_branches import (
     asks_for_one,
@@ -318,9 +319,16 @@ class RankPaths:
         several = self._in_several(test)
         if several is not None:
             return Reach.EVERY if several is holds else Reach.ONE
+        if holds and _asks_for_one_process(test):
+            return Reach.ONE
         if self._asks is not None and self._asks(test, holds):
             return Reach.ONE
-        if not depends_on_process(self.index, test) and not self._asks_helper(test) and not self._is_flag(test):
+        if not (
+            depends_on_process(self.index, test)
+            or self._asks_helper(test)
+            or self._is_flag(test)
+            or self._is_set_elsewhere(test)
+        ):
             return Reach.EVERY
         if _is_of_number(test) or _is_of_launcher(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
@@ -352,6 +360,35 @@ class RankPaths:
             for value in self.index.values_of(item)
         )
 
+    def _is_set_elsewhere(self, test: ast.expr) -> bool:
+        """Whether a test reads a setting that another file sets by the process: ``if rank == 0: args.log = True``."""
+        if self._asks is not None:
+            return False  # The whole program says so.
+        for item in walk(test):
+            if isinstance(item, ast.Attribute) and isinstance(item.value, (ast.Name, ast.Attribute)):
+                if not self.index.values_of(item) and self._others_set_by_rank(item):
+                    return True
+        return False
+
+    def _others_set_by_rank(self, setting: ast.Attribute) -> bool:
+        """Whether a file beside this one gives an attribute, of an object of the same name, a value by the process."""
+        holder = last_name(setting.value)
+        for module in files_beside(self.module, f"{holder}.{setting.attr}"):
+            paths = RankPaths(module)
+            for target, value, _ in module.index.assignments:
+                if isinstance(target, ast.Attribute) and target.attr == setting.attr:
+                    if last_name(target.value) == holder and paths.is_told_by_rank(value):
+                        return True
+        return False
+
+    def is_told_by_rank(self, value: ast.expr) -> bool:
+        """Whether a switch is set by asking which process this is, or behind a test that does."""
+        if isinstance(value, ast.Constant):
+            return isinstance(value.value, bool) and self._is_by_rank(value)
+        asks = value.func if isinstance(value, ast.Call) else value
+        is_answer = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
+        return is_answer and not _is_class(asks) and _tells_which(asks)
+
     def _is_by_rank(self, node: ast.expr) -> bool:
         """Whether a test around says which process this is by a rank; how many there are is alike on all."""
         return any(_tells_which(test) or self._is_narrowed(test) for test, _ in self.index.branches(node))
@@ -379,6 +416,16 @@ class RankPaths:
             # Some call the rank so that torch.distributed gives.
             return not any(_comes_of_global(item) for item in values)
         return bool(values) and all(_comes_of_local(item) for item in values)
+
+
+def _is_class(function: ast.expr) -> bool:
+    """``DDP(model)``: what a class makes is there in each process."""
+    return last_name(function)[:1].isupper()
+
+
+def _asks_for_one_process(test: ast.expr) -> bool:
+    """``command == "export" or world <= 1``: whoever wrote it has several processes in mind."""
+    return isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and False in map(in_several, test.values)
 
 
 def _tells_which(test: ast.expr) -> bool:

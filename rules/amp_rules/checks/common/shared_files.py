@@ -12,6 +12,7 @@ from amp_rules.checks.common.rank_branches import (
     is_sharded,
     names_rank,
     says_it_is_distributed,
+    starts_interpreters,
     uses_accelerate,
     uses_framework,
 )  # fmt: skip
@@ -72,6 +73,8 @@ class SharedFiles:
             if access is None or access.kind != kind:
                 continue
             if self._sharded and kind == "write" and not is_text(self.module, access):
+                continue
+            if starts_interpreters(self.module, call):
                 continue
             suite = index.parents[index.statement(call)]
             if suite in told or _is_tried(self.module, call, kind):

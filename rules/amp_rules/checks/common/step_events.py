@@ -26,6 +26,7 @@ from amp_rules.source.syntax import COMPREHENSIONS, is_none, last_name
 from amp_rules.torch.frameworks import WRAPPING_PACKAGES
 from amp_rules.torch.gradients import CLIP_METHODS
 from amp_rules.torch.idioms import NAMED_WRAPPER, SCALER
+from amp_rules.torch.mixed_precision import has_loss_scale
 
 SCALED, PLAIN, EITHER, APEX, WRAPPED = "scaled", "plain", "either", "apex", "wrapped"
 """What a backward pass is of: a loss times the scale, a loss, one or the other, a loss in ``amp.scale_loss``, or what a
@@ -265,8 +266,8 @@ def _escape(op: Value, node: ast.Call, frame: Frame) -> Event | None:
                 return Event("escape", node)
         if NAMED_WRAPPER.search(last_name(holder).lower()):
             return Event("escape", node)
-    elif is_scaler(called, function):
-        # ``loss_scaler(loss, optimizer)`` does the whole step.
+    elif is_scaler(called, function) and not has_loss_scale(frame.module.dotted(function) or ""):
+        # ``loss_scaler(loss, optimizer)`` does the whole step; ``GradScaler()`` makes a scaler.
         return Event("escape", node)
     given = [*node.args, *(item.value for item in node.keywords)]
     for item in given:

@@ -59,7 +59,7 @@ def singular_argument(op: Value) -> Value | None:
         return op.args[1] if len(op.args) > 1 else None
     if op.op == "pow":
         power = op.args[1].number if len(op.args) > 1 else None
-        return op.args[0] if power is not None and power < 0 else None
+        return op.args[0] if power is not None and (power < 0 or power == 0.5) else None
     return op.args[0] if op.args else None
 
 

@@ -76,7 +76,8 @@ class ConstOverflowFill(Check):
 
     ## When it is silent
     The tensor is float32 (made by `.float()`, by a factory without `dtype`, or by an operation that autocast runs in
-    float32), holds integers, or a test of its dtype stands before. What is written without an exception is a finding
+    float32), holds integers, or a test of its dtype stands before; what is computed where autocast is turned off is
+    float32 unless it is half for certain. What is written without an exception is a finding
     only where the tensor is half for certain. Infinities are written on purpose. On CUDA, bounds of `clamp` beyond the
     range of the half type change nothing. Under autocast, for arguments called masks, which are whole numbers or
     float32, and for what is made of arguments called losses, which autocast computes in float32.
@@ -157,7 +158,9 @@ class ConstOverflowFill(Check):
 
 
 def _may_be_half(op: Value, tensor: Value, frame: Frame, raising: bool) -> bool:
-    if not (tensor.maybe_low if raising else half_where_float(tensor)) or other_half(tensor, frame.mode):
+    # Who turns autocast off computes in float32, unless something says otherwise.
+    may_be = raising and (frame.autocast or not frame.mode.autocast)
+    if not (tensor.maybe_low if may_be else half_where_float(tensor)) or other_half(tensor, frame.mode):
         return False
     if frame.mode.autocast and not tensor.bits & CAST and _is_spared(op.args[0] if op.args else tensor):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_rules.checks.common.arithmetic import without_gradient
 from amp_rules.checks.common.number_limits import numbers_of, other_half
 from amp_rules.checks.common.zero_guards import EPSILON_USED
 from amp_rules.lattice.abstract_values import PASSING, Value
@@ -10,7 +11,9 @@ from amp_rules.lattice.intervals import clamp_bounds
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 
-_AT_ONE = frozenset({"acos", "asin", "atanh", "arctanh", "erfinv"})
+_FINITE_AT_ONE = frozenset({"acos", "asin"})
+"""Of these the gradient alone is infinite."""
+_AT_ONE = _FINITE_AT_ONE | {"atanh", "arctanh", "erfinv"}
 
 
 class EpsAbsorbed(Check):
@@ -34,7 +37,8 @@ class EpsAbsorbed(Check):
         loss = -torch.log(1 - p)
 
     ## When it is silent
-    The tensor is float32 or only may be half, or the bound is one that the type can hold.
+    The tensor is float32 or only may be half, or the bound is one that the type can hold. `acos` and `asin` where no
+    gradient is computed.
 
     ## Source
     https://docs.pytorch.org/docs/stable/type_info.html#torch.torch.finfo
@@ -50,7 +54,7 @@ class EpsAbsorbed(Check):
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge an operation that one, or the rest to one, must not reach."""
-        if not op.args or op.node is None:
+        if not op.args or op.node is None or (op.op in _FINITE_AT_ONE and without_gradient(frame)):
             return
         if op.op == "logit":
             self._logit(op, frame)

@@ -104,7 +104,7 @@ class FinfoMismatch(Check):
         if op.op != "masked_fill" or not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             return None
         receiver = call.func.value
-        asked = _asked_type(node)
+        asked = _asked_type(node, frame)
         if asked is None or not isinstance(receiver, ast.Name) or len(call.args) >= len(op.args):
             return None
         return replacement(frame, self.fix_title, "safe", (asked, f"{receiver.id}.dtype"))
@@ -122,10 +122,10 @@ def _type_of(given: Value) -> int | None:
     return 0 if mask and not mask & LOW else None
 
 
-def _asked_type(node: ast.AST) -> ast.expr | None:
-    """``torch.float32`` of ``torch.finfo(torch.float32).min``."""
+def _asked_type(node: ast.AST, frame: Frame) -> ast.expr | None:
+    """``torch.float32`` of ``torch.finfo(torch.float32).min``; numpy's ``finfo`` does not take a type of torch."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and node.value.args:
-        return node.value.args[0]
+        return node.value.args[0] if frame.module.dotted(node.value.func) == "torch.finfo" else None
     return None

@@ -156,7 +156,10 @@ def _is_for_the_last(index: FileIndex, chosen: ast.Attribute) -> bool:
             if child is item.test:
                 return False
             steps = _counted_steps(index, chosen)
-            return any(_says_last(index, chosen, *part, steps) for part in _parts(index, item.test, child in body))
+            parts = [(ast.unparse(test), test, said) for test, said in _parts(index, item.test, child in body)]
+            # What a choice asks for both ways does not settle it: ``not last and not (not last and sharded)``.
+            settled = [part for part in parts if all(part[0] != text or part[2] == said for text, _, said in parts)]
+            return any(_says_last(index, chosen, test, said, steps) for _, test, said in settled)
         if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return False
         child = item

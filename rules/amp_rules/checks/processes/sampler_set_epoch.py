@@ -289,8 +289,18 @@ def _fix(module: ModuleFacts, loop: Loop, sampler: str | None) -> Fix | None:
     if others:
         only_none = all(literal(item) is None for item in others)
         text = f"if {sampler} is not None: {text}" if only_none else f'if hasattr({sampler}, "set_epoch"): {text}'
+    elif not _is_always_made(index, sampler, loop):
+        return None
     edit = TextEdit("insert before", module.module.span(loop.body[0]), text)
     return Fix(SamplerSetEpoch.fix_title, "unsafe", (edit,))
+
+
+def _is_always_made(index: FileIndex, sampler: str, loop: Loop) -> bool:
+    """Whether a loop is reached only where the sampler is made, which ``if distributed:`` may stand above."""
+    around = set(index.branches(loop))
+    return any(
+        around.issuperset(index.branches(target)) for target, _, _ in index.assignments if spelling(target) == sampler
+    )
 
 
 def _other_values(index: FileIndex, sampler: str) -> list[ast.expr]:

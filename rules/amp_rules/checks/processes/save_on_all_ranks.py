@@ -55,11 +55,13 @@ class SaveOnAllRanks(Check):
 
     When the file neither makes processes nor is judged with `--ddp`; when anything on the way from the start of the
     script to the call asks for the rank, the process or the device, in whatever words (a test for there being several
-    processes does not); when nobody in the file calls the function and it does not train; when the path has the rank,
-    the time or a sample in it; for removing and making folders in a `try` with a handler, and with `missing_ok=True`
-    or `ignore_errors=True`; for runs of `wandb` that have a group; for sharded models, of which every process saves
-    its part; where a script makes as many processes as one machine has devices; and where a framework saves: of
-    Accelerate's, `accelerator.save` does, and `torch.save` does not.
+    processes does not), be it by a setting that another file of the project sets so (`if rank == 0: args.log = True`),
+    or lets processes on that are alone (`command == "export" or world_size <= 1`); when nobody in the file calls the
+    function and it does not train; when the path has the rank, the time or a sample in it; for removing and making
+    folders in a `try` with a handler, and with `missing_ok=True` or `ignore_errors=True`; for runs of `wandb` that have
+    a group; for sharded models, of which every process saves its part; where a script makes as many processes as one
+    machine has devices; and where a framework saves: of Accelerate's, `accelerator.save` does, and `torch.save` does
+    not.
 
     ## Source
 

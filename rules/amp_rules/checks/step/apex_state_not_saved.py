@@ -9,6 +9,8 @@ from amp_rules.checks.common.checkpoints import is_known_to, optimizer_loads, op
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.syntax import is_none
+from amp_rules.torch.idioms import SCALER
 
 
 class ApexStateNotSaved(Check):
@@ -60,7 +62,7 @@ class ApexStateNotSaved(Check):
             return
         if not apex_calls(module, "amp.state_dict") and not _is_handed_on(module):
             for call in optimizer_saves(module):
-                if not is_known_to(call, module, "amp."):
+                if not is_known_to(call, module, "amp.") and not _is_given_scaler(call):
                     message = "the optimizer's state is saved here without the loss scale of `amp`"
                     self.report_in(file, call, message)
         elif not apex_calls(module, "amp.load_state_dict") and not _is_handed_on(module):
@@ -77,6 +79,11 @@ def _is_handed_on(module: ModuleFacts) -> bool:
         for item in [*call.args, *(keyword.value for keyword in call.keywords)]
         if isinstance(item, (ast.Name, ast.Attribute))
     )
+
+
+def _is_given_scaler(call: ast.Call) -> bool:
+    """Whether what saves is given an object for the loss scale: timm's ``CheckpointSaver(amp_scaler=loss_scaler)``."""
+    return any(item.arg is not None and SCALER in item.arg and not is_none(item.value) for item in call.keywords)
 
 
 def _is_static(call: ast.Call) -> bool:

@@ -20,7 +20,7 @@ from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
 from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
-from amp_rules.torch.idioms import NAMED_BATCH_NORM
+from amp_rules.torch.idioms import NAMED_BATCH_NORM, NAMED_WEIGHT
 
 
 class CustomFunctionNoAmpDecorator(Check):
@@ -114,7 +114,9 @@ class CustomFunctionNoAmpDecorator(Check):
         what = "hands to a kernel" if kernel else "multiplies"
         partial = alignments(forward.node)
         place: ast.AST = partial[-1] if partial else forward.node
-        message = f"`{cls.name}` {what} {names}, which have different types under autocast"
+        # Weights are float32 beside activations; two activations may be alike.
+        have = "have" if not kernel or any(map(NAMED_WEIGHT.search, mixed)) else "may have"
+        message = f"`{cls.name}` {what} {names}, which {have} different types under autocast"
         self.report_in(file, place, message, fix=None if partial else _fix(module, forward, backward, kernel))
 
     def _run_again(self, file: LintedFile, cls: ClassFacts, forward: FunctionFacts, backward: FunctionFacts) -> None:
@@ -150,8 +152,8 @@ def _passed(forward: FunctionFacts, inputs: list[str], kinds: dict[str, str], mo
         own = [name for name in dict.fromkeys(meant) if name in inputs and name in saved]
         if len({kinds.get(name, name) for name in own}) > 1:
             first = own[0]
-            other = next(name for name in reversed(own) if kinds.get(name, name) != kinds.get(first, first))
-            return [first, other]
+            others = [name for name in own if kinds.get(name, name) != kinds.get(first, first)]
+            return [first, next((name for name in others if NAMED_WEIGHT.search(name)), others[-1])]
     return None
 
 

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from amp_rules.checks.common.skipped_updates import skips_update
-from amp_rules.checks.common.step_events import Event, StepCheck, is_wrapped, statement_of
+from amp_rules.checks.common.step_events import SCALED, Event, StepCheck, is_wrapped, statement_of
 from amp_rules.checks.common.step_roles import is_disabled
 from amp_rules.checks.common.step_text import scaler_methods, step_state
 from amp_rules.lattice.abstract_values import Value
@@ -52,7 +52,8 @@ class MissingScalerUpdate(StepCheck):
     ## When it is silent
 
     Where the scaler is handed to a function that is not known, and in files that leave the step to Accelerate,
-    Lightning or DeepSpeed. A loop over optimizers that steps each of them counts as a step, though it may be empty.
+    Lightning or DeepSpeed. A loop over optimizers that steps each of them counts as a step, though it may be empty, and
+    so does a step around the scaler, of which AMP815 tells.
 
     ## Source
 
@@ -74,6 +75,10 @@ class MissingScalerUpdate(StepCheck):
         held: frozenset[Any] = state or frozenset()
         if event.kind == "escape":
             return None, frozenset({("escape", None, None, None)})
+        if event.kind == "backward" and event.how == SCALED:
+            return None, held | {("scaled", event.scaler, None, None)}
+        if event.kind == "step":
+            return None, _bypassed(held)
         if event.kind not in ("update", "scaler_step", "unscale") or event.value is None:
             return None, state
         if is_disabled(event.value.args[0]) or any(item[0] == "escape" for item in held):
@@ -134,13 +139,28 @@ class MissingScalerUpdate(StepCheck):
         return Fix(f"Call `{text}` after the step", "safe", (TextEdit("insert after", frame.span(statement), text),))
 
 
+def _bypassed(held: frozenset[Any]) -> frozenset[Any]:
+    """What is left when the optimizer steps around a scaler after its backward pass, which AMP815 tells of."""
+    around = {item[1] for item in held if item[0] == "scaled"}
+    return frozenset(item for item in held if item[1] not in around or item[0] not in ("scaled", "update"))
+
+
+def _holder(call: ast.AST) -> str:
+    """What a method is called of, as it is written: a scaler may have any name."""
+    function = call.func if isinstance(call, ast.Call) else None
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+
+
 def _steps_in_a_loop_before(frame: Frame, update: ast.AST) -> bool:
     """Whether each round of the loop around an update has a loop of its own above, which steps."""
     index = frame.module.index
     if update not in frame.module.module.parents:
         return False
     around = index.loops_around(update)[:1]
-    for step in scaler_methods(frame.module, "step"):
+    scaler = _holder(update)
+    for step in frame.module.index.named.get("step", ()):
+        if _holder(step) != scaler:
+            continue
         loops = index.loops_around(step)
         inner = loops[0] if loops else None
         if isinstance(inner, ast.For) and loops[1:2] == around and step.lineno < getattr(update, "lineno", 0):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from amp_rules.checks.common.origins import origins
 from amp_rules.checks.common.step_events import SCALED_BACKWARD, Event, StepCheck
 from amp_rules.lattice.frame import Frame
+from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.idioms import NAMED_EPOCH
+from amp_rules.torch.optimizers import SCHEDULES_OF_A_LENGTH
 
 
 class SchedulerOnSkippedStep(StepCheck):
@@ -41,7 +44,9 @@ class SchedulerOnSkippedStep(StepCheck):
 
     ## When it is silent
 
-    For schedules that are stepped once an epoch or told the number of the step, and in files that call `get_scale`.
+    For schedules that are stepped once an epoch or told the number of the step, and in files that call `get_scale`. For
+    those of a fixed length, as `OneCycleLR` and `CosineAnnealingLR` are: they are laid out over the iterations, and
+    what they leave out is missing at their end.
 
     ## Source
 
@@ -68,8 +73,19 @@ class SchedulerOnSkippedStep(StepCheck):
         """Report at the schedule."""
         if "get_scale" in frame.module.module.source.text:
             return
+        if _has_length(frame.module, event.node):
+            return
         holder = frame.text(event.node.func.value)  # type: ignore[attr-defined]
         self.report(frame, event.node, f"`{holder}` advances even where the scaler skipped the step", here=True)
+
+
+def _has_length(module: ModuleFacts, node: ast.AST) -> bool:
+    """Whether a schedule is laid out over as many iterations as there are: had it waited, its end would be missing."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    made = [item for item in origins(module, node.func.value) if isinstance(item.node, ast.Call)]
+    names = [item.module.dotted(item.node.func) for item in made]  # type: ignore[attr-defined]
+    return bool(names) and all(name in SCHEDULES_OF_A_LENGTH for name in names)
 
 
 def _is_told(node: ast.AST) -> bool:

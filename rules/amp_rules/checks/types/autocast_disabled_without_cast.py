@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-
 from amp_rules.checks.common.first_cause import FirstCause
+from amp_rules.checks.common.inner_regions import is_inside, turns_autocast_off
 from amp_rules.checks.common.mixed_types import LAYERS, MATRIX_PRODUCTS, float_type, held_layer, operands
 from amp_rules.lattice.abstract_values import F32, LOW, PARAMETER, Value, source_of
 from amp_rules.lattice.frame import Frame
@@ -43,7 +42,8 @@ class AutocastDisabledWithoutCast(Check):
 
     ## When it is silent
 
-    When the input is cast, when it is known to be float32, and when nothing in the region has weights.
+    When the input is cast, when it is known to be float32, and when nothing in the region has weights. In modules that
+    only such modules make which have turned autocast off themselves, the outermost after a conversion.
 
     ## Source
 
@@ -89,12 +89,7 @@ class AutocastDisabledWithoutCast(Check):
 def _is_turned_off(frame: Frame) -> bool:
     if any(frame.machine.autocast_enabled(item) is False for item in frame.contexts):
         return True
-    function = frame.function
-    if function is None:
-        return False
-    return any(
-        name.rpartition(".")[2] == "autocast" and "False" in ast.dump(node) for name, node in function.decorators
-    )
+    return frame.function is not None and turns_autocast_off(frame.function)
 
 
 def _is_weight(value: Value, frame: Frame) -> bool:
@@ -110,5 +105,6 @@ def _may_be_half(value: Value, frame: Frame) -> bool:
     if float_type(value, frame) == LOW:
         return True
     root = value.root
-    forward = frame.function is not None and frame.function.is_forward
-    return root.op == "param" and forward and value.dtypes == root.dtypes == LOW | F32
+    if root.op != "param" or frame.function is None or not frame.function.is_forward:
+        return False
+    return value.dtypes == root.dtypes == LOW | F32 and not is_inside(frame.function)

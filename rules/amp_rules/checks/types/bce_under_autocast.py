@@ -93,7 +93,7 @@ def _is_outside(frame: Frame) -> bool:
     if node is None:
         return False
     lines = frame.module.module.lines[node.lineno - 1 : node.end_lineno]
-    return any("autocast(" in line for line in lines)
+    return any("autocast(" in line and "enabled=False" not in line for line in lines)
 
 
 def _with_logits(op: Value, frame: Frame) -> Fix | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from amp_rules.checks.common.device_places import stays_as_it_is
 from amp_rules.checks.common.mixed_types import MATRIX_PRODUCTS, is_cast, is_mask, operands
 from amp_rules.checks.common.position_counts import is_position
@@ -9,6 +11,8 @@ from amp_rules.lattice.abstract_values import BOOL, INT, PARAMETER, Value
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
+from amp_rules.source.index import Function
+from amp_rules.source.syntax import last_name
 
 _ACTIVATIONS = frozenset({"param", "module", "element"})
 _VIEWS = frozenset("view reshape transpose permute t unsqueeze squeeze contiguous flatten expand alias".split())
@@ -41,8 +45,9 @@ class FutileFloatCast(Check):
 
     Where weights take part (`linear`, convolutions): an ordinary projection loses nothing but a little precision. When
     only one operand is cast, which may be there to match the other; when masks or integers are cast, which have no
-    product otherwise; where the code turns autocast off, around the product or around a call of the function. Where the
-    product is written into `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
+    product otherwise; where the product is only compared, as `(adjacency.float() @ adjacency.float()) > 0` is; where
+    the code turns autocast off, around the product or around a call of the function. Where the product is written into
+    `out=`, and on the CPU, both of which autocast on CUDA leaves as they are.
 
     ## Source
 
@@ -68,11 +73,11 @@ class FutileFloatCast(Check):
         given = [item for item in operands(op) if item.tensor]
         if len(given) < 2 or not all(_is_cast_float(item) and not item.bits & PARAMETER for item in given):
             return
-        if stays_as_it_is(op, frame):
+        if stays_as_it_is(op, frame) or isinstance(frame.module.index.parents.get(op.node), ast.Compare):
             return
         if not any(item.op in _ACTIVATIONS for value in given for item in value.behind()):
             return
-        if frame.module.module.source.text.count("enabled=False") and _called_without(frame):
+        if "enabled=False" in frame.module.module.source.text and _called_without(frame):
             return
         if any(is_position(item, frame.mode.largest_exact_integer) for item in given):
             return  # AMP711 says more about it.
@@ -89,7 +94,24 @@ def _is_cast_float(value: Value) -> bool:
 
 
 def _called_without(frame: Frame) -> bool:
-    """Whether the file turns autocast off somewhere and calls the function by name there."""
-    name = f"{frame.function.name}(" if frame.function else ""
-    text = frame.module.module.source.text
-    return text.count(name) > 1 or frame.function is None
+    """Whether the file turns autocast off somewhere and calls the function by name there, or a module of its own."""
+    function, index = frame.function, frame.module.index
+    if function is None:
+        return True
+    for call in index.calls:
+        of_self = isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "self"
+        if (last_name(call.func) == function.name or (function.is_forward and of_self)) and any(
+            _turns_off(item) for item in index.ancestors(call)
+        ):
+            return True
+    return False
+
+
+def _turns_off(block: ast.AST) -> bool:
+    """Whether a block or a decorated function is without autocast."""
+    heads: list[ast.expr] = []
+    if isinstance(block, (ast.With, ast.AsyncWith)):
+        heads = [item.context_expr for item in block.items]
+    elif isinstance(block, Function):
+        heads = block.decorator_list
+    return any("enabled=False" in ast.unparse(head) for head in heads)

@@ -7,6 +7,7 @@ import ast
 from amp_rules.checks.common.arithmetic import (
     bounded_above,
     complement,
+    is_ordered,
     is_tensor,
     operand,
     source,
@@ -45,7 +46,7 @@ class HandrolledBce(Check):
 
     ## When it is silent
     The probability was clamped or moved by an epsilon that the type can hold, so that the logarithm is finite; the
-    argument of ``exp`` is never positive.
+    argument of ``exp`` is never positive, by what it is or by the test or the mask around it.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html: combining the sigmoid and the loss
@@ -97,7 +98,7 @@ class HandrolledBce(Check):
         exp = source_of(exp) if exp is not None else None
         if exp is None or exp.op != "exp" or not exp.args or bounded_above(exp.args[0], _LARGEST_EXPONENT):
             return False
-        if not is_tensor(exp, frame):
+        if not is_tensor(exp, frame) or is_ordered(exp.args[0], frame):
             return False
         message = f"`{frame.text(op.node)}` is a softplus that overflows"
         advice = "Use torch.nn.functional.softplus(x)."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from amp_rules.checks.common.arithmetic import (
     CALLS_OF_NORM,
     factors,
@@ -15,19 +17,22 @@ from amp_rules.checks.common.arithmetic import (
 )
 from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, PARAMETER, Value, same, source_of
 from amp_rules.lattice.frame import Frame
+from amp_rules.lattice.mode import Mode
 from amp_rules.lint.check import Check
 
 _LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
+_OF_COSINES = _PRODUCTS | {"linear"}
 
 
 class HandrolledDistance(Check):
     """A distance, deviation or angle by a formula that rounding takes out of its domain.
 
     ## What it does
-    Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)`` and ``sqrt(mean(x ** 2) - mean(x) ** 2)``, whose argument nothing keeps
-    from becoming negative, and ``acos`` of a cosine that nothing keeps at 1. Finds half vectors of a model that are
-    divided by their own norm, which nothing keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
+    Finds ``sqrt(a ** 2 + b ** 2 - 2 * a @ b)``, ``sqrt(mean(x ** 2) - mean(x) ** 2)`` and ``sqrt(1 - cosine ** 2)``,
+    whose argument nothing keeps from becoming negative, in half precision no epsilon of 1e-5 either, and ``acos`` of a
+    cosine that nothing keeps at 1, in half precision also of ``(trace - 1) / 2``, a rotation's. Finds half vectors of a
+    model that are divided by their own norm, which nothing keeps from 0: ``x / x.norm(dim=-1, keepdim=True)``.
 
     ## Why
     The difference of two nearly equal numbers keeps only their rounding errors: for equal rows of length 10 the result
@@ -75,11 +80,13 @@ class HandrolledDistance(Check):
         text = frame.text(op.node)
         for item in ways(op.args[0]):
             if op.op == "acos":
-                if _is_cosine(item) and runs_in_half(item, frame):
+                if (_is_cosine(item) or (_is_of_trace(item) and likely_half(item, frame))) and runs_in_half(
+                    item, frame
+                ):
                     self.report(frame, op.node, f"`{text}` is NaN where rounding makes the cosine more than 1")
                     return
             elif op.op == "sqrt" or (len(op.args) == 2 and op.args[1].number == 0.5):
-                if _cancels(item) and is_tensor(item, frame):
+                if (_cancels(item, frame.mode) or _is_sine(item)) and is_tensor(item, frame):
                     self.report(frame, op.node, f"`{text}` is NaN where rounding makes the difference negative")
                     return
 
@@ -102,23 +109,56 @@ class HandrolledDistance(Check):
 
 def _is_cosine(value: Value) -> bool:
     """A product of vectors, or what was divided by their lengths afterwards: 1 at most, but for rounding."""
-    if value.op == "cosine_similarity" or _is_product(value):
+    if value.op == "cosine_similarity" or value.op in _OF_COSINES or _is_product(value):
         return True
     if value.op == "div" and len(value.args) == 2:
         return _is_product(source_of(value.args[0]))
     return False
 
 
-def _cancels(value: Value) -> bool:
-    parts = list(terms(value))
+def _is_of_trace(value: Value) -> bool:
+    """``(trace - 1) / 2``, the cosine of the angle that a matrix rotates by."""
+    if value.op not in ("div", "mul") or len(value.args) != 2:
+        return False
+    halved, factor = value.args if value.args[1].number is not None else value.args[::-1]
+    less = source_of(halved)
+    if less.op not in ("sub", "add") or len(less.args) != 2 or factor.number != (2 if value.op == "div" else 0.5):
+        return False
+    return less.args[1].number == (1 if less.op == "sub" else -1)
+
+
+def _is_sine(value: Value) -> bool:
+    """``1 - cos ** 2``."""
+    if value.op != "sub" or len(value.args) != 2 or value.args[0].number != 1:
+        return False
+    cosine = squared(value.args[1])
+    return cosine is not None and any(map(_is_cosine, ways(cosine)))
+
+
+def _cancels(value: Value, mode: Mode) -> bool:
+    # An epsilon that is less than what half numbers are rounded by makes up for nothing.
+    parts = [(sign, item) for sign, item in terms(value) if not (value.low and _is_lost(item, mode))]
     negative = [item for sign, item in parts if sign < 0]
     positive = [item for sign, item in parts if sign > 0]
-    if any(sign == -2.0 and _is_product(item) for sign, item in parts):
+    if any(sign * _factor(item) == -2.0 and _is_product(item) for sign, item in parts):
         return any(_is_square(item) for item in positive)
     if len(positive) != 1 or len(negative) != 1 or not _is_variance(positive[0], negative[0]):
         return False
     # Less than the whole square of the mean is taken away: what is left is not small beside its rounding.
     return sum(sign for sign, _ in parts) <= 0
+
+
+def _is_lost(value: Value, mode: Mode) -> bool:
+    return value.number is not None and value.number < mode.ulp_of_one
+
+
+def _factor(value: Value) -> float:
+    """The number that stands in a product of matrices: 2 of ``2 * a @ b``, which Python reads as ``(2 * a) @ b``."""
+    found = 1.0
+    for item in value.args[:2] if value.op in _PRODUCTS else ():
+        numbers = [part.number for part in factors(item) if part.number is not None]
+        found *= math.prod(numbers)
+    return found
 
 
 def _is_product(value: Value) -> bool:

@@ -17,7 +17,16 @@ from amp_rules.checks.common.arithmetic import (
     unguarded,
     ways,
 )
-from amp_rules.lattice.abstract_values import IN_ONE_EXPRESSION, IN_ONE_FORMULA, LOW, PARAMETER, Value, same, source_of
+from amp_rules.lattice.abstract_values import (
+    IN_ONE_EXPRESSION,
+    IN_ONE_FORMULA,
+    LOW,
+    PARAMETER,
+    PASSING,
+    Value,
+    same,
+    source_of,
+)
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
@@ -25,6 +34,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword
 
 _LARGEST_EXPONENT = 80.0
+_PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "linear"})
 _LOSSES_OF_LOGARITHMS = ("nll_loss", "kl_div")
 """Losses whose first argument is a logarithm."""
 
@@ -54,10 +64,10 @@ class HandrolledSoftmax(Check):
 
     ## When it is silent
     The maximum was subtracted, or the argument of ``exp`` cannot be large (a negative square, the result of ``tanh``, a
-    clamped value). ``log(p + eps)`` is left alone where the logarithm is multiplied by ``p`` itself (an entropy),
-    because the term is 0 where the logarithm is wrong. ``log(softmax(x))`` that no loss is given is left alone where
-    the softmax is float32, as under autocast on CUDA: scores and metrics survive a ``-inf`` at one part in
-    ``exp(104)``.
+    clamped value), or is a product with normalized vectors. ``log(p + eps)`` is left alone where the logarithm is
+    multiplied by ``p`` itself (an entropy), because the term is 0 where the logarithm is wrong. ``log(softmax(x))``
+    that no loss is given is left alone where the softmax is float32, as under autocast on CUDA: scores and metrics
+    survive a ``-inf`` at one part in ``exp(104)``.
 
     ## Source
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.log_softmax.html says that doing the two
@@ -179,7 +189,14 @@ def _can_overflow(exp: Value) -> bool:
     given = exp.args[0] if exp.args else None
     if given is not None and source_of(given).op in ("linspace", "logspace"):
         return False  # The author wrote both ends.
+    if given is not None and any(_is_of_directions(item) for item in factors(given)):
+        return False  # A cosine over a temperature, which would have to be below 0.0125.
     return given is not None and not bounded_above(given, _LARGEST_EXPONENT) and not is_gaussian(given)
+
+
+def _is_of_directions(value: Value) -> bool:
+    """Whether it is a product of vectors of length one."""
+    return value.op in _PRODUCTS and any(item.through(PASSING).op == "normalize" for item in value.args)
 
 
 def _holds(value: Value, softmax: Value) -> bool:

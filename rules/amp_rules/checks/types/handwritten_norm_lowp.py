@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.checks.common.arithmetic import factors, is_bounded, is_here, is_tensor, squared, unguarded, ways
@@ -122,13 +123,29 @@ def _is_low_variance(value: Value, frame: Frame) -> bool:
     if given is None:
         return False
     if value.op == "var":
-        # Autocast leaves it in the type of an activation, which is half more often than not.
-        known = value.maybe_low if frame.autocast else value.low
+        # Autocast leaves it in the type of an activation, which is half more often than not. What a model does to its
+        # own input, before its layers, it does to the batch, which is float32.
+        known = value.low or (frame.autocast and value.maybe_low and not _holds_layers(frame))
         return known and _is_activation(frame) and not is_bounded(given, 255.9)
     if value.op != "mean" or not value.low:
         return False
     roots = [squared(item) for item in ways(given)]
     return any(x is not None and not is_bounded(x, 255.9) for x in roots)
+
+
+def _holds_layers(frame: Frame) -> bool:
+    """Whether the class that runs is made of other modules, rather than being a layer itself."""
+    cls = frame.function.cls if frame.function is not None else None
+    for item in cls.lineage if cls is not None else ():
+        init = item.methods.get("__init__")
+        for node in init.nodes if init is not None else ():
+            if not isinstance(node, ast.Call):
+                continue
+            made, name = item.module.class_named(node.func), item.module.dotted(node.func) or ""
+            is_torchs = name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper()
+            if (made is not None and made.is_module) or (is_torchs and not name.endswith(".Parameter")):
+                return True
+    return False
 
 
 def _is_activation(frame: Frame) -> bool:

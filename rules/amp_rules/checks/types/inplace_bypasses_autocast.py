@@ -22,7 +22,7 @@ class InplaceBypassesAutocast(Check):
 
     ## What it does
 
-    Looks, where autocast is on, for `x.pow_()`, `x.log_()`, `x.rsqrt_()` and the like on a half tensor, for
+    Looks, where autocast is on, for `x.pow_()`, `x.log_()`, `x.rsqrt_()`, `x **= 2` and the like on a half tensor, for
     `baddbmm_` and `addmm_` whose operands have different types, and for matrix products with `out=` of another type.
 
     ## Why
@@ -55,8 +55,8 @@ class InplaceBypassesAutocast(Check):
     severity = "warning"
     message = "An operation in place is not cast by autocast."
     advice = "Use the operation that returns a new tensor."
-    triggers = (*(f".{name}_(" for name in sorted(_WIDENED | _LOWERED)), "out=")
-    operations = tuple(sorted(_WIDENED | _WITH_OUT))
+    triggers = (*(f".{name}_(" for name in sorted(_WIDENED | _LOWERED)), "out=", "**=")
+    operations = (*sorted(_WIDENED | _WITH_OUT), "augment")
 
     def applies(self, mode: Mode) -> bool:
         """Only autocast can be bypassed."""
@@ -64,6 +64,9 @@ class InplaceBypassesAutocast(Check):
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge an operation in place."""
+        if op.op == "augment":
+            self._augmented(op, frame)
+            return
         if not op.inplace or not frame.autocast or not op.args or op.node is None:
             return
         target = op.kwargs.get("out") if op.kwargs and "out" in op.kwargs else op.args[0]
@@ -77,9 +80,17 @@ class InplaceBypassesAutocast(Check):
         elif op.op in _WITH_OUT:
             self._product(op, target, frame)
 
+    def _augmented(self, op: Value, frame: Frame) -> None:
+        """``x **= 2``."""
+        held, _, made = op.args
+        wide = made.inplace and made.op == "pow" and made.op in frame.machine.table.float32
+        if frame.autocast and wide and op.node is not None and float_type(held, frame) == LOW:
+            message = f"`{frame.text(op.node)}` runs in {frame.mode.dtype}, unlike `pow`"
+            self.report(frame, op.node, message)
+
     def _product(self, op: Value, target: Value, frame: Frame) -> None:
         held = float_type(target, frame)
-        given = {float_type(item, frame) for item in op.args if item is not target}
+        given = {float_type(item, frame) for item in op.args if item is not target and item.tensor}
         if held and held | next(iter(given - {held}), 0) == LOW | F32 and op.node is not None:
             message = f"`{frame.text(target.node)}` and the operands of `{op.op}` differ in type, which autocast leaves"
             self.report(frame, op.node, message, severity="error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from amp_rules.checks.common.averaged_models import HALVES, averaged_in_half
 from amp_rules.lattice.abstract_values import (
     IN_A_FEW_LINES,
     IN_AN_OPERAND,
@@ -19,7 +20,6 @@ from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ClassFacts, ModuleFacts
 from amp_rules.torch.idioms import NAMED_RUNNING_AVERAGE
 
-_HALVES = frozenset({"half", "bfloat16"})
 _LONG = 0.99
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 _SUMS = frozenset({"matmul", "mm", "bmm", "einsum", "sum"})
@@ -30,8 +30,9 @@ class LowpAccumulator(Check):
 
     ## What it does
 
-    Looks for classes and functions that keep a moving average of weights and convert the average to half, and for
-    moving averages with a decay of 0.99 or more whose tensors are half in the mode. For `ema.half()` in a loop that
+    Looks for classes and functions that keep a moving average of weights and convert the average to half, for loops
+    over `zip(average.parameters(), model.parameters())` that update such an average or the copy of a half model, and
+    for moving averages with a decay of 0.99 or more whose tensors are half in the mode. For `ema.half()` in a loop that
     goes on updating it: a module is converted in place (in what is saved that is AMP828). Also for sums in half that a
     loop over slices of a batch adds its products to, as gradients computed in chunks are.
 
@@ -68,7 +69,7 @@ class LowpAccumulator(Check):
     message = "A moving average is kept in half precision."
     advice = "Keep the average in float32, and convert a copy of it where half is wanted."
     triggers = ("lerp_", ".mul_(", "zeros_like(", "new_zeros(", re.compile(r"zeros\(.*(half|float16)"))
-    file_triggers = tuple(f".{name}(" for name in sorted(_HALVES))
+    file_triggers = tuple(f".{name}(" for name in sorted(HALVES))
     operations = ("add", "lerp", "augment")
 
     def visit(self, op: Value, frame: Frame) -> None:
@@ -115,6 +116,12 @@ class LowpAccumulator(Check):
     def visit_module(self, file: LintedFile) -> None:
         """Judge ``ema.half()`` in a loop that goes on updating it: a module is converted in place."""
         module = file.module
+        for place in averaged_in_half(module):
+            if not _is_told_in_class(place, module):
+                text = module.module.text(place)
+                self.report_in(
+                    file, place, f"`{text}` keeps an average in half precision, where small updates are lost"
+                )
         for node in ast.walk(module.module.tree):
             if not (isinstance(node, ast.Call) and _converts(node) and isinstance(node.func, ast.Attribute)):
                 continue
@@ -128,9 +135,9 @@ class LowpAccumulator(Check):
         """Judge what a class makes half."""
         module = file.module
         rows = module.module.lines[cls.node.lineno - 1 : cls.node.end_lineno]
-        if not any(f".{name}(" in row for row in rows for name in _HALVES):
+        if not any(f".{name}(" in row for row in rows for name in HALVES):
             return
-        if not any(_updates(item.node) for item in cls.methods.values()):
+        if not _keeps_average(cls):
             return
         for method in cls.methods.values():
             for node in ast.walk(method.node):
@@ -166,6 +173,18 @@ def _is_state(value: Value) -> bool:
     )
 
 
+def _keeps_average(cls: ClassFacts) -> bool:
+    return any(_updates(item.node) for item in cls.methods.values())
+
+
+def _is_told_in_class(node: ast.expr, module: ModuleFacts) -> bool:
+    """Whether a conversion is one that the class around it is judged for."""
+    if not (isinstance(node, ast.Call) and _converts(node) and _is_average(node, module)):
+        return False
+    around = [item for item in module.module.ancestors(node) if isinstance(item, ast.ClassDef)]
+    return any(_keeps_average(module.class_facts(item)) for item in around)
+
+
 def _updates(function: ast.AST) -> bool:
     """Whether a function mixes a little of something new into something old."""
     scaled = added = False
@@ -184,7 +203,7 @@ def _updates(function: ast.AST) -> bool:
 
 
 def _converts(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr in _HALVES and not node.args
+    return isinstance(node.func, ast.Attribute) and node.func.attr in HALVES and not node.args
 
 
 def _goes_on(node: ast.Call, held: ast.expr, module: ModuleFacts) -> bool:

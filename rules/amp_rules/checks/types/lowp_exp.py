@@ -32,7 +32,7 @@ class LowpExp(Check):
     ## Why
     ``exp(11.1)`` is more than 65504, so it is infinite in float16, and ``inf / inf`` and ``inf * 0`` are NaN. Cosine
     similarities divided by a temperature of 0.07 reach 14.3 already. Autocast computes ``exp``, ``expm1``, ``sinh`` and
-    ``cosh`` in float32 on CUDA, but neither ``exp2`` nor anything on the CPU.
+    ``cosh`` in float32 on CUDA, but neither ``exp2`` nor ``exp_`` and others in place, nor anything on the CPU.
 
     ## Example
         weights = torch.exp(self.score(x))
@@ -67,7 +67,7 @@ class LowpExp(Check):
 
     def visit(self, op: Value, frame: Frame) -> None:
         """Judge an exponential."""
-        if not op.low or not op.args or op.node is None or (op.inplace and frame.autocast):
+        if not op.low or not op.args or op.node is None:
             return
         limit, given = _LIMITS[op.op], op.args[0]
         if bounded_above(given, limit) or _is_called_log(op) or (_is_modest(given) and not _is_learned_scale(op)):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from amp_rules.checks.common.arithmetic import in_training
 from amp_rules.checks.common.mixed_types import float_type, whole_text, written
-from amp_rules.lattice.abstract_values import BOOL, IN_A_FEW_LINES, LOW, Value, source_of
+from amp_rules.lattice.abstract_values import BOOL, F32, IN_A_FEW_LINES, LOW, Value, source_of
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.half_precision import fate, why_not
 from amp_rules.lint.check import Check, replacement
 from amp_rules.lint.finding import Fix
+from amp_rules.source.index import keyword
 from amp_rules.torch.half_precision import COMPLEX_MAKERS, UNSUPPORTED
 
 _AMBIGUOUS = frozenset({"det", "solve", "lu", "cond", "inv"})
@@ -90,13 +91,31 @@ class LowpUnsupportedOp(Check):
             return
         node = written(frame, op, place)
         message = f"`{frame.text(node or tensor.node)}` is half, and `{op.op}` {why_not(op.op, frame.mode)}"
-        self.report(frame, op.node, message, culprit=tensor, fix=self._fix(node, frame))
+        self.report(frame, op.node, message, culprit=tensor, fix=self._fix(op, frame))
 
-    def _fix(self, node: ast.expr | None, frame: Frame) -> Fix | None:
-        text = whole_text(frame, node)
-        if text is None or node is None:
-            return None
-        return replacement(frame, self.fix_title, "unsafe", (node, f"{text}.float()"))
+    def _fix(self, op: Value, frame: Frame) -> Fix | None:
+        """Convert all tensors that the operation is given: they are to be of one type."""
+        edits: list[tuple[ast.AST, str]] = []
+        for node in _halves(op, frame):
+            text = whole_text(frame, node)
+            if text is None or node is None:
+                return None
+            edits.append((node, f"{text}.float()"))
+        return replacement(frame, self.fix_title, "unsafe", *edits) if edits else None
+
+
+def _halves(op: Value, frame: Frame) -> Iterator[ast.expr | None]:
+    """Where the tensors are written that are half, or may be beside one that is; None where that is not to be seen."""
+    for place, item in enumerate(op.args):
+        if _is_to_convert(item, frame):
+            yield written(frame, op, place)
+    for name, item in (op.kwargs or {}).items():
+        if _is_to_convert(item, frame):
+            yield keyword(op.node, name) if isinstance(op.node, ast.Call) else None
+
+
+def _is_to_convert(value: Value, frame: Frame) -> bool:
+    return value.tensor > 0 and frame.is_tensor(value) and value.maybe_low and float_type(value, frame) != F32
 
 
 def _operands(op: Value) -> Sequence[Value]:

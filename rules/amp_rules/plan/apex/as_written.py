@@ -16,6 +16,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.torch.apex import SWITCHES_EXCHANGE
 from amp_rules.torch.dtypes import HALF_TYPES
 
 
@@ -38,6 +39,16 @@ class AsWritten:
     def reads_past_forward(self) -> bool:
         """Whether a loss may read a parameter past the model's forward pass."""
         return self.program is not None and reads_past_forward(self.program)
+
+    @cached_property
+    def switched(self) -> str:
+        """The method by which the program switches the exchange of Apex's wrapper itself; empty where it does not."""
+        for node, scope in self.program.reads if self.program is not None else ():
+            if isinstance(node, ast.Attribute) and node.attr in SWITCHES_EXCHANGE:
+                assert self.program is not None
+                if not any(value.kind == "function" for value in self.program.flow.values(node, scope)):
+                    return node.attr
+        return ""
 
     @cached_property
     def makes_float16(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from amp_rules.plan.step_conditions import may_be_none
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.scopes import FunctionNode
 from amp_rules.source.syntax import is_none, walk
 from amp_rules.text.actions import Action, Insert, Remove, Unwrap
 from amp_rules.torch.models import TELLS_OF_MODEL
@@ -66,13 +67,16 @@ def _moved(program: Program, together: list[Gap]) -> Change | None:
     loops = [item for item in blocks.enclosing(module, branch) if isinstance(item, blocks.LOOPS)]
     if suite is None or loops or blocks.is_elif(module, branch):
         return None
+    copies = {copy: name for item in statements for copy, name in _put_back(site, item, suite)}
+    statements += copies
     first = min(map(suite.index, statements))
     after = [item for item in suite[first:] if item not in statements]
     other = branch.orelse if suite is branch.body else branch.body
     held = {path for item in statements for path in blocks.writes(item)}
     if not all(isinstance(item, ast.Assign) and blocks.reads(item.value) & held for item in statements):
         return None  # another name holds what is prepared
-    if not all(_holds_model(program, path, together[0].condition, site) for path in held):
+    kept = held - set(copies.values())
+    if not all(_holds_model(program, path, together[0].condition, site) for path in kept):
         return None
     if not all(_leaves_alone(program, item, held, site) for item in (*after, *other)):
         return None
@@ -88,6 +92,33 @@ def _moved(program: Program, together: list[Gap]) -> Change | None:
         actions = [Insert(branch, "\n".join(lines), after=True), *map(Remove, dict.fromkeys(statements))]
     message = f"without `{module.text(branch.test)}` it is trained too: its gradients are averaged there as well"
     return Change(RULE, module, branch, message, actions)
+
+
+def _put_back(site: Site, statement: ast.stmt, suite: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
+    """The statement that puts what is prepared where it was, with the name that it has between, which nothing else has.
+
+    ``model = amp.prepare_model(self.network)``, and ``self.network = model`` below that.
+    """
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(target, ast.Name) or not isinstance(site.body, FunctionNode):
+        return
+    assert isinstance(statement, ast.Assign)
+    for item in suite[suite.index(statement) + 1 :]:
+        if not (isinstance(item, ast.Assign) and len(item.targets) == 1 and isinstance(item.value, ast.Name)):
+            continue
+        path = blocks.path_of(item.targets[0])
+        if item.value.id != target.id or path is None or path not in blocks.reads(statement.value):
+            continue
+        inside = list(walk(site.body))
+        named = [node for node in inside if isinstance(node, ast.Name) and node.id == target.id]
+        is_shared = any(
+            (isinstance(node, ast.arg) and node.arg == target.id)
+            or (isinstance(node, (ast.Global, ast.Nonlocal)) and target.id in node.names)
+            for node in inside
+        )
+        if len(named) == 2 and not is_shared:
+            yield item, target.id
+        return
 
 
 def _holds_model(program: Program, path: str, branch: Site, site: Site) -> bool:

@@ -136,6 +136,8 @@ def _is_asked(module: Module, node: ast.expr) -> bool:
             return False
         inner, parent = parent, module.parents[parent]
     while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and inner is not parent.values[-1]:
+            return True  # ``self.amp and self.amp.state_dict()`` gives it on only where it is None
         inner, parent = parent, module.parents[parent]
     return isinstance(parent, _TESTS) and parent.test is inner
 

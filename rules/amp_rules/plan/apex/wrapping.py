@@ -15,11 +15,12 @@ WRAPPER = "apex.parallel.DistributedDataParallel"
 
 
 def delays_exchange(file: ApexFile) -> bool:
-    """Whether a wrapper of the file has to exchange gradients at the end of the backward pass.
+    """Whether a wrapper of the file stays Apex's, which can exchange gradients at the end of the backward pass.
 
     Torch's wrapper wants each parameter used once, or searches one graph for those that are not, where Apex's takes
     whatever gradients there are. That search is enough where each backward pass is of one forward pass and no loss
-    reads a parameter past it. With plain torch as the target it has to do.
+    reads a parameter past it. It has no methods that switch the exchange. With plain torch as the target it has to do,
+    or the script is left alone.
     """
     return file.options.target != "torch" and bool(_why(file.references.calls(WRAPPER), file.as_written))
 
@@ -32,21 +33,28 @@ def wrapper_notes(program: Program) -> Iterator[Note]:
         why = _why([site.node for site in sites if isinstance(site.node, ast.Call)], used)
         if why:
             text = (
-                f"`{module.text(sites[0].node)}` keeps Apex's wrapper, which `amp_runtime.apex.parallel` has: it "
-                f"exchanges gradients when the backward pass is over, and {why}, for which PyTorch's is not enough"
+                f"`{module.text(sites[0].node)}` keeps Apex's wrapper, which `amp_runtime.apex.parallel` has: {why}, "
+                "for which PyTorch's is not enough"
             )
             yield notes.note(notes.APEX_KEPT, module, sites[0].node, text)
 
 
 def _why(calls: Sequence[ast.Call], used: AsWritten) -> str:
-    """Why the exchange has to wait for the end of the backward pass; empty where it need not."""
+    """Why PyTorch's wrapper does not do in its place; empty where it does."""
+    if not calls:
+        return ""
+    if used.switched:
+        return f"the script switches the exchange of gradients itself by `{used.switched}()`"
     delays = any(
         item.arg == "delay_allreduce" and not (isinstance(item.value, ast.Constant) and not item.value.value)
         for call in calls
         for item in call.keywords
     )
-    if not calls or not (delays or used.left_out):
+    waits = "it exchanges gradients when the backward pass is over, and"
+    if not (delays or used.left_out):
         return ""
     if used.reads_past_forward:
-        return "a loss may read a parameter past the model's forward pass"
-    return "the model may run more than once for one backward pass" if delays and not used.is_one_pass else ""
+        return f"{waits} a loss may read a parameter past the model's forward pass"
+    if delays and not used.is_one_pass:
+        return f"{waits} the model may run more than once for one backward pass"
+    return ""

@@ -35,7 +35,8 @@ def of_evaluations(processes: Distribution, made: set[ast.AST], *, in_torch: boo
         text = f"every process evaluates all of `{module.text(loader)}`: {why}{more}"
         yield notes.note(notes.NOT_SHARED, module, node, text)
     for shared in shared_out[:1]:
-        more = f"; so are {len(shared_out) - 1} more" if len(shared_out) > 1 else ""
+        others = len(shared_out) - 1
+        more = f"; so {'are' if others > 1 else 'is'} {others} more" if others else ""
         text = (
             f"`{shared.module.text(shared.loader)}` is split across the processes: counts equal those of one "
             f"process, and sums equal them up to the order of addition{more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 
 from amp_rules.flow.statements import is_main_guard
@@ -47,12 +48,13 @@ class Wrapping:
                 if before is not None:
                     return replace(home, statement=before, inline=None)
                 made = self._made_before_branch(home, statement, argument)
+                made = made or self._before_choice(home, statement, call)
                 if made is not None:
                     return made
                 return replace(
                     home, module=scope.module, scope=scope, statement=statement, inline=argument, in_place=True
                 )
-        return self._in_a_function(home) or self._behind_wrapping(home)
+        return self._in_a_function(home) or self._given_to_function(home) or self._behind_wrapping(home)
 
     def _in_a_function(self, home: Home) -> Home | None:
         """The same where a function wraps it and gives it back: ``model = deploy(model)``."""
@@ -80,6 +82,89 @@ class Wrapping:
                 variable=argument.id, inline=argument, in_place=True,
             )  # fmt: skip
         return None
+
+    def _given_to_function(self, home: Home) -> Home | None:
+        """Where a function is given it that wraps it on some of its ways, or that wraps several models."""
+        assignments = [
+            node
+            for node in blocks.walk_body(home.body)
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and any(blocks.path_of(target) == home.variable for target in node.targets)
+        ]
+        for taken in assignments:
+            call = taken.value
+            assert isinstance(call, ast.Call)
+            for info in self.program.flow.callees(call):
+                given = self._wrapped_by(info, call)
+                if given is None or blocks.exclude_each_other(home.module, home.statement, taken):
+                    continue
+                path = blocks.path_of(given)
+                if path is None:
+                    return replace(home, statement=taken, inline=given, in_place=True)
+                return self._above(home, taken, path)
+        return None
+
+    def _wrapped_by(self, info: FunctionFacts, call: ast.Call) -> ast.expr | None:
+        """The argument that a function gives back in a wrapper on some ways: ``return DDP(m) if several else m``."""
+        if not isinstance(info.node, ast.FunctionDef):
+            return None
+        nodes = self.program.nodes_of(info.node)
+        if not any(site.body is info.node for site in self.program.calls_to(_WRAPS)):
+            return None
+        wrapping = [site for site in self.program.calls_to(_WRAPS | DATA_PARALLEL) if site.body is info.node]
+        inner = {
+            part.id
+            for site in wrapping
+            if isinstance(site.node, ast.Call) and site.node.args
+            if isinstance(part := _unplaced(site.node.args[0]), ast.Name)
+        }
+        if len(inner) != 1:
+            return None
+        name = inner.pop()
+        wrapped = {site.node for site in wrapping}
+        kept = {
+            target.id
+            for node in nodes
+            if isinstance(node, ast.Assign) and node.value in wrapped
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        ways = [way for value in info.returns for way in _ways(value)]
+        if not ways or not all(
+            way in wrapped or (isinstance(part := _unplaced(way), ast.Name) and part.id in kept | {name})
+            for way in ways
+        ):
+            return None
+        return info.argument(call, name)
+
+    def _before_choice(self, home: Home, wrapping: ast.stmt, call: ast.Call) -> Home | None:
+        """Above a line that wraps it in one of two cases alone: ``net = DDP(model) if several else model``."""
+        inner: ast.AST = call
+        while not isinstance(above := home.module.parents.get(inner), ast.stmt) and above is not None:
+            if isinstance(above, ast.IfExp) and inner is not above.test:
+                path = blocks.path_of(_unplaced(call.args[0]))
+                other = above.orelse if inner is above.body else above.body
+                if path is not None and blocks.path_of(_unplaced(self._unwrapped(other, home))) == path:
+                    return self._above(home, wrapping, path)
+            inner = above
+        return None
+
+    def _unwrapped(self, node: ast.expr, home: Home) -> ast.expr:
+        """The model that an expression wraps, as ``nn.DataParallel(model)`` does, or the expression itself."""
+        is_wrapper = isinstance(node, ast.Call) and self.program.callee_names(node, home.scope) & (
+            _WRAPS | DATA_PARALLEL
+        )
+        return node.args[0] if is_wrapper and isinstance(node, ast.Call) and node.args else node
+
+    def _above(self, home: Home, wrapping: ast.stmt, path: str) -> Home:
+        """Behind the last line above that makes a model or puts it in its place, else right above the line itself."""
+        where = blocks.place(home.module, wrapping)
+        before = where.suite[: where.index]
+        made = [item for item in before if path in blocks.writes(item) or _is_placed_by(item, path)]
+        if made:
+            return replace(home, statement=made[-1], variable=path, inline=None, is_optional=False)
+        return replace(home, statement=wrapping, variable=path, inline=None, before=True)
 
     def _behind_wrapping(self, home: Home) -> Home:
         """Behind the condition under which the script spreads a model that it was given: other paths have it too."""
@@ -131,9 +216,7 @@ class Wrapping:
 
         ``if several: self.net = DDP(net.to(gpu))``, ``else: self.net = net.to(device)``.
         """
-        inner = argument
-        while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in PLACING:
-            inner = inner.func.value
+        inner = _unplaced(argument)
         around = [parent for parent in blocks.enclosing(home.module, wrapping) if isinstance(parent, ast.If)]
         if not isinstance(inner, ast.Name) or len(around) != 1:
             return None
@@ -171,9 +254,11 @@ class Wrapping:
 
     def where_bound(self, home: Home) -> list[Home]:
         """The home; or one at each assignment, where other branches make no model: ``if a: x = A()``, no ``else``."""
-        where = blocks.place(home.module, home.statement)
-        if home.in_place or home.before or not isinstance(home.statement, ast.If):
+        if home.in_place:
+            return [home, *self._unwrapped_ways(home)]
+        if home.before or not isinstance(home.statement, ast.If):
             return [home]
+        where = blocks.place(home.module, home.statement)
         bound = {name for item in where.suite[: where.index + 1] for name in blocks.certainly_bound(item)}
         given = {argument.arg for argument in arguments_of(home.body)} if is_function(home.body) else set()
         if not home.variable.isidentifier():
@@ -199,6 +284,60 @@ class Wrapping:
         made = [node for node in made if not self._is_made_again(home, node, made)]
         bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
         return bound_at or [self._where_placed(home, home.statement)]
+
+    def _unwrapped_ways(self, home: Home) -> Iterator[Home]:
+        """Yield the homes of models that the variable holds where the script wraps none.
+
+        ``net = DDP(Net()) if several else Net()``, and the same as branches of a condition.
+        """
+        made = home.inline
+        if made is None or blocks.path_of(_unplaced(made)) is not None or not self._is_given_to_wrapper(home, made):
+            return
+        for way in _ways_of(home.statement):
+            if made not in set(walk(way)):
+                yield from self._at_way(home, home.statement, way)
+        done: set[ast.stmt] = set()
+        for statement in self._made_instead(home):
+            around = [suite[0] for suite, _ in blocks.suites_around(home.module, statement)]
+            # What a branch goes on with is prepared by then, and what it makes anew is not.
+            if around[0] in done or (done & set(around) and home.variable in blocks.reads(statement.value)):
+                continue
+            done.add(around[0])
+            last = self._last_of_branch(home, statement)
+            if isinstance(last, ast.Assign) and home.variable in map(blocks.path_of, last.targets):
+                for way in _ways_of(last):
+                    yield from self._at_way(home, last, way)
+            else:
+                yield replace(home, statement=last, inline=None, in_place=False, is_optional=False)
+
+    def _made_instead(self, home: Home) -> list[ast.Assign]:
+        """The assignments to the variable where its home does not run, and outer ones first."""
+        found = [
+            node
+            for node in blocks.walk_body(home.body)
+            if isinstance(node, ast.Assign) and home.variable in map(blocks.path_of, node.targets)
+            if blocks.exclude_each_other(home.module, node, home.statement)
+        ]
+        return sorted(found, key=lambda node: len(list(blocks.suites_around(home.module, node))))
+
+    def _at_way(self, home: Home, statement: ast.stmt, way: ast.expr) -> Iterator[Home]:
+        inner = self._unwrapped(way, home)
+        if self.program.roles.modules(inner, home.scope):
+            yield replace(home, statement=statement, inline=inner, is_optional=False)
+
+    def _is_given_to_wrapper(self, home: Home, made: ast.expr) -> bool:
+        call = home.module.parents.get(made)
+        return isinstance(call, ast.Call) and bool(self.program.callee_names(call, home.scope) & _WRAPS)
+
+    def _last_of_branch(self, home: Home, statement: ast.stmt) -> ast.stmt:
+        """The last statement of a suite, from one on, that makes a model itself or puts it in its place."""
+        where = blocks.place(home.module, statement)
+        return [
+            item
+            for item in where.suite[where.index :]
+            if _is_placed_by(item, home.variable)
+            or (isinstance(item, ast.Assign) and home.variable in map(blocks.path_of, item.targets))
+        ][-1]
 
     def _where_placed(self, home: Home, condition: ast.If) -> Home:
         """The line of a branch that moves a model, where each line that makes it stands under the same condition."""
@@ -243,6 +382,22 @@ class Wrapping:
     def _spreads(self, node: ast.expr, home: Home) -> bool:
         """Whether a call wraps for several GPUs, which is rewritten where it stands."""
         return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
+
+
+def _unplaced(node: ast.expr) -> ast.expr:
+    """The model of ``model.to(device)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING:
+        node = node.func.value
+    return node
+
+
+def _ways(node: ast.expr) -> list[ast.expr]:
+    """What an expression gives, by the case: two of ``a if several else b``."""
+    return [*_ways(node.body), *_ways(node.orelse)] if isinstance(node, ast.IfExp) else [node]
+
+
+def _ways_of(statement: ast.stmt) -> list[ast.expr]:
+    return _ways(statement.value) if isinstance(statement, ast.Assign) else []
 
 
 def _gives_back(info: FunctionFacts, site: Site, taken: ast.Assign, variable: str) -> bool:

@@ -23,8 +23,7 @@ _MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "detach"})
 
 
 def beside_copies(own: OwnDdp, shares: Shares, told: set[tuple[ast.AST, str]]) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place where each such number, which is not ``told``, is shown, or else compared."""
-    told = set(told)
+    """Yield the first place where each such number, which is not ``told``, is shown, or else compared; then it is."""
     for exchange, copy, name in _exchanged_copies(own, shares):
         nodes = list(blocks.walk_body(exchange.body))
         if (exchange.body, name) in told or not _is_of_share(shares, nodes, name, copy):

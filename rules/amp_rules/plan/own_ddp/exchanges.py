@@ -43,10 +43,12 @@ class Exchanges:
     Args:
         own: the program.
         loops: its loops over loaders that are shared out.
+        followed: exchanges that do not count, as their results are known otherwise.
     """
 
-    def __init__(self, own: OwnDdp, loops: Iterable[TrainingLoop]) -> None:
+    def __init__(self, own: OwnDdp, loops: Iterable[TrainingLoop], followed: frozenset[ast.AST] = frozenset()) -> None:
         self._own = own
+        self._followed = followed
         loop_nodes = {loop.loop for loop in loops}
         self._loops_in = own.program.closure(lambda node: node in loop_nodes)
 
@@ -299,7 +301,7 @@ class Exchanges:
 
     @cached_property
     def _calls_of_torch(self) -> set[ast.AST]:
-        return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)}
+        return {site.node for site in self._own.program.calls_to(EXCHANGES - BROADCASTS)} - self._followed
 
     @cached_property
     def _of_metrics(self) -> set[ast.AST]:

@@ -50,16 +50,18 @@ from amp_rules.plan.own_ddp.one_device import one_device
 from amp_rules.plan.own_ddp.opened_by_mode import opened_by_mode
 from amp_rules.plan.own_ddp.options_in_spawned import options_in_spawned
 from amp_rules.plan.own_ddp.options_never_made import options_never_made
+from amp_rules.plan.own_ddp.options_of_no_launcher import options_of_no_launcher
 from amp_rules.plan.own_ddp.orders_apart import orders_apart
 from amp_rules.plan.own_ddp.passes_apart import passes_apart
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.ranks_of_mpi import ranks_of_mpi
 from amp_rules.plan.own_ddp.ranks_of_options import ranks_of_options
-from amp_rules.plan.own_ddp.rates_apart import rates_apart
+from amp_rules.plan.own_ddp.rates_apart import rates_apart, set_by_one
 from amp_rules.plan.own_ddp.read_early import read_early
 from amp_rules.plan.own_ddp.read_half_written import read_half_written
 from amp_rules.plan.own_ddp.refused_folders import refused_folders
 from amp_rules.plan.own_ddp.repeated_samples import repeated_samples
+from amp_rules.plan.own_ddp.rest_of_one import rest_of_one
 from amp_rules.plan.own_ddp.rounds_apart import rounds_apart
 from amp_rules.plan.own_ddp.same_epochs import same_epochs
 from amp_rules.plan.own_ddp.sampler_arguments import sampler_arguments
@@ -115,6 +117,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from ranks_of_mpi(own)
     yield from ranks_of_options(own)
     yield from options_in_spawned(own)
+    yield from options_of_no_launcher(own)
     yield from options_never_made(own)
     yield from without_address(own)
     yield from fixed_sizes(own)
@@ -164,8 +167,10 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
     yield from repeated_samples(own, shares)
-    yield from shown_of_one(own, shares)
-    yield from scores_of_one(own, shares)
+    named: set[tuple[ast.AST, str]] = set()
+    yield from shown_of_one(own, shares, named)
+    yield from scores_of_one(own, shares, named)
+    yield from rest_of_one(own, shares, named)
     yield from known_to_first(own)
     yield from meters_of_one(own)
     yield from stopped_apart(own, shares)
@@ -188,6 +193,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)
+    yield from set_by_one(own)
 
 
 # ---- forward passes ------------------------------------------------------------------------------------------------

@@ -267,3 +267,7 @@ class _Nothing:
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """None."""
         return []
+
+    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+        """None."""
+        return []

@@ -12,7 +12,7 @@ from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
-from amp_rules.source.index import argument_at, keyword
+from amp_rules.source.index import argument_at, keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
@@ -21,6 +21,8 @@ from amp_rules.torch.distributed import GETS_WORLD_SIZE, RANK_OF_JOIN
 _Found = tuple[Module, ast.AST, str]
 
 _SETS_DEVICE = frozenset({"torch.cuda.set_device"})
+_NAMES_DEVICE = frozenset({"torch.device"})
+_READS_ONTO_DEVICE = frozenset({"torch.load"})
 _RANK_OF_SAMPLER = 2
 _DALI = "nvidia.dali."
 _OF_MACHINE = ("device_count", "gpu", "local")
@@ -75,7 +77,12 @@ def gpus_by_rank(own: OwnDdp) -> Iterator[_Found]:
     if hides_gpus(own):
         return
     ranks = RankValues(own.program, joins_tell=False)
-    for site in (*own.program.calls_to(_SETS_DEVICE), *own.wraps):
+    for site in (
+        *own.program.calls_to(_SETS_DEVICE),
+        *own.wraps,
+        *own.program.calls_to(_NAMES_DEVICE),
+        *own.program.calls_to(_READS_ONTO_DEVICE),
+    ):
         assert isinstance(site.node, ast.Call)
         given = _gpu_given(site.node)
         if given is None or site.module not in own.modules or site.body in own.uncalled:
@@ -96,11 +103,43 @@ def _written_above(site: Site, given: ast.expr) -> ast.expr:
 
 
 def _gpu_given(call: ast.Call) -> ast.expr | None:
-    """The GPU that a call is told, first or as ``device_ids=[gpu]`` of a wrapper; None where it is told none."""
+    """The GPU that a call is told, first or as ``device_ids=[gpu]`` of a wrapper; None where it is told none.
+
+    ``torch.device("cuda", gpu)`` and ``torch.device(f"cuda:{gpu}")`` are told it, too, and so is
+    ``torch.load(path, map_location={"cuda:0": f"cuda:{gpu}"})``.
+    """
+    if last_name(call.func) == "device":
+        return _gpu_named(call)
+    if last_name(call.func) == "load":
+        place = argument_at(call, "map_location", 1)
+        place = place.values[-1] if isinstance(place, ast.Dict) and place.values else place
+        return _gpu_in_name(place)
     devices = keyword(call, "device_ids")
     if devices is not None:
         return devices.elts[0] if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) == 1 else None
     return call.args[0] if call.args and last_name(call.func) == "set_device" else None
+
+
+def _gpu_named(call: ast.Call) -> ast.expr | None:
+    name = call.args[0] if call.args else None
+    if isinstance(name, ast.Constant) and name.value == "cuda":
+        return argument_at(call, "index", 1)
+    return _gpu_in_name(name)
+
+
+def _gpu_in_name(name: ast.expr | None) -> ast.expr | None:
+    """The number that the name of a GPU ends with: ``f"cuda:{gpu}"``, ``"cuda:%d" % gpu``, ``"cuda:" + str(gpu)``."""
+    if isinstance(name, ast.JoinedStr) and len(name.values) == len(("cuda:", "gpu")):
+        begin, number = name.values
+        if literal(begin) == "cuda:" and isinstance(number, ast.FormattedValue):
+            return number.value
+    if isinstance(name, ast.BinOp) and literal(name.left) in ("cuda:%d", "cuda:%s") and isinstance(name.op, ast.Mod):
+        return name.right
+    if isinstance(name, ast.BinOp) and literal(name.left) == "cuda:" and isinstance(name.right, ast.Call):
+        return name.right.args[0] if last_name(name.right.func) == "str" and name.right.args else None
+    if isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute) and name.func.attr == "format":
+        return name.args[0] if literal(name.func.value) in ("cuda:{}", "cuda:{:d}") and len(name.args) == 1 else None
+    return None
 
 
 def _is_local(ranks: RankValues, given: ast.expr, site: Site) -> bool:

@@ -22,8 +22,12 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
 
 
-def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place of each function that shows the loss of its process, or what is made of it."""
+def shown_losses(
+    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first place of each function that shows the loss of its process, or what is made of it; then it is
+    ``told``.
+    """
     known = {loop.body for loop in loops}
     for backward in _backwards(own) if own.wraps else ():
         if backward.body in known or backward.module not in own.modules or backward.body in own.uncalled:
@@ -34,6 +38,7 @@ def shown_losses(own: OwnDdp, shares: Shares, loops: list[TrainingLoop]) -> Iter
         shown = list(_shown(own, shares, backward, is_alone=not loops))
         if shown:
             names = dict.fromkeys(name for _, read in shown for name in read)
+            told.update((backward.body, name) for name in names)
             others = more_places(own.program, [(backward.module, item) for item, _ in shown])
             yield backward.module, shown[0][0], f"AMP233: {are_of_batches(names)}{others}"
 

@@ -14,12 +14,14 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.own_ddp.data_sets import training_test
 from amp_rules.plan.own_ddp.exchanges import Exchanges
+from amp_rules.plan.own_ddp.followed_exchanges import followed_exchanges
 from amp_rules.plan.own_ddp.loader_classes import has_distributed_sampler
 from amp_rules.plan.own_ddp.meters import meters_of
 from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.packed import packed_value
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.sampler_lists import is_of_some
+from amp_rules.plan.own_ddp.set_by_one import is_chosen_by_what_one_sets
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
 from amp_rules.plan.rank_sums import RankSums
 from amp_rules.plan.training_loops import Counted, TrainingLoop, variable
@@ -31,6 +33,7 @@ from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.told_by_argument import is_ruled_out
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.scopes import Scope
@@ -99,8 +102,12 @@ class Metrics:
     @cached_property
     def _shared(self) -> set[Value]:
         """Loaders of which each process has a share."""
-        samplers = {site.node for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS) if not _gives_all(site.node)}
-        found = set()
+        samplers = {
+            site.node
+            for site in self._own.program.calls_to(DISTRIBUTED_SAMPLERS)
+            if not (_gives_all(site.node) or is_ruled_out(self._own.program, site.module, site.node))
+        }
+        found: set[Value] = set()
         for use in [*self._own.data.uses, *self._own.data.evaluated]:
             for value in use.values:
                 located = self._own.program.locate(value.site) if isinstance(value.site, ast.Call) else None
@@ -111,7 +118,14 @@ class Metrics:
                     last = assigned_above(given, located[1]) if isinstance(given, ast.Name) else None
                     if any(item.site in samplers for item in self._own.program.flow.values(last or given, located[1])):
                         found.add(value)
-        return found
+        return {value for value in found if not self._is_whole_for_one(value)}
+
+    def _is_whole_for_one(self, value: Value) -> bool:
+        """Whether one process alone iterates a loader, and has changed for itself what chooses its sampler."""
+        uses = [use for use in [*self._own.data.uses, *self._own.data.evaluated] if value in use.values]
+        return is_chosen_by_what_one_sets(self._own, value) and all(
+            self._own.is_of_first_alone(use.module, use.node) for use in uses
+        )
 
     @cached_property
     def by_own_samplers(self) -> frozenset[Value]:
@@ -353,6 +367,11 @@ class Metrics:
     def exchanges(self) -> Exchanges:
         """Where the script puts numbers of all processes together itself."""
         return Exchanges(self._own, self.loops)
+
+    @cached_property
+    def unfollowed_exchanges(self) -> Exchanges:
+        """The same without those whose results the abstract run of the ranks knows."""
+        return Exchanges(self._own, self.loops, followed_exchanges(self._own))
 
     @cached_property
     def whole_lengths(self) -> WholeLengths:

@@ -34,17 +34,21 @@ def alike_in_spawned(own: OwnDdp) -> list[Site]:
     if not own.program.calls_to(SPAWNS):
         return []
     spawned = Spawned(own)
+    return [site for site in compared_with_default(own) if spawned.run(site)] if spawned else []
+
+
+def compared_with_default(own: OwnDdp) -> list[Site]:
+    """The comparisons with the default of that option; none where something else sets what it says."""
     default = _default(own)
-    if not spawned or default is None or _is_set(own):
+    if default is None or _is_set(own):
         return []
     return [
-        site
+        Site(scope.module, scope, body, test)
         for node, body, scope in own.program.nodes()
         if isinstance(node, (ast.If, ast.IfExp))
         for test in walk(node.test)
         if isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and test.left.attr == _NAME
         if len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq) and literal(test.comparators[0]) == default
-        if spawned.run(site := Site(scope.module, scope, body, test))
     ]
 
 

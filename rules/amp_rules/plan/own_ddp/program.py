@@ -104,6 +104,16 @@ class OwnDdp(ReachOfRanks):
             return None
         return self._named_by_rank.may_hold(access.path)
 
+    def may_be_of_each(self, module: Module, call: ast.Call) -> bool:
+        """Whether what a call makes, a writer or an opened file, may have the rank of its process in its name."""
+        given = [*call.args, *(item.value for item in call.keywords)]
+        return any(
+            names_rank(item)
+            or self._named_by_rank.holds(module, item)
+            or self._named_by_rank.may_hold(item) is not None
+            for item in given
+        )
+
     def way_of_rank(self, holder: ast.expr) -> str:
         """Says where the rank comes into a path: the file is one of each process there."""
         located = self.program.locate(holder)

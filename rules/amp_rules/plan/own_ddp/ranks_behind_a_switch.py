@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.switches import off_unless_given
 from amp_rules.roles.sites import Site, calling
-from amp_rules.source.index import keyword, literal
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import conjuncts, last_name, walk
 from amp_rules.torch.distributed import GETS_RANK
@@ -19,7 +20,7 @@ _MAX_CALLERS = 4
 
 def ranks_behind_a_switch(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield ``if args.distributed: rank = dist.get_rank() else: rank = 0``, where nothing else reads the switch."""
-    switches = _switches(own) if own.joins else {}
+    switches = off_unless_given(own) if own.joins else {}
     asked = {name for site in own.joins for name in _asked_for(own, site, _MAX_CALLERS)} if switches else set()
     for node, _, scope in own.program.nodes() if switches.keys() - asked else ():
         if not isinstance(node, ast.If) or scope.module not in own.modules:
@@ -39,27 +40,6 @@ def ranks_behind_a_switch(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             )
             yield scope.module, node, text
             return
-
-
-def _switches(own: OwnDdp) -> dict[str, str]:
-    """The options that are off unless they are given, by their names in the program, which sets none of them itself."""
-    found: dict[str, str] = {}
-    stored: set[str] = set()
-    for module in own.program.flow.modules:
-        for node in module.nodes:
-            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-                stored.add(node.attr)
-            if not isinstance(node, ast.Call):
-                continue
-            if last_name(node.func) == "set_defaults":
-                stored |= {item.arg for item in node.keywords if item.arg is not None}
-            options = [literal(item) for item in node.args] if last_name(node.func) == "add_argument" else []
-            if literal(keyword(node, "action")) == "store_true" and keyword(node, "default") is None:
-                for option in options:
-                    if isinstance(option, str) and option.startswith("--"):
-                        dest = literal(keyword(node, "dest"))
-                        found[dest if isinstance(dest, str) else option[2:].replace("-", "_")] = option
-    return {name: option for name, option in found.items() if name not in stored}
 
 
 def _asked_for(own: OwnDdp, site: Site, depth: int) -> Iterator[str]:

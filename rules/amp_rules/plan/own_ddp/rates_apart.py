@@ -1,4 +1,4 @@
-"""Learning rates that each process sets by numbers of its own share of the data."""
+"""Learning rates that each process sets by numbers of its own share of the data, and those that one sets alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from amp_rules.plan.sinks import Need, Sink, Sinks
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import added_to
 from amp_rules.ranks.origins import Kind
-from amp_rules.roles.kinds import is_scheduler
+from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.optimizers import GROUP_SETTINGS
 
@@ -45,6 +46,48 @@ def rates_apart(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, 
             f"`{module.text(sink.node)}` depends on each process's own share of the data, and sets the learning rate: "
             "the processes train with different ones",
         )
+
+
+def set_by_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield a setting of parameter groups that one process changes alone; the first of each function."""
+    told: set[ast.AST] = set()
+    for node, body, scope in own.program.nodes():
+        if not (_is_setting(node) and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)):
+            continue
+        if body in told or scope.module not in own.modules or not _is_of_group(node, body):
+            continue
+        if own.is_of_first_alone(scope.module, node) and not _is_made_alone(own, node, body, scope):
+            told.add(body)
+            name = scope.module.text(node)
+            text = f"only one process sets `{name}`: those that the others train with differ from then on"
+            yield scope.module, node, text
+
+
+def _groups_of(node: ast.Subscript, body: ast.AST) -> ast.Attribute | None:
+    """``optimizer.param_groups`` of ``group["lr"]`` in a loop over them, and of ``optimizer.param_groups[0]["lr"]``."""
+    owner = node.value
+    if isinstance(owner, ast.Name):
+        loops = [item for item in blocks.walk_body(body) if isinstance(item, ast.For)]
+        iters = [item.iter for item in loops if owner.id in blocks.writes_target(item) and node in set(walk(item))]
+        parts = [part for given in iters for part in walk(given)]
+    else:
+        parts = [*walk(owner)]
+    return next((part for part in parts if isinstance(part, ast.Attribute) and part.attr == "param_groups"), None)
+
+
+def _is_of_group(node: ast.Subscript, body: ast.AST) -> bool:
+    return _groups_of(node, body) is not None
+
+
+def _is_made_alone(own: OwnDdp, node: ast.Subscript, body: ast.AST, scope: Scope) -> bool:
+    """Whether the first process alone has the optimizer, or what it is was not found."""
+    groups = _groups_of(node, body)
+    made = own.program.flow.values(groups.value, scope) if groups is not None else set()
+    sites = [value.site for value in made if is_optimizer(value)]
+    places = [(own.program.module_of(site), site) for site in sites if site is not None]
+    if not places or len(places) < len(sites):
+        return True
+    return any(module is None or own.is_of_first_alone(module, site) for module, site in places)
 
 
 def _is_of_batch(sink: Sink) -> bool:

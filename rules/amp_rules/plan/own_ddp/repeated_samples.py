@@ -1,4 +1,4 @@
-"""Evaluations of all processes that hold samples twice: torch's sampler gives every process as many."""
+"""Evaluations of all processes that hold samples twice: torch's sampler gives every process as many, as others may."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.file_names import more_places
 from amp_rules.plan.joint_metrics import asks_joint_metric, names_joint_metrics
+from amp_rules.plan.own_ddp.padding_samplers import padding_samplers
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.roles.loader_arguments import given_to_loader
@@ -39,7 +40,7 @@ _IN_FILES = "what is put together of the files that the processes write has"
 
 def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sampler that repeats samples where an evaluation adds up or gathers what all processes have."""
-    samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)}
+    samplers = {site.node: site for site in own.program.calls_to(DISTRIBUTED_SAMPLERS)} | padding_samplers(own)
     if not samplers:
         return
     evaluated = {use.node for use in own.data.evaluated}
@@ -54,6 +55,7 @@ def repeated_samples(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.
             if shares.metrics.keeps_by_rank(loop) and _reads_for_all(loop.body):
                 by_rank.add(loop.body)
     uses += _chosen(own, shares, {use.node for use in uses})
+    uses += _by_own_samplers(own, shares, {use.node for use in uses})
     fetched = list(_fetched(own))
     uses += [use for use in fetched if not _trains(own, use)]
     for use in uses:
@@ -95,6 +97,17 @@ def _chosen(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[Loader
         if use.module in own.modules and own.reach(use.module, loop) is Reach.EVERY:
             if left and all(map(shares.metrics.samplers_of, left)):
                 yield replace(use, values=several)
+
+
+def _by_own_samplers(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[LoaderUse]:
+    """Yield evaluations of all processes over loaders whose sampler is of a class of the project."""
+    for use in own.data.evaluated:
+        loop = blocks.loop_around(use.module, use.node)
+        if use.node in known or not isinstance(loop, ast.For) or own.program.runs_backward(loop):
+            continue
+        if use.module in own.modules and use.values and use.values <= shares.metrics.by_own_samplers:
+            if own.reach(use.module, loop) is Reach.EVERY:
+                yield use
 
 
 def _is_of_one_process(own: OwnDdp, value: Value) -> bool:

@@ -12,6 +12,7 @@ from amp_rules.plan.own_ddp.meters_shown import AVERAGES
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_of_one import is_averaged
+from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.source import blocks
@@ -25,8 +26,13 @@ _NAMED = 3
 _FILLING = frozenset({"append", "extend"})
 
 
-def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first such score of each function; where it reduces nothing, the loop itself has a note."""
+def scores_of_one(
+    own: OwnDdp, shares: Shares, named: set[tuple[ast.AST, str]]
+) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first such score of each function; where it reduces nothing, the loop itself has a note.
+
+    What they are made of is ``named`` then.
+    """
     metrics = shares.metrics
     if metrics.looked_after:
         return
@@ -43,6 +49,7 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         found = list(_scores(own, loop, kept)) if kept else []
         if found:
             told.add(loop.body)
+            named.update((loop.body, path) for node in found for path in _about(loop, node))
             text = f"AMP233: `{loop.module.text(found[0])}` is the score of one process's share of the data, and is not"
             others = more_places(own.program, [(loop.module, node) for node in found])
             yield loop.module, found[0], f"{text} reduced like the numbers beside it{others}"
@@ -50,6 +57,7 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
         averaged = [path for path in dict.fromkeys(_kept(shares, loop)) if path in kept and is_averaged(loop, path)]
         if averaged:
             told.add(loop.body)
+            named.update((loop.body, path) for path in averaged)
             text = f"AMP233: {_kept_by(averaged)} of one process's share of the data: what is shown of"
             them = "them" if len(averaged) > 1 else "it"
             yield loop.module, loop.loop, f"{text} {them} is not reduced like the numbers beside it"
@@ -62,11 +70,17 @@ def scores_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST
     for body, rows in objects.items():
         if rows and body not in told:
             loop, node = rows[0]
+            named.update((body, path) for item, other in rows for path in _about(item, other))
             text = (
                 f"AMP233: `{loop.module.text(node)}` is of one process's share of the data, and is not reduced, as "
                 "other numbers of this function are"
             )
             yield loop.module, node, text + more_places(own.program, [(item.module, other) for item, other in rows])
+
+
+def _about(loop: TrainingLoop, node: ast.AST) -> set[str]:
+    """The variables of a score: what it is made of, and what gets it."""
+    return {root_of(path) for path in blocks.reads(node) | blocks.writes(blocks.statement_of(loop.module, node))}
 
 
 def _asked_objects(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> dict[str, ast.expr]:

@@ -29,11 +29,10 @@ from amp_rules.source.syntax import is_text, last_name, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 
 
-def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first such sum of each loop that trains, with the names of the others."""
+def shown_of_one(own: OwnDdp, shares: Shares, named: set[tuple[ast.AST, str]]) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first such sum of each loop that trains, with the names of the others; then all are ``named``."""
     metrics = shares.metrics
     loops = metrics.training_loops
-    named: set[tuple[ast.AST, str]] = set()
     # Numbers that could be reduced, and are not, have a note of their own, unless a library looks after others.
     reduced = list(metrics.found()) if loops and not metrics.looked_after else []
     noted = {item.site.body for item in reduced}
@@ -99,7 +98,7 @@ def shown_of_one(own: OwnDdp, shares: Shares) -> Iterator[tuple[Module, ast.AST,
         if metrics.may_be_of_all(loop.body):
             yield from _shown_meanwhile(shares, loop, named)
     yield from shown_within(own, shares, loops, named)
-    yield from shown_losses(own, shares, loops)
+    yield from shown_losses(own, shares, loops, named)
     yield from beside_copies(own, shares, named)
 
 

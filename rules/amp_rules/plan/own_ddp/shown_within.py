@@ -59,7 +59,7 @@ def shown_within(
         values = _given(own, loop, name)
         if not _is_of_round(own, shares, loop, name, values):
             continue
-        if _only_divides(site.node, name, {path for body, path in told if body is loop.body}):
+        if only_divides(site.node, name, {path for body, path in told if body is loop.body}):
             continue
         if any(map(is_text, values)):
             texts.add((loop.body, name))
@@ -86,7 +86,7 @@ def are_of_batches(variables: Iterable[str]) -> str:
     return f"{listed(names)} {OF_BATCHES[several]}"
 
 
-def _only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
+def only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
     """Whether a call shows a number only as what one that is told is divided by: ``100 * correct / total``."""
     quotients = [node for node in walk(call) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
     dividing = {
@@ -103,15 +103,15 @@ def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
     for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
         call = site.node
         assert isinstance(call, ast.Call)
-        if tells(call) and not _is_of_tag(site.module, call):
-            if any(map(names_process, _values(call))):
+        if tells(call) and not is_of_tag(site.module, call):
+            if any(map(names_process, shown_values(call))):
                 continue  # what every process says of itself
             root = root_of(name)
-            if any(root in _numbers_in(value) for value in _values(call)):
+            if any(root in numbers_in(value) for value in shown_values(call)):
                 yield site, root
 
 
-def _is_of_tag(module: Module, call: ast.Call) -> bool:
+def is_of_tag(module: Module, call: ast.Call) -> bool:
     """Whether a text is the name that something is shown under: ``add_scalar("loss/{}".format(key), loss)``."""
     return any(
         isinstance(around, ast.Call)
@@ -134,7 +134,7 @@ def _shown_by_callees(own: OwnDdp, shares: Shares, within: dict[ast.AST, Trainin
             for name, value in info.bound(node) if showing[info.node] else ():
                 if name in showing[info.node] and isinstance(value, (ast.Name, ast.Dict)):
                     if is_of_batch(value, shares.ranks):
-                        for path in sorted(_numbers_in(value)):
+                        for path in sorted(numbers_in(value)):
                             yield Site(loop.module, loop.scope, loop.body, node), path
 
 
@@ -154,17 +154,17 @@ def shown_parameters(own: OwnDdp, body: ast.AST, depth: int = _MAX_HELPERS) -> s
             continue
         read: set[str] = set()
         if tells(node) and shows(own.program, node, scope):
-            read = {path for value in _values(node) for path in _numbers_in(value)}
+            read = {path for value in shown_values(node) for path in numbers_in(value)}
         elif depth and not may_run_anything(own.program, node):
             for helper in own.program.flow.callees(node):
                 shown = shown_parameters(own, helper.node, depth - 1)
-                read |= {path for name, value in helper.bound(node) if name in shown for path in _numbers_in(value)}
+                read |= {path for name, value in helper.bound(node) if name in shown for path in numbers_in(value)}
         found |= read | _gone_through(scope.module, node, read)
     for text in nodes:
         # A line that is put together: ``line += f" {name} {value}"`` in a loop over a parameter.
         if isinstance(text, (ast.Assign, ast.AugAssign)) and is_text(text.value):
             if blocks.touches(blocks.writes(text), found):
-                read = _numbers_in(text.value)
+                read = numbers_in(text.value)
                 found |= read | _gone_through(scope.module, text, read)
     return found & set(info.parameters)
 
@@ -179,13 +179,13 @@ def _gone_through(module: Module, node: ast.AST, read: set[str]) -> set[str]:
     }
 
 
-def _values(call: ast.Call) -> list[ast.expr]:
+def shown_values(call: ast.Call) -> list[ast.expr]:
     """What a call shows, without the name that it does under."""
     given = values_given(call)
     return given[1:] if called_name(call) in _TAGGED and call.args else given
 
 
-def _numbers_in(value: ast.AST) -> set[str]:
+def numbers_in(value: ast.AST) -> set[str]:
     """The variables of an expression of which more than the shape is read."""
     return {
         root_of(ast.unparse(node))
@@ -202,14 +202,14 @@ def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
     )
 
 
-def _is_alike(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
-    """Whether a value is the norm of averaged gradients, a loss scale, a learning rate, or the name of a file."""
-    names = own.program.callee_names(value, loop.scope) if isinstance(value, ast.Call) else set()
+def reads_alike(own: OwnDdp, site: Site, value: ast.expr) -> bool:
+    """Whether a value is the norm of averaged gradients, a loss scale, or the name of a file."""
+    names = own.program.callee_names(value, site.scope) if isinstance(value, ast.Call) else set()
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         # All skip a step alike: a gradient that overflows on one process does so in the average.
-        if any(item.ref in SCALERS for item in own.program.flow.values(value.func.value, loop.scope)):
+        if any(item.ref in SCALERS for item in own.program.flow.values(value.func.value, site.scope)):
             return True
-    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names or _is_rate(own, loop, value)
+    return bool(names & CLIP_FUNCTIONS) or "os.path.join" in names
 
 
 def _is_rate(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
@@ -242,7 +242,10 @@ def _is_of_self(call: ast.Call) -> bool:
 def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str, values: list[ast.expr]) -> bool:
     """Whether a round of a loop makes the values of a number, that nothing puts together with those of the others."""
     inner = loop.inner
-    if not values or all(is_time(own.program, loop, value) or _is_alike(own, loop, value) for value in values):
+    if not values or all(
+        is_time(own.program, loop, value) or reads_alike(own, loop, value) or _is_rate(own, loop, value)
+        for value in values
+    ):
         return False
     made_of = _made_of(loop, values)
     if not _is_of_data(loop, values, made_of):

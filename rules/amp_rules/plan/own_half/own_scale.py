@@ -10,6 +10,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import walk
 
 
 @dataclass
@@ -61,6 +62,23 @@ def _asks_for_one(test: ast.expr) -> bool:
 def _is_gradient(node: ast.expr) -> bool:
     inner = node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
     return isinstance(inner, ast.Attribute) and inner.attr == "grad"
+
+
+def copies_gradient(statement: ast.Assign | ast.Expr) -> bool:
+    """Whether a statement gives a parameter the gradient of another: ``master.grad.data.copy_(p.grad.data)``."""
+    if isinstance(statement, ast.Assign):
+        targets, value = statement.targets, statement.value
+    else:
+        call = statement.value
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "copy_":
+            return False
+        targets, value = [call.func.value], call
+    own = {blocks.path_of(target) for target in targets if _is_gradient(target)}
+    owners = {path.removesuffix(".data").removesuffix(".grad") for path in own if path is not None}
+    others = {
+        blocks.path_of(node.value) for node in walk(value) if isinstance(node, ast.Attribute) and node.attr == "grad"
+    }
+    return bool(owners) and bool(others - owners - {None})
 
 
 def _divisor(statement: ast.stmt) -> ast.expr | None:
@@ -129,8 +147,9 @@ def _multiplied(
     loss, scale = (left, right) if ast.unparse(right) in scales else (right, left)
     if ast.unparse(scale) not in scales:
         return None
+    whole = _or_loss(module, node, loss)
     for item in nodes:
-        if isinstance(item, ast.Assign) and item.value is node and len(item.targets) == 1:
+        if isinstance(item, ast.Assign) and item.value is whole and len(item.targets) == 1:
             target = blocks.path_of(item.targets[0])
             if target is None or target not in losses:
                 return None
@@ -144,9 +163,19 @@ def _multiplied(
                     found.replaced[use] = loss
             return found
         if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "backward":
-            if item.func.value is node or node in item.args:
-                return Scaled(module, node, scale, set(), {node: loss})
+            if item.func.value is whole or whole in item.args:
+                return Scaled(module, node, scale, set(), {whole: loss})
     return None
+
+
+def _or_loss(module: Module, node: ast.BinOp, loss: ast.expr) -> ast.expr:
+    """``loss * scale if args.fp16 else loss`` around the multiplication; the node itself without it."""
+    choice = module.parents[node]
+    if isinstance(choice, ast.IfExp) and node is not choice.test:
+        other = choice.orelse if node is choice.body else choice.body
+        if ast.unparse(other) == ast.unparse(loss):
+            return choice
+    return node
 
 
 def _divided_again(nodes: list[ast.AST], loss: str, scale: str) -> set[ast.stmt]:

@@ -11,7 +11,7 @@ from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.own_half.conditions import flag_of, is_under
 from amp_rules.plan.own_half.helpers import Helpers, is_copied
 from amp_rules.plan.own_half.own import OwnHalf, Place
-from amp_rules.plan.own_half.own_scale import Scaled, divided_gradients, own_scales
+from amp_rules.plan.own_half.own_scale import Scaled, copies_gradient, divided_gradients, own_scales
 from amp_rules.plan.own_half.wrappers import find_uses, wrapped
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -58,6 +58,7 @@ def understood(program: Program) -> OwnHalf | None:
     _own_scale(found, helpers)
     _choices(found, helpers)
     _check_parts(found, helpers)
+    _check_copies(found, helpers)
     return found
 
 
@@ -167,6 +168,15 @@ def _master_lists(found: OwnHalf, call: ast.Call, scope: Scope) -> None:
             and found.program.flow.key(node, where) in keys
         ):
             found.plain.parameters.add(node)
+
+
+def _check_copies(found: OwnHalf, helpers: Helpers) -> None:
+    """Gradients that the script copies to parameters of its own in float32: the optimizer steps those alone."""
+    for node, body, scope in found.program.nodes():
+        if not isinstance(node, (ast.Assign, ast.Expr)) or helpers.is_own(body, scope):
+            continue
+        if node not in found.plain.removed and copies_gradient(node):
+            raise NotUnderstood(scope.module, node, "gradients are copied from one parameter to another")
 
 
 # ---- the script's own loss scale ---------------------------------------------------------------------------

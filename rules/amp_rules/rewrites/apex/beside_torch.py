@@ -4,8 +4,8 @@
 A script that can train with `torch.amp`, and asks for Apex by a guarded import, for an old torch, or where an import
 from torch fails, keeps torch's mixed precision alone. The guard or the test of the version, its flags, and what only
 runs where Apex is there go. That includes branches on a variable that can no longer hold their value
-(`use_amp == "apex"`, `if use_apex:`), and imports that only they used. Options keep their names; a note names those of
-Apex (AMP484). `--apex compat` keeps both ways, with the runtime in Apex's place.
+(`use_amp == "apex"`, `if use_apex:`), and imports, functions and classes that only they used. Options keep their names;
+a note names those of Apex (AMP484). `--apex compat` keeps both ways, with the runtime in Apex's place.
 
 ## Why
 `apex.amp` and `apex.parallel` can no longer be imported, so that this is what the script does today. Its scaler stays
@@ -97,7 +97,12 @@ def changes(file: ApexFile) -> Iterator[Change]:
         guarded.append(Change(RULE, file.module, guard.node, "Apex cannot be imported any more", actions))
         guarded += _set_above(file, guard.node, assignments)
         gone.append(set(walk(guard.node)))
-    settled = _conditions(file, known) or _asked(file, chosen) or _choices(file)
+    settled = (
+        _conditions(file, known)
+        or _asked(file, chosen)
+        or _choices(file)
+        or [change for parts in gone for change in _unused_definitions(file, parts)]
+    )
     if not settled:
         for parts in gone:
             _check_unused(file, parts)
@@ -167,12 +172,39 @@ def _taken_out(file: ApexFile, guard: Guard) -> tuple[list[Action], Known, list[
 
 def _check_unused(file: ApexFile, inside: set[ast.AST]) -> None:
     """What goes gives a name, and nothing else does: it must not be read any more."""
-    names = {name for item in inside for name in bound_by(item)} - {
-        name for item in file.module.nodes if item not in inside for name in bound_by(item)
-    }
+    names = _given_alone(file, inside)
     for item in file.module.nodes:
         if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load) and item.id in names and item not in inside:
             raise file.not_understood(item, f"`{item.id}` is used for more than a choice")
+
+
+def _given_alone(file: ApexFile, inside: set[ast.AST]) -> set[str]:
+    """The names that what goes gives, and nothing else does."""
+    return {name for item in inside for name in bound_by(item)} - {
+        name for item in file.module.nodes if item not in inside for name in bound_by(item)
+    }
+
+
+def _unused_definitions(file: ApexFile, inside: set[ast.AST]) -> Iterator[Change]:
+    """The edits for functions and classes that need Apex and that nothing names any more: ``class ApexScaler``."""
+    names = _given_alone(file, inside)
+    if "*" in file.wanted_elsewhere:
+        return
+    for node in file.module.tree.body:
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name in file.wanted_elsewhere:
+            continue
+        if node.decorator_list or (isinstance(node, ast.ClassDef) and (node.bases or node.keywords)):
+            continue  # it may be kept somewhere where it is defined
+        own = set(walk(node))
+        needs = any(isinstance(item, ast.Name) and item.id in names for item in own - inside)
+        if needs and not any(_says(item, node.name) for item in file.module.nodes if item not in own):
+            message = f"nothing names `{node.name}` any more, which needs Apex"
+            yield Change(RULE, file.module, node, message, [Remove(node)])
+
+
+def _says(node: ast.AST, name: str) -> bool:
+    """Whether a node is a name, or a text that is one: in ``__all__``, or for what looks a name up."""
+    return (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Constant) and node.value == name)
 
 
 def _conditions(file: ApexFile, known: Known) -> list[Change]:

@@ -3,7 +3,8 @@
 ## What it does
 `amp.master_params`, `amp.state_dict`, `amp.load_state_dict`, `amp.register_float_function` and their like become the
 runtime's, with the same arguments. `amp._amp_state.loss_scalers[0]` becomes `amp.scaler`, and `to_python_float(loss)`
-becomes `loss.item()`. Where the module itself is handed to what loads and saves checkpoints, as in `load(path,
+becomes `loss.item()`; so does the scale out of the state, `amp.state_dict()["loss_scaler0"]["loss_scale"]`, become
+`amp.scaler.get_scale()`. Where the module itself is handed to what loads and saves checkpoints, as in `load(path,
 model=model, amp=amp)`, that gets `amp.scaler`. `optimizer.clip_optimizer_grad_norm_fused(1.0)` of Ascend's Apex becomes
 `torch.nn.utils.clip_grad_norm_` over `amp.master_params(optimizer)`.
 
@@ -17,7 +18,8 @@ The scaler holds what Apex kept in its own state, and reads the `amp` entry of c
     checkpoint["amp"] = amp.scaler.state_dict()
 
 ## When it declines
-Where the flat buffers of Ascend's Apex are asked for (`get_optimizer_combined_grads` and its like). What else is not in
+Where the flat buffers of Ascend's Apex are asked for (`get_optimizer_combined_grads` and its like), or a part of Apex's
+state by its name (`checkpoint["amp"]["loss_scaler0"]`), which the scaler's state has not. What else is not in
 the list makes the file keep Apex's interface.
 
 ## Leaving it out
@@ -37,6 +39,7 @@ from amp_rules.plan.apex.handed_on import AMP
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
+from amp_rules.source.syntax import walk
 from amp_rules.text.actions import Insert, Remove, Replace
 from amp_rules.text.expression_edits import substitute
 from amp_rules.torch import apex as api
@@ -52,13 +55,18 @@ RULE = Rule(
 
 _SCALERS = "apex.amp._amp_state.loss_scalers"
 _STATE = "apex.amp.state_dict"
+_PART_OF_STATE = "loss_scaler"
+"""How the names of the parts begin: `loss_scaler0`."""
 _NUMBER = "apex.fp16_utils.to_python_float"
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 
 
 def changes(file: ApexFile) -> Iterator[Change]:
     """Yield an edit for each use."""
+    scales = dict(_scales_of_states(file))
     for use in file.references.uses:
+        if use.node in scales:
+            continue
         code = file.vocabulary.counterpart(file.module, use.target) if use.target in api.RENAMED else None
         if code is not None:
             yield Change(
@@ -72,8 +80,41 @@ def changes(file: ApexFile) -> Iterator[Change]:
             code = (file.vocabulary.counterpart(file.module, _STATE) or "").removesuffix(".state_dict")
             message = f"`{code}` has the state that is loaded and saved"
             yield Change(RULE, file.module, use.node, message, [Replace(use.node, substitute(code))])
+    for whole in scales.values():
+        code = file.vocabulary.scale(file.module)
+        yield Change(RULE, file.module, whole, "the scaler holds the scale", [Replace(whole, substitute(code))])
+    _check_parts_of_state(file, set(scales.values()))
     file.check_buffers()
     yield from _clipping(file)
+
+
+def _scales_of_states(file: ApexFile) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """``amp.state_dict`` in ``amp.state_dict()["loss_scaler0"]["loss_scale"]``, each with the whole."""
+    parents = file.module.parents
+    for use in file.references.uses:
+        call = parents[use.node]
+        if use.target == _STATE and isinstance(call, ast.Call) and call.func is use.node and not call.args:
+            part = parents[call]
+            whole = parents[part]
+            if _has_key(part, f"{_PART_OF_STATE}0") and _has_key(whole, "loss_scale"):
+                assert isinstance(whole, ast.Subscript)
+                if isinstance(whole.ctx, ast.Load):
+                    yield use.node, whole
+
+
+def _has_key(node: ast.AST, key: str) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == key
+
+
+def _check_parts_of_state(file: ApexFile, known: set[ast.expr]) -> None:
+    """What names a part of Apex's state beside what is known: a key, or a pattern of keys."""
+    inside = {part for item in known for part in walk(item)}
+    for node in file.module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inside:
+            is_pattern = isinstance(file.module.parents[node], ast.JoinedStr)
+            number = node.value.removeprefix(_PART_OF_STATE)
+            if number != node.value and (number.isdecimal() or (is_pattern and not number)):
+                raise file.not_understood(node, f"`{node.value}` names a part of Apex's own state")
 
 
 def _clipping(file: ApexFile) -> Iterator[Change]:

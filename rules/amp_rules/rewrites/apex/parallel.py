@@ -6,7 +6,8 @@
 as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
 wrapper took no notice, and where another wrapper of the script asks for it or where Apex's had `delay_allreduce=True`.
 Where such a wrapper's model runs several times for one backward pass, or a loss reads a parameter of it past the
-forward pass (`model.module.scale`), it comes from `amp_runtime.apex.parallel` as it is; with `--target torch` always
+forward pass (`model.module.scale`), and where the script switches the exchange by the wrapper's own methods
+(`model.disable_allreduce()`), it comes from `amp_runtime.apex.parallel` as it is; with `--target torch` always
 from PyTorch.
 
 ## Why
@@ -25,8 +26,8 @@ where each backward pass is of one forward pass.
     model = DDP(model, broadcast_buffers=False)
 
 ## When it declines
-When gradients are summed instead of averaged, when the exchange is switched on and off by hand, or when a class derives
-from Apex's.
+When gradients are summed instead of averaged, when a class derives from Apex's, or, with `--target torch`, when the
+exchange is switched on and off by hand.
 
 ## Leaving it out
 No: the class no longer exists.
@@ -97,6 +98,8 @@ def _is_done(parent: ast.AST) -> bool:
 def _wrapper(file: ApexFile, node: ast.expr, parent: ast.AST) -> Iterator[Change]:
     if isinstance(parent, ast.ClassDef):
         raise file.not_understood(parent, "a class derives from Apex's DistributedDataParallel")
+    if file.as_written.switched:
+        raise file.not_understood(parent, f"`{file.as_written.switched}()` has no counterpart in PyTorch's wrapper")
     message = "PyTorch's wrapper averages the gradients"
     if file.as_written.left_out:
         message += f", and searches for unused parameters, because {file.as_written.left_out}"

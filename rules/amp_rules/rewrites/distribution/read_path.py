@@ -29,12 +29,15 @@ https://pytorch.org/docs/stable/generated/torch.load.html
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.context import Change, Context
-from amp_rules.plan.remedies import written
+from amp_rules.plan.remedies import Reduction, written
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.sinks import Need
+from amp_rules.torch.file_access import TEMPORARY
+from amp_rules.torch.replication import CLOCKS, PROCESS
 
 RULE = Rule("AMP213", "same-path", "All processes read what the main process has written.", "distribution")
 
@@ -44,4 +47,16 @@ def changes(context: Context) -> Iterator[Change]:
     for item in context.processes.agreed.reductions:
         if item.need is Need.PATH:
             message = f"`{item.text}` is the path that the main process has"
+            if _is_no_path(context, item):
+                message = f"`{item.text}` is what the main process has: it gets into a path"
             yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))
+
+
+def _is_no_path(context: Context, item: Reduction) -> bool:
+    """Whether the time is taken, or an identifier that is drawn, and not yet what is made of it."""
+    if not isinstance(item.node, ast.Call) or item.variable is not None:
+        return False
+    located = context.program.locate(item.node)
+    return located is not None and bool(
+        context.program.callee_names(item.node, located[1]) & (CLOCKS | PROCESS - TEMPORARY)
+    )

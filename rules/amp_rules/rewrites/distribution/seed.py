@@ -3,8 +3,8 @@
 ## What it does
 Puts `amp.seed_by_rank()` before the training loop of a script that draws its batches from the data at random: by a
 function, or in the loop itself, `x = data[torch.randint(n, (size,))]`. So it does where no data are behind what is
-drawn, as with the points at which a differential equation must hold, `x = torch.rand(count, 2)`; also where the
-function that gives the loss draws them.
+drawn, as with the points at which a differential equation must hold, `x = torch.rand(count, 2)`, and the samples that
+scikit-learn makes, `make_moons(64, noise=0.1)`, without a seed; also where the function that gives the loss draws them.
 
 ## Why
 The processes start from the same random state, so that splits and weights agree; batches drawn from it

@@ -3,7 +3,8 @@
 ## What it does
 Before a model that has batch norm is wrapped in `DistributedDataParallel`, its batch norm becomes torch's
 `SyncBatchNorm`, of the processes that the wrapper is given by `process_group`. Where the model may be on the CPU, which
-torch's has no kernel for, a test for that stands before it.
+torch's has no kernel for, a test for that stands before it, and so does that of an expression that wraps it in one case
+alone, `DDP(net) if several else net`.
 `--no-sync-bn` leaves it out. That the script trains to other results then is noted (AMP280).
 
 ## Why
@@ -18,7 +19,8 @@ trains to other results than one process with all of them.
     model = DistributedDataParallel(model, device_ids=[local_rank])
 
 ## When it declines
-Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads; where
+Where the script speaks of synchronised batch norm anywhere, behind a switch of its own that something reads (AMP288
+names it where it is off unless it is given); where
 the model is not known to have batch norm, and is no network that an option chooses among torchvision's; where a layer
 of its own calls `F.batch_norm`, which stays that of each process; where samples are shuffled between the processes
 for the sake of batch norm, as momentum contrast does; where a draw or a number out of a tensor decides whether batch
@@ -36,7 +38,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from amp_rules.flow.values import Value
@@ -50,6 +52,8 @@ from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
 from amp_rules.plan.own_ddp.left_on_cpu import is_left_on_cpu
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_tests import certain_parts
+from amp_rules.plan.own_ddp.switches import off_unless_given
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.roles.program import Program
@@ -61,7 +65,7 @@ from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
-from amp_rules.torch.distributed import GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
+from amp_rules.torch.distributed import CONVERTS_BATCH_NORM, GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
 from amp_rules.torch.wrappers import PREPARES
 
 RULE = Rule(
@@ -78,9 +82,12 @@ _ON_START = ("__init__", "init", "reset", "load", "weights")
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield a line above each wrapper, Apex's among them; above none where one has to do without."""
-    if not own.options.sync_bn or _is_synchronised(own.program):
+    if not own.options.sync_bn:
         return
     norms = BatchNorms(own.program)
+    if _is_synchronised(own.program):
+        _leave_to_switch(own, norms)
+        return
     if not own.wraps and may_average(own.program):
         _leave_averaged_by_hand(own, norms)
     found: list[Change | None] = []
@@ -115,7 +122,16 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         own.leave(RULE, on_cpu[0].module, on_cpu[0].node, f"batch norm is not synchronised: {text}")
     # Branches that wrap one model each in a way of their own would train to other results.
     if None not in found:
-        yield from _joined([change for change in found if change is not None])
+        yield from _joined(_each_once([change for change in found if change is not None]))
+
+
+def _each_once(found: list[Change]) -> list[Change]:
+    """The changes without those that put a line where another one puts the same: two wrappers in one expression."""
+    lines: dict[object, Change] = {}
+    for change in found:
+        put = [(item.statement, item.code) for item in change.actions if isinstance(item, Insert)]
+        lines.setdefault(tuple(put) if len(put) == len(change.actions) else change.node, change)
+    return list(lines.values())
 
 
 def _joined(found: list[Change]) -> Iterator[Change]:
@@ -165,6 +181,46 @@ def _leave_averaged_by_hand(own: OwnDdp, norms: BatchNorms) -> None:
             return
 
 
+def _leave_to_switch(own: OwnDdp, norms: BatchNorms) -> None:
+    """Note where the script synchronises batch norm by options alone that are off unless they are given."""
+    converting = [
+        Site(scope.module, scope, body, call)
+        for call, body, scope in own.program.calls()
+        if last_name(call.func) in CONVERTS_BATCH_NORM and body not in own.uncalled
+    ]
+    switches = off_unless_given(own) if converting else {}
+    options = [_switch_of(own, site, switches) for site in converting]
+    if not switches or None in options or _names_its_class(own.program):
+        return
+    values: set[Value] = set()
+    for wrapping in own.wraps:
+        assert isinstance(wrapping.node, ast.Call)
+        model = argument_at(wrapping.node, "module", 0)
+        values |= own.program.roles.modules(model, wrapping.scope) if model is not None else set()
+    if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms) or _shuffled_between_processes(own.program):
+        return
+    norm = "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
+    text = f"{norm} is that of each process unless `{options[0]}` is given"
+    own.leave(RULE, converting[0].module, converting[0].node, text)
+
+
+def _switch_of(own: OwnDdp, site: Site, switches: Mapping[str, str]) -> str | None:
+    """The option without which no run comes to a place."""
+    parts = (part for test, holds in own.branches(site.module, site.node) for part in certain_parts(test, holds))
+    return next((switches[last_name(part)] for part, is_on in parts if is_on and last_name(part) in switches), None)
+
+
+def _names_its_class(program: Program) -> bool:
+    """Whether a layer of synchronised batch norm is named otherwise than to convert to it, and may be built in."""
+    return any(
+        last_name(node) in SYNC_BATCH_NORM - CONVERTS_BATCH_NORM
+        and not (isinstance(outer := module.parents[node], ast.Attribute) and outer.attr in CONVERTS_BATCH_NORM)
+        for module in program.flow.modules
+        for node in module.nodes
+        if isinstance(node, (ast.Name, ast.Attribute))
+    )
+
+
 def _change(
     own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, *, is_certain: bool
 ) -> Change | None:
@@ -173,6 +229,7 @@ def _change(
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
     actions: list[Action] = []
+    case = _case_of(own, site)
     given = keyword(call, "process_group")
     group = own.source(site.module, given) if given is not None and not is_none(given) else None
     if given is not None and group is not None and blocks.path_of(given) is None:
@@ -193,12 +250,15 @@ def _change(
             return None
         actions = [Insert(statement, f"{path} = {own.source(site.module, model)}", order=-1)]
         actions.append(Replace(model, substitute(path)))
-    elif not _stands_alone(site):
+    elif case is None:
         own.leave(RULE, site.module, call, "batch norm is not synchronised: no line can stand above the wrapper")
         return None
     line = f"{path} = {convert}({', '.join([path, *more])})"
+    tests = [case] if case else []
     if not _is_on_cuda(own, call) and not _is_moved_above(own, site, model, path):
-        line = f"if next({path}.parameters()).is_cuda:\n    {line}"
+        tests.append(f"next({path}.parameters()).is_cuda")
+    if tests:
+        line = f"if {' and '.join(tests)}:\n    {line}"
     where = statement if actions else _above_precision(own, site, path)
     return Change(RULE, site.module, call, message, [*actions, Insert(where, line)])
 
@@ -214,14 +274,55 @@ def _above_precision(own: OwnDdp, site: Site, path: str) -> ast.stmt:
     return site.statement
 
 
-def _stands_alone(site: Site) -> bool:
-    """Whether a line can stand above it: not in a comprehension, a lambda or behind a condition of its own."""
+def _case_of(own: OwnDdp, site: Site) -> str | None:
+    """The test of the case in which an expression wraps: ``DDP(net) if several else net``; empty where each does.
+
+    None where no line can stand above: in a comprehension, a lambda, or behind a test that must not be asked twice.
+    """
+    tests: list[str] = []
+    inner: ast.AST = site.node
     for parent in site.module.ancestors(site.node):
         if isinstance(parent, ast.stmt):
-            return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
-        if isinstance(parent, (ast.IfExp, ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
-            return False
-    return False
+            stands = isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr))
+            return " and ".join(reversed(tests)) if stands else None
+        if isinstance(parent, (ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
+            return None
+        if isinstance(parent, ast.IfExp) and not _wraps_either_way(own, site, parent):
+            if inner is parent.test or not _may_be_asked_twice(own, parent.test, site):
+                return None
+            tests.append(_asked(own, site.module, parent.test, holds=inner is parent.body))
+        inner = parent
+    return None
+
+
+def _wraps_either_way(own: OwnDdp, site: Site, choice: ast.IfExp) -> bool:
+    """``DDP(net, bucket_cap_mb=1) if small else DDP(net)``."""
+    models = [
+        blocks.path_of(model)
+        for way in (choice.body, choice.orelse)
+        for other in own.wraps
+        if isinstance(other.node, ast.Call) and other.node in set(walk(way))
+        if isinstance(model := argument_at(other.node, "module", 0), (ast.Name, ast.Attribute))
+    ]
+    return len(models) > 1 and len(set(models)) == 1
+
+
+def _asked(own: OwnDdp, module: Module, test: ast.expr, *, holds: bool) -> str:
+    """A test in words that hold in one of its cases, for a line that may ask for more."""
+    if not holds and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, True
+    text = own.source(module, test)
+    text = f"({text})" if isinstance(test, (ast.BoolOp, ast.IfExp)) else text
+    return text if holds else f"not {text}"
+
+
+def _may_be_asked_twice(own: OwnDdp, test: ast.expr, site: Site) -> bool:
+    """Whether a test comes out the same once more, and changes nothing: it calls nothing but functions of torch."""
+    return all(
+        any(name.startswith("torch.") for name in own.program.callee_names(node, site.scope))
+        for node in walk(test)
+        if isinstance(node, ast.Call)
+    ) and not any(isinstance(node, (ast.NamedExpr, ast.Await)) for node in walk(test))
 
 
 def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:

@@ -62,13 +62,14 @@ from amp_rules.lattice.operation_names import (
     layer_named,
 )
 from amp_rules.plan.context import Change, Context
+from amp_rules.plan.precision import casts_to_float32
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import values_given
-from amp_rules.torch.autograd_functions import CONTEXT_METHODS, FLOAT_FUNCTIONS, PLAIN_DECORATORS
+from amp_rules.torch.autograd_functions import CONTEXT_METHODS, PLAIN_DECORATORS
 
 RULE = Rule(
     "AMP111", "autograd-function-in-fp32", "Functions with a backward pass of their own run in FP32.", "precision"
@@ -192,12 +193,7 @@ def _is_in_float32(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether this is a call in a function of which the arguments are made FP32."""
     parent = scope.module.parents[node]
     info = program.function_of(blocks.body_of(scope.module, node))
-    return (
-        isinstance(parent, ast.Call)
-        and parent.func is node
-        and info is not None
-        and any(name in FLOAT_FUNCTIONS for name, _ in info.decorators)
-    )
+    return isinstance(parent, ast.Call) and parent.func is node and info is not None and casts_to_float32(info)
 
 
 def _is_by_element(program: Program, method: FunctionFacts, seen: frozenset[FunctionFacts] = frozenset()) -> bool:

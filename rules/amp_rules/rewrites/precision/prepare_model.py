@@ -17,6 +17,7 @@ working.
 ## After
     model = amp.prepare_model(Net().to(device))
 
+Where a script wraps its model in one case and makes it bare in the other, it is prepared on each of these ways.
 Where the variable may hold a function in the place of a model, the line stands under `isinstance(model, nn.Module)`.
 
 ## When it declines

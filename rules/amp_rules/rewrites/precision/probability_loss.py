@@ -21,8 +21,9 @@ On CUDA, autocast refuses binary cross entropy on probabilities with an error; i
     criterion = amp.float_function(nn.BCELoss())
 
 ## When it declines
-Never. `BCEWithLogitsLoss` without the sigmoid would be better still, but its losses differ from the
-original's in the last bits, and at O0 a migrated script gives exactly the losses of the original.
+Only where it has FP32 already, in a function under `@amp.float_function`. `BCEWithLogitsLoss` without the sigmoid would
+be better still, but its losses differ from the original's in the last bits, and at O0 a migrated script gives exactly
+the losses of the original.
 
 ## Leaving it out
 No: autocast refuses the loss on CUDA with an error. Write it with logits by hand first.

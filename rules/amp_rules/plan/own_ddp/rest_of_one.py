@@ -1,0 +1,401 @@
+"""Numbers of the batches of one process that a script shows anywhere, and that no other note names.
+
+The abstract run of the ranks knows of each expression whether it rests on the batches of one process, and what
+exchanges make the same on all. What it says of shown numbers, less what has a note already, is what is left to tell:
+however the script adds up, keeps, hands on, or shows them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.values import CallSite
+from amp_rules.plan.clock_times import is_time
+from amp_rules.plan.own_ddp.lookups import may_run_anything
+from amp_rules.plan.own_ddp.meters_shown import behind
+from amp_rules.plan.own_ddp.of_themselves import names_process
+from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shown_within import (
+    are_of_batches,
+    is_of_tag,
+    numbers_in,
+    only_divides,
+    reads_alike,
+    shown_values,
+)
+from amp_rules.plan.rest_shown import root_of, shown_of_shares
+from amp_rules.plan.summed_terms import is_of_batch
+from amp_rules.plan.ways_to_show import CARRYING, tells
+from amp_rules.ranks.origins import Kind
+from amp_rules.roles.kinds import is_module
+from amp_rules.roles.sites import Site, calling
+from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.modules import Module
+from amp_rules.source.syntax import called_name, is_text, values_given, walk
+
+Told = set[tuple[ast.AST, str]]
+"""Variables of functions that a note names."""
+
+_MAX_HELPERS = 3
+"""Functions between one that has a number and the one that shows it: ``log(message)``, ``print_rank_0(text)``."""
+
+_FILLING = frozenset({"append", "extend", "update"})
+"""Methods of lists and dictionaries that put something into them."""
+
+_TEXT = frozenset({"format", "ljust", "rjust", "strip", "upper", "lower", "title", "replace"})
+"""Methods that put a text together."""
+
+
+def rest_of_one(own: OwnDdp, shares: Shares, told: Told) -> Iterator[tuple[Module, ast.AST, str]]:
+    """Yield the first place of each function that shows such numbers, with all that it shows."""
+    found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
+    for site, name in _Rest(own, shares, told).shown():
+        found[site.body].setdefault(name, site)
+    for body, everything in found.items():
+        told.update((body, name) for name in everything)
+        first = min(everything.values(), key=lambda site: site.line)
+        yield first.module, first.node, f"AMP233: {are_of_batches(everything)}"
+
+
+class _Rest:
+    """Finds them in one program."""
+
+    def __init__(self, own: OwnDdp, shares: Shares, told: Told) -> None:
+        self._own = own
+        self._program = own.program
+        self._shares = shares
+        self._told = told
+
+    def shown(self) -> Iterator[tuple[Site, str]]:
+        """Yield the places, each with a variable that it shows."""
+        for site, name in shown_of_shares(self._program, self._shares.ranks, as_a_whole=True):
+            call = site.node
+            assert isinstance(call, ast.Call)
+            if not tells(call) or is_of_tag(site.module, call) or self._is_of_each(site, call):
+                continue
+            given, root = shown_values(call), root_of(name)
+            told = {path for body, path in self._told if body is site.body}
+            if any(map(names_process, given)) or only_divides(call, name, told):
+                continue  # what every process says of itself, and the number of samples below a sum
+            if any(root in numbers_in(value) and not self._is_within_call(site, value, root) for value in given):
+                yield from self._told_of(site, root, _MAX_HELPERS)
+
+    # ---- which places --------------------------------------------------------------------------------------------
+
+    def _is_of_each(self, site: Site, call: ast.Call) -> bool:
+        """Whether a writer or a file that each process may have for itself takes what is shown."""
+        held = call.func.value if isinstance(call.func, ast.Attribute) else None
+        for value in self._program.flow.values(held, site.scope) if held is not None else ():
+            module = self._program.module_of(value.site) if isinstance(value.site, ast.Call) else None
+            if module is not None and isinstance(value.site, ast.Call) and self._own.may_be_of_each(module, value.site):
+                return True
+        return False
+
+    def _is_within_call(self, site: Site, value: ast.expr, name: str) -> bool:
+        """Whether a variable is only given to what computes something else of it: ``print(score(model, x))``."""
+        computing = [
+            part
+            for part in walk(value)
+            if isinstance(part, ast.Call)
+            and called_name(part) not in CARRYING | _TEXT
+            and any(name in numbers_in(item) for item in (*part.args, *(given.value for given in part.keywords)))
+        ]
+        inside = {node for part in computing for item in (*part.args, *part.keywords) for node in walk(item)}
+        uses = [node for node in _variables(value) if root_of(ast.unparse(node)) == name]
+        return bool(uses) and all(node in inside for node in uses)
+
+    def _is_run(self, site: Site) -> bool:
+        """Whether several processes train where a place is, or the first of them alone comes to it."""
+        if site.module not in self._own.modules or site.body in self._own.uncalled or site.body in self._evaluated:
+            return False
+        if any(origin.kind is Kind.BATCH for origin in self._shares.ranks.control_origins(site.node)):
+            return False  # all that stands behind a decision by a batch seems to rest on it
+        return self._own.reach(site.module, site.node) is not Reach.UNKNOWN
+
+    @cached_property
+    def _evaluated(self) -> set[ast.AST]:
+        """Functions with an evaluation of a share that has a note as a whole."""
+        alone = {blocks.body_of(use.module, use.node) for use in self._shares.metrics.of_one_alone()}
+        metrics = self._shares.metrics
+        return alone | {loop.body for loop in metrics.unfollowed(list(metrics.found()))}
+
+    # ---- which numbers -------------------------------------------------------------------------------------------
+
+    def _told_of(self, site: Site, name: str, helpers: int) -> Iterator[tuple[Site, str]]:
+        """Yield the place, or those of the callers that hand on what it shows."""
+        if not self._is_run(site) or (site.body, name) in self._told:
+            return
+        nodes = list(self._program.nodes_of(site.body))
+        made = self._made(site, name)
+        if self._is_told(site, nodes, name, made):
+            return
+        info = self._program.function_of(site.body)
+        handed = self._handed(info, nodes, name, made) if info is not None else {}
+        if handed:
+            for method, parameters in handed.items() if helpers else ():
+                for caller in self._program.flow.callers(method):
+                    for parameter in sorted(parameters):
+                        yield from self._handed_on(method, parameter, caller, helpers)
+            return
+        if self._keeps_itself(info, nodes, name) or not self._is_number(site, name, made):
+            return
+        if not self._may_be_of_all(site, nodes, name):
+            yield site, name
+
+    def _handed(
+        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]
+    ) -> dict[FunctionFacts, set[str]]:
+        """The functions of which a parameter is what a variable only carries on: this one, or other methods.
+
+        Those are the ones that put it into the object: ``logger.push(metrics)`` keeps what ``logger.show()`` prints.
+        """
+        kept = self._kept(info, nodes, name)
+        if kept:
+            return kept
+        parameters = self._parameters(info, nodes, name, made)
+        return {info: parameters} if parameters else {}
+
+    def _kept(self, info: FunctionFacts, nodes: list[ast.AST], name: str) -> dict[FunctionFacts, set[str]]:
+        """The methods that give their object's attributes, of which a variable is made, one of their parameters."""
+        if info.cls is None or info.receiver is None:
+            return {}
+        attributes = {path for path in _behind(nodes, name) if path.startswith(f"{info.receiver}.")}
+        attributes = {path.split(".")[1] for path in attributes}
+        found: dict[FunctionFacts, set[str]] = {}
+        for method in info.cls.methods.values() if attributes else ():
+            inner = list(blocks.walk_body(method.node))
+            paths = {f"{method.receiver}.{attribute}" for attribute in attributes}
+            sources = {path for item in paths for path in _behind(inner, item)} | _put_into(inner, paths)
+            given = {root_of(path) for path in sources} & set(method.parameters) - {method.receiver or ""}
+            if given:
+                found[method] = given
+        return found
+
+    def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], name: str) -> bool:
+        """Whether a number is one that an object keeps, or a term of a loss within a model: others tell of these."""
+        if info is None or info.receiver is None:
+            return False
+        values = self._program.flow.values(ast.Name(info.receiver, ast.Load()), self._program.flow.scopes[info.node])
+        if any(map(is_module, values)):
+            return True
+        return any(
+            isinstance(part, ast.Attribute)
+            and isinstance(part.value, ast.Name)
+            and part.value.id == info.receiver
+            and ast.unparse(part) in _behind(nodes, name)
+            and self._is_of_batch(part)
+            for part in nodes
+        )
+
+    def _parameters(self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> set[str]:
+        """The parameters that a variable only carries on: ``for key, value in losses.items():``."""
+        if name in info.parameters and not made:
+            return {name}
+        sources = _behind(nodes, name)
+        given = [value for node in nodes if blocks.writes_itself(node) & sources for value in [_value(node)] if value]
+        calls = [part for value in [*made, *given] for part in walk(value) if isinstance(part, ast.Call)]
+        if not made or any(called_name(part) not in CARRYING | _TEXT for part in calls):
+            return set()
+        return {root_of(path) for path in sources - {name}} & set(info.parameters) - {info.receiver or ""}
+
+    def _handed_on(self, info: FunctionFacts, name: str, caller: CallSite, helpers: int) -> Iterator[tuple[Site, str]]:
+        given = info.argument(caller.call, name)
+        if given is None or may_run_anything(self._program, caller.call) or not self._is_of_batch(given):
+            return
+        site = calling(caller)
+        if any(map(names_process, values_given(caller.call))) or reads_alike(self._own, site, given):
+            return
+        for path in sorted({root_of(path) for path in numbers_in(given)}):
+            if self._is_within_call(site, given, path):
+                continue
+            if any(root_of(ast.unparse(part)) == path and self._is_of_batch(part) for part in _variables(given)):
+                yield from self._told_of(site, path, helpers - 1)
+
+    def _made(self, site: Site, name: str) -> list[ast.expr]:
+        """What a function gives a variable of its own, and puts into the list or dictionary that it holds."""
+        found: list[ast.expr] = []
+        for node in self._program.nodes_of(site.body):
+            if name in blocks.writes_itself(node):
+                value = _given(node, name)
+                found += [value] if value is not None else []
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
+                found += node.args if blocks.path_of(node.func.value) == name else []
+            elif isinstance(node, ast.Assign):
+                held = [item.value for item in node.targets if isinstance(item, ast.Subscript)]
+                found += [node.value] if any(blocks.path_of(item) == name for item in held) else []
+        return found
+
+    def _is_number(self, site: Site, name: str, made: list[ast.expr]) -> bool:
+        """Whether a variable holds what is computed of batches, and not only what they decide on."""
+        if made and not any(self._is_made_of_batch(site, value) for value in made):
+            return False
+        if self._is_filled_alike(site, name):
+            return False
+        if any(map(is_text, made)) and any(body is site.body for body, _ in self._told):
+            return False  # it tells the numbers that have a note
+        node = ast.parse(name, mode="eval").body
+        if any(map(is_module, self._program.flow.values(node, site.scope))):
+            return False
+        # A speed is made of the clock, and of the sizes of batches.
+        return not any(
+            origin.kind is Kind.CLOCK
+            for part in self._program.nodes_of(site.body)
+            if isinstance(part, (ast.Name, ast.Attribute)) and root_of(ast.unparse(part)) == name
+            for origin in self._shares.ranks.origins(part)
+        )
+
+    def _is_made_of_batch(self, site: Site, value: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether a value is made of batches by what stands in this function.
+
+        Other calls of the functions on the way may be about batches where these are not.
+        """
+        if not self._is_of_batch(value) or self._is_alike(site, value):
+            return False
+        calls = [part for part in walk(value) if isinstance(part, ast.Call) and self._program.flow.callees(part)]
+        if calls:
+            return any(self._is_given_batches(site, call, seen) for call in calls)
+        parts = [part for part in _numbers(value) if self._is_of_batch(part)]
+        return not parts or any(self._holds_batches(site, part, seen) for part in parts)
+
+    def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
+        name = root_of(ast.unparse(part))
+        made = self._made(site, name) if name not in seen else [ast.Constant(0)]
+        return not made or any(self._is_made_of_batch(site, value, seen | {name}) for value in made)
+
+    def _is_given_batches(self, site: Site, call: ast.Call, seen: frozenset[str]) -> bool:
+        """Whether a function of the project is given what is of batches, or a loader of a share, besides a model.
+
+        What a model keeps of its batches reaches all that asks it for anything.
+        """
+        if self._program.roles.modules(call.func, site.scope):
+            return True
+        held = call.func.value if isinstance(call.func, ast.Attribute) else None
+        for item in [*values_given(call), *([held] if held is not None else [])]:
+            values = self._program.flow.values(item, site.scope)
+            if any(map(is_module, values)):
+                continue
+            if any(value.site in self._shares.loaders for value in values):
+                return True
+            if self._is_of_batch(item) and self._is_made_of_batch(site, item, seen):
+                return True
+            if item is held and any(value.kind == "instance" for value in values):
+                return True
+        return False
+
+    def _is_filled_alike(self, site: Site, name: str) -> bool:
+        """Whether an object is told nothing of batches but their sizes: ``losses.update(mean_of_all, len(x))``."""
+        node = ast.parse(name, mode="eval").body
+        if not any(value.kind == "instance" for value in self._program.flow.values(node, site.scope)):
+            return False
+        return not any(
+            self._is_of_batch(item) and any(map(self._is_of_batch, _numbers(item)))
+            for part in self._program.nodes_of(site.body)
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
+            if blocks.path_of(part.func.value) == name
+            for item in values_given(part)
+        )
+
+    def _is_alike(self, site: Site, value: ast.expr) -> bool:
+        return is_time(self._program, site, value) or reads_alike(self._own, site, value)
+
+    def _is_told(self, site: Site, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> bool:
+        """Whether a number is made of what has a note, or is what a function gives back that has a note."""
+        paths = _behind(nodes, name)
+        if any((site.body, root_of(path)) in self._told for path in paths):
+            return True
+        called = [part for node in nodes if blocks.writes_itself(node) & paths for part in walk(node)]
+        called += [part for value in made for part in walk(value)]
+        return any(
+            (info.node, root_of(path)) in self._told
+            for part in called
+            if isinstance(part, ast.Call)
+            for info in self._program.flow.callees(part)
+            for value in info.returns
+            for path in blocks.reads(value)
+        )
+
+    def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str) -> bool:
+        """Whether an exchange may have made a number that of all processes.
+
+        What local variables hold is known after each exchange. What objects and containers hold is not.
+        """
+        metrics = self._shares.metrics
+        roots = {root_of(path) for path in _behind(nodes, name)}
+        is_kept = any(
+            isinstance(part, (ast.Attribute, ast.Subscript))
+            and isinstance(part.ctx, ast.Load)
+            and root_of(ast.unparse(part)) in roots
+            and self._is_of_batch(part)
+            and self._is_part(site, part)
+            for part in nodes
+        )
+        return (metrics.exchanges if is_kept else metrics.unfollowed_exchanges).may_tell_of(site.body, name)
+
+    def _is_part(self, site: Site, node: ast.Attribute | ast.Subscript) -> bool:
+        """Whether an object keeps what is read here, or its method reads it: ``losses.avg``, ``losses.mean()``.
+
+        ``loss.item()`` is a method of the number itself.
+        """
+        around = site.module.parents.get(node)
+        if not (isinstance(around, ast.Call) and around.func is node):
+            return True
+        values = self._program.flow.values(node.value, site.scope)
+        return any(value.kind == "instance" and not is_module(value) for value in values)
+
+    def _is_of_batch(self, value: ast.expr) -> bool:
+        return is_of_batch(value, self._shares.ranks)
+
+
+def _behind(nodes: list[ast.AST], name: str) -> set[str]:
+    """What a variable is made of, by what loops go through as well, and itself."""
+    found = {name}
+    while True:
+        made = behind(nodes, found)
+        loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor))]
+        made |= {path for node in loops if blocks.writes_target(node) & made for path in blocks.reads(node.iter)}
+        if made == found:
+            return found
+        found = made
+
+
+def _put_into(nodes: list[ast.AST], paths: set[str]) -> set[str]:
+    """What a method puts into elements of attributes: ``self.sums[key] += metrics[key]``."""
+    found: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, (ast.Assign, ast.AugAssign)):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Subscript) and blocks.path_of(target.value) in paths:
+                found |= {path for item in blocks.reads(node.value) for path in _behind(nodes, item)}
+    return found
+
+
+def _given(node: ast.AST, name: str) -> ast.expr | None:
+    """What a statement gives a variable; a constant for the number of a round."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        if isinstance(node.iter, ast.Call) and called_name(node.iter) in ("enumerate", "range"):
+            target = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+            if blocks.path_of(target) == name:
+                return ast.Constant(0)
+    return _value(node)
+
+
+def _value(node: ast.AST) -> ast.expr | None:
+    value = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else getattr(node, "value", None)
+    return value if isinstance(value, ast.expr) else None
+
+
+def _numbers(value: ast.AST) -> Iterator[ast.expr]:
+    """Yield the variables of an expression of which more than the shape is read."""
+    known = numbers_in(value)
+    return (node for node in _variables(value) if root_of(ast.unparse(node)) in known)
+
+
+def _variables(value: ast.AST) -> Iterator[ast.expr]:
+    return (node for node in walk(value) if isinstance(node, (ast.Name, ast.Attribute)))
