@@ -172,25 +172,50 @@ class _Rest:
             inner = list(blocks.walk_body(method.node))
             paths = {f"{method.receiver}.{attribute}" for attribute in attributes}
             sources = {path for item in paths for path in _behind(inner, item)} | _put_into(inner, paths)
+            if not _only_carries(inner, sources | paths):
+                continue
             given = {root_of(path) for path in sources} & set(method.parameters) - {method.receiver or ""}
             if given:
                 found[method] = given
         return found
 
     def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], name: str) -> bool:
-        """Whether a number is one that an object keeps, or a term of a loss within a model: others tell of these."""
-        if info is None or info.receiver is None:
+        """Whether a number is a term of a loss within a model, or one that an object keeps and others tell of.
+
+        What a method of the object computes of batches has no other place: ``self.loss = criterion(self.model(x), y)``.
+        """
+        if info is None or info.receiver is None or info.cls is None:
             return False
         values = self._program.flow.values(ast.Name(info.receiver, ast.Load()), self._program.flow.scopes[info.node])
         if any(map(is_module, values)):
             return True
-        return any(
-            isinstance(part, ast.Attribute)
+        behind = _behind(nodes, name)
+        kept = {
+            part.attr
+            for part in nodes
+            if isinstance(part, ast.Attribute)
             and isinstance(part.value, ast.Name)
             and part.value.id == info.receiver
-            and ast.unparse(part) in _behind(nodes, name)
+            and ast.unparse(part) in behind
             and self._is_of_batch(part)
-            for part in nodes
+        }
+        methods = info.cls.methods.values()
+        if any(
+            body is one.node and path.startswith(f"{one.receiver}.") and path.split(".")[1] in kept
+            for body, path in self._told
+            for one in methods
+        ):
+            return True
+        return bool(kept) and not any(self._computes(one, attribute) for one in methods for attribute in kept)
+
+    def _computes(self, method: FunctionFacts, attribute: str) -> bool:
+        """Whether a method gives its object's attribute what it computes of batches."""
+        scope = self._program.flow.scopes[method.node]
+        site, path = Site(scope.module, scope, method.node, method.node), f"{method.receiver}.{attribute}"
+        return any(
+            self._is_made_of_batch(site, node.value) and not _only_carries([node], {path})
+            for node in self._program.nodes_of(method.node)
+            if isinstance(node, ast.Assign) and path in blocks.writes_itself(node)
         )
 
     def _parameters(self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> set[str]:
@@ -198,9 +223,7 @@ class _Rest:
         if name in info.parameters and not made:
             return {name}
         sources = _behind(nodes, name)
-        given = [value for node in nodes if blocks.writes_itself(node) & sources for value in [_value(node)] if value]
-        calls = [part for value in [*made, *given] for part in walk(value) if isinstance(part, ast.Call)]
-        if not made or any(called_name(part) not in CARRYING | _TEXT for part in calls):
+        if not made or not _only_carries(nodes, sources):
             return set()
         return {root_of(path) for path in sources - {name}} & set(info.parameters) - {info.receiver or ""}
 
@@ -362,6 +385,23 @@ def _behind(nodes: list[ast.AST], name: str) -> set[str]:
         if made == found:
             return found
         found = made
+
+
+def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
+    """Whether variables get nothing that is computed anew: what they are given goes through, or is added up."""
+    given = [value for node in nodes if _written(node) & paths for value in [_value(node)] if value is not None]
+    calls = [part for value in given for part in walk(value) if isinstance(part, ast.Call)]
+    return all(called_name(part) in CARRYING | _TEXT for part in calls)
+
+
+def _written(node: ast.AST) -> set[str]:
+    """What a statement assigns, and the containers of which it assigns an element."""
+    found = blocks.writes_itself(node)
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        held = [blocks.path_of(item.value) for item in targets if isinstance(item, ast.Subscript)]
+        found = found | {path for path in held if path is not None}
+    return found
 
 
 def _put_into(nodes: list[ast.AST], paths: set[str]) -> set[str]:

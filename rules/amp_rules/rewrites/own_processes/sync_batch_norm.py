@@ -190,7 +190,9 @@ def _leave_to_switch(own: OwnDdp, norms: BatchNorms) -> None:
     ]
     switches = off_unless_given(own) if converting else {}
     options = [_switch_of(own, site, switches) for site in converting]
-    if not switches or None in options or _names_its_class(own.program):
+    # An option without which there is one process, or no wrapper, is on wherever this counts.
+    starting = {_switch_of(own, site, switches) for site in (*own.joins, *own.wraps)} if switches else set()
+    if not switches or None in options or starting & {*options} or _names_its_class(own.program):
         return
     values: set[Value] = set()
     for wrapping in own.wraps:
