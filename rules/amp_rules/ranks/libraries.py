@@ -16,7 +16,7 @@ from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_module
 from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name
-from amp_rules.torch.distributed import GATHERS, GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
+from amp_rules.torch.distributed import GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
 from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
@@ -104,7 +104,7 @@ class Libraries:
             return function(given, frame)
         if name in REDUCTIONS or name in GIVES_ALIKE:
             return REPLICATED
-        if name in MADE_ALIKE or name in GATHERS:
+        if name in MADE_ALIKE:
             for item in exchanged(given.node, name):
                 make_alike(item, frame)
             return REPLICATED

@@ -205,15 +205,6 @@ AVERAGES = frozenset({"torch.distributed.ReduceOp.AVG"})
 BROADCASTS = frozenset({"torch.distributed.broadcast", "torch.distributed.broadcast_object_list"})
 """Those of them by which one process tells all others what it has."""
 
-MADE_ALIKE = BROADCASTS | {"torch.distributed.all_reduce", "torch.distributed.all_reduce_coalesced"}
-"""Those of them that leave every process the same in what they were given."""
-
-GIVES_ALIKE = frozenset({"torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce"})
-"""Those of them that give every process the same, and leave what they were given as it is."""
-
-ADDING = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
-"""Those of them that add up, or compare, what all processes have."""
-
 GATHERS = frozenset(
     {f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object", "all_gather_into_tensor")}
     | {"torch.distributed.nn.functional.all_gather", "torch.distributed.nn.all_gather", "amp_runtime.gather"}
@@ -228,6 +219,18 @@ INTO_ANOTHER = {
     "torch.distributed.gather_object": ("object_gather_list", 1),
 }
 """What leaves the tensor that it is given as it is, with the argument that it puts what all have into."""
+
+MADE_ALIKE = (
+    BROADCASTS
+    | {"torch.distributed.all_reduce", "torch.distributed.all_reduce_coalesced"}
+    | (GATHERS & INTO_ANOTHER.keys())
+)
+"""Exchanges that leave every process the same in what they write to: what they are given, or another argument."""
+
+GIVES_ALIKE = (GATHERS - INTO_ANOTHER.keys()) | {
+    "torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce",
+}  # fmt: skip
+"""Those that give every process the same, and leave what they are given as it is."""
 
 CONVERTS_BATCH_NORM = frozenset({"convert_sync_batchnorm", "convert_syncbn_model"})
 """The functions of torch and Apex that put synchronised batch norm into a model, by their own names."""

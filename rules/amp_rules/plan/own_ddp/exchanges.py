@@ -18,13 +18,13 @@ from amp_rules.source.resolver import Names, names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.distributed import (
-    ADDING,
     BROADCASTS,
     EXCHANGES,
     GATHERING_NAME,
     INTO_ANOTHER,
     NAMED_COMMUNICATION,
     REDUCING_NAME,
+    REDUCTIONS,
     SPAWNS,
 )
 from amp_rules.torch.evaluating import SYNCHRONISED_METRICS
@@ -163,7 +163,7 @@ class Exchanges:
     @cached_property
     def adds_up(self) -> Callable[[ast.AST], bool]:
         """Whether a call reaches one of torch's exchanges that adds up, not one that only gathers."""
-        calls = {site.node for site in self._own.program.calls_to(ADDING)}
+        calls = {site.node for site in self._own.program.calls_to(REDUCTIONS)}
         return self._own.program.closure(lambda node: node in calls)
 
     def leaves_its_own(self, call: ast.Call) -> bool:

@@ -9,7 +9,7 @@ from amp_rules.ranks.libraries import exchanged
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import is_none
-from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, GATHERS, GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE
+from amp_rules.torch.distributed import BROADCASTS, EXCHANGES, GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE
 
 _SHARING = frozenset(
     {
@@ -37,7 +37,7 @@ def _is_followed(own: OwnDdp, site: Site) -> bool:
 def _writes_own(own: OwnDdp, site: Site, name: str) -> bool:
     """Whether an exchange of this name writes to variables of the function, and to no other."""
     assert isinstance(site.node, ast.Call)
-    written = exchanged(site.node, name) if name in MADE_ALIKE or name in GATHERS else []
+    written = exchanged(site.node, name) if name in MADE_ALIKE else []
     return bool(written) and all(
         isinstance(item, ast.Name) and (name in INTO_ANOTHER or _is_alone(own, site, item.id)) for item in written
     )

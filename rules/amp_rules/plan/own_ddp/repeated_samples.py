@@ -21,7 +21,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, last_name, values_given, walk
 from amp_rules.torch.data import DISTRIBUTED_SAMPLERS
-from amp_rules.torch.distributed import ADDING, INTO_ANOTHER
+from amp_rules.torch.distributed import INTO_ANOTHER, REDUCTIONS
 
 _KEEPING_ONE = frozenset({"unique", "set", "fromkeys", "drop_duplicates"})
 """What keeps each of its elements once."""
@@ -242,7 +242,7 @@ def _adding(own: OwnDdp) -> _Asks:
     What a model or a loss does in its pass is no score.
     """
     calls: set[ast.AST] = {
-        site.node for site in own.program.calls_to(ADDING) if not own.program.is_model_code(site.body)
+        site.node for site in own.program.calls_to(REDUCTIONS) if not own.program.is_model_code(site.body)
     }
     if names_joint_metrics(own.program):
         calls |= {call for call, _, scope in own.program.calls() if asks_joint_metric(own.program, call, scope)}
