@@ -56,8 +56,7 @@ def _can_be_told(optimizer: torch.optim.Optimizer) -> bool:
     told, and what is done before its step is not skipped.
     """
     name = "_step_supports_amp_scaling"
-    of_its_own = name in vars(optimizer) or hasattr(type(optimizer), name)
-    return of_its_own and bool(getattr(optimizer, name))
+    return (name in vars(optimizer) or hasattr(type(optimizer), name)) and bool(getattr(optimizer, name))
 
 
 def _wants_a_scaler(optimizer: torch.optim.Optimizer) -> bool:
