@@ -93,7 +93,7 @@ def result(case: str, dtype: torch.dtype = FLOAT, **values: Any) -> Any:
 
 @functools.cache
 def lacking_in_bfloat16() -> set[str]:
-    """What torch's own autocast cannot run on this processor: its LSTM needs AVX-512. To be asked before ``amp.init``."""
+    """What torch's own autocast cannot run on this processor, to be asked before ``amp.init``: LSTMs need AVX-512."""
     missing = set()
     for case in cases(HALF_ON_CUDA):
         try:
