@@ -171,7 +171,7 @@ class _Rest:
         for method in info.cls.methods.values() if attributes else ():
             inner = list(blocks.walk_body(method.node))
             paths = {f"{method.receiver}.{attribute}" for attribute in attributes}
-            sources = {path for item in paths for path in _behind(inner, item)} | _put_into(inner, paths)
+            sources = {path for item in paths for path in _behind(inner, item)}
             if not _only_carries(inner, sources | paths):
                 continue
             given = {root_of(path) for path in sources} & set(method.parameters) - {method.receiver or ""}
@@ -249,9 +249,6 @@ class _Rest:
                 found += [value] if value is not None else []
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
                 found += node.args if blocks.path_of(node.func.value) == name else []
-            elif isinstance(node, ast.Assign):
-                held = [item.value for item in node.targets if isinstance(item, ast.Subscript)]
-                found += [node.value] if any(blocks.path_of(item) == name for item in held) else []
         return found
 
     def _is_number(self, site: Site, name: str, made: list[ast.expr]) -> bool:
@@ -389,31 +386,11 @@ def _behind(nodes: list[ast.AST], name: str) -> set[str]:
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
     """Whether variables get nothing that is computed anew: what they are given goes through, or is added up."""
-    given = [value for node in nodes if _written(node) & paths for value in [_value(node)] if value is not None]
+    given = [
+        value for node in nodes if blocks.writes_itself(node) & paths for value in [_value(node)] if value is not None
+    ]
     calls = [part for value in given for part in walk(value) if isinstance(part, ast.Call)]
     return all(called_name(part) in CARRYING | _TEXT for part in calls)
-
-
-def _written(node: ast.AST) -> set[str]:
-    """What a statement assigns, and the containers of which it assigns an element."""
-    found = blocks.writes_itself(node)
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        held = [blocks.path_of(item.value) for item in targets if isinstance(item, ast.Subscript)]
-        found = found | {path for path in held if path is not None}
-    return found
-
-
-def _put_into(nodes: list[ast.AST], paths: set[str]) -> set[str]:
-    """What a method puts into elements of attributes: ``self.sums[key] += metrics[key]``."""
-    found: set[str] = set()
-    for node in nodes:
-        if not isinstance(node, (ast.Assign, ast.AugAssign)):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Subscript) and blocks.path_of(target.value) in paths:
-                found |= {path for item in blocks.reads(node.value) for path in _behind(nodes, item)}
-    return found
 
 
 def _given(node: ast.AST, name: str) -> ast.expr | None:
