@@ -16,7 +16,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.lookups import may_run_anything
-from amp_rules.plan.own_ddp.meters_shown import behind
+from amp_rules.plan.own_ddp.meters_shown import behind_loops
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
@@ -133,53 +133,53 @@ class _Rest:
             return
         nodes = list(self._program.nodes_of(site.body))
         made = self._made(site, name)
-        if self._is_told(site, nodes, name, made):
+        sources = behind_loops(nodes, {name})
+        if self._is_told(site, nodes, sources, made):
             return
         info = self._program.function_of(site.body)
-        handed = self._handed(info, nodes, name, made) if info is not None else {}
+        handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
         if handed:
             for method, parameters in handed.items() if helpers else ():
                 for caller in self._program.flow.callers(method):
                     for parameter in sorted(parameters):
                         yield from self._handed_on(method, parameter, caller, helpers)
             return
-        if self._keeps_itself(info, nodes, name) or not self._is_number(site, name, made):
+        if self._keeps_itself(info, nodes, sources) or not self._is_number(site, name, made):
             return
-        if not self._may_be_of_all(site, nodes, name):
+        if not self._may_be_of_all(site, nodes, name, sources):
             yield site, name
 
     def _handed(
-        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]
+        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
     ) -> dict[FunctionFacts, set[str]]:
         """The functions of which a parameter is what a variable only carries on: this one, or other methods.
 
         Those are the ones that put it into the object: ``logger.push(metrics)`` keeps what ``logger.show()`` prints.
         """
-        kept = self._kept(info, nodes, name)
+        kept = self._kept(info, sources)
         if kept:
             return kept
-        parameters = self._parameters(info, nodes, name, made)
+        parameters = self._parameters(info, nodes, name, made, sources)
         return {info: parameters} if parameters else {}
 
-    def _kept(self, info: FunctionFacts, nodes: list[ast.AST], name: str) -> dict[FunctionFacts, set[str]]:
+    def _kept(self, info: FunctionFacts, sources: set[str]) -> dict[FunctionFacts, set[str]]:
         """The methods that give their object's attributes, of which a variable is made, one of their parameters."""
         if info.cls is None or info.receiver is None:
             return {}
-        attributes = {path for path in _behind(nodes, name) if path.startswith(f"{info.receiver}.")}
-        attributes = {path.split(".")[1] for path in attributes}
+        attributes = {path.split(".")[1] for path in sources if path.startswith(f"{info.receiver}.")}
         found: dict[FunctionFacts, set[str]] = {}
         for method in info.cls.methods.values() if attributes else ():
             inner = list(blocks.walk_body(method.node))
             paths = {f"{method.receiver}.{attribute}" for attribute in attributes}
-            sources = {path for item in paths for path in _behind(inner, item)}
-            if not _only_carries(inner, sources | paths):
+            put = behind_loops(inner, paths)
+            if not _only_carries(inner, put):
                 continue
-            given = {root_of(path) for path in sources} & set(method.parameters) - {method.receiver or ""}
+            given = {root_of(path) for path in put} & set(method.parameters) - {method.receiver or ""}
             if given:
                 found[method] = given
         return found
 
-    def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], name: str) -> bool:
+    def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], sources: set[str]) -> bool:
         """Whether a number is a term of a loss within a model, or one that an object keeps and others tell of.
 
         What a method of the object computes of batches has no other place: ``self.loss = criterion(self.model(x), y)``.
@@ -189,14 +189,13 @@ class _Rest:
         values = self._program.flow.values(ast.Name(info.receiver, ast.Load()), self._program.flow.scopes[info.node])
         if any(map(is_module, values)):
             return True
-        behind = _behind(nodes, name)
         kept = {
             part.attr
             for part in nodes
             if isinstance(part, ast.Attribute)
             and isinstance(part.value, ast.Name)
             and part.value.id == info.receiver
-            and ast.unparse(part) in behind
+            and ast.unparse(part) in sources
             and self._is_of_batch(part)
         }
         methods = info.cls.methods.values()
@@ -218,11 +217,12 @@ class _Rest:
             if isinstance(node, ast.Assign) and path in blocks.writes_itself(node)
         )
 
-    def _parameters(self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> set[str]:
+    def _parameters(
+        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
+    ) -> set[str]:
         """The parameters that a variable only carries on: ``for key, value in losses.items():``."""
         if name in info.parameters and not made:
             return {name}
-        sources = _behind(nodes, name)
         if not made or not _only_carries(nodes, sources):
             return set()
         return {root_of(path) for path in sources - {name}} & set(info.parameters) - {info.receiver or ""}
@@ -324,12 +324,11 @@ class _Rest:
     def _is_alike(self, site: Site, value: ast.expr) -> bool:
         return is_time(self._program, site, value) or reads_alike(self._own, site, value)
 
-    def _is_told(self, site: Site, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> bool:
+    def _is_told(self, site: Site, nodes: list[ast.AST], sources: set[str], made: list[ast.expr]) -> bool:
         """Whether a number is made of what has a note, or is what a function gives back that has a note."""
-        paths = _behind(nodes, name)
-        if any((site.body, root_of(path)) in self._told for path in paths):
+        if any((site.body, root_of(path)) in self._told for path in sources):
             return True
-        called = [part for node in nodes if blocks.writes_itself(node) & paths for part in walk(node)]
+        called = [part for node in nodes if blocks.writes_itself(node) & sources for part in walk(node)]
         called += [part for value in made for part in walk(value)]
         return any(
             (info.node, root_of(path)) in self._told
@@ -340,13 +339,13 @@ class _Rest:
             for path in blocks.reads(value)
         )
 
-    def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str) -> bool:
+    def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> bool:
         """Whether an exchange may have made a number that of all processes.
 
         What local variables hold is known after each exchange. What objects and containers hold is not.
         """
         metrics = self._shares.metrics
-        roots = {root_of(path) for path in _behind(nodes, name)}
+        roots = set(map(root_of, sources))
         is_kept = any(
             isinstance(part, (ast.Attribute, ast.Subscript))
             and isinstance(part.ctx, ast.Load)
@@ -370,18 +369,6 @@ class _Rest:
 
     def _is_of_batch(self, value: ast.expr) -> bool:
         return is_of_batch(value, self._shares.ranks)
-
-
-def _behind(nodes: list[ast.AST], name: str) -> set[str]:
-    """What a variable is made of, by what loops go through as well, and itself."""
-    found = {name}
-    while True:
-        made = behind(nodes, found)
-        loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor))]
-        made |= {path for node in loops if blocks.writes_target(node) & made for path in blocks.reads(node.iter)}
-        if made == found:
-            return found
-        found = made
 
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
