@@ -25,8 +25,9 @@ from amp_rules.source.syntax import last_name, values_given, walk
 def shown_losses(
     own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
 ) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place of each function that shows the loss of its process, or what is made of it; then it is
-    ``told``.
+    """Yield the first place of each function that shows the loss of its process, or what is made of it.
+
+    Then it is ``told``.
     """
     known = {loop.body for loop in loops}
     for backward in _backwards(own) if own.wraps else ():

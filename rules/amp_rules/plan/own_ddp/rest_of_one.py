@@ -28,7 +28,7 @@ from amp_rules.plan.own_ddp.shown_within import (
     reads_alike,
     shown_values,
 )
-from amp_rules.plan.rest_shown import root_of, shown_of_shares
+from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.ways_to_show import CARRYING, tells
 from amp_rules.ranks.origins import Kind
@@ -74,7 +74,7 @@ class _Rest:
 
     def shown(self) -> Iterator[tuple[Site, str]]:
         """Yield the places, each with a variable that it shows."""
-        for site, name in shown_of_shares(self._program, self._shares.ranks, as_a_whole=True):
+        for site, name in self._shares.shown:
             call = site.node
             assert isinstance(call, ast.Call)
             if not tells(call) or is_of_tag(site.module, call) or self._is_of_each(site, call):
@@ -123,7 +123,7 @@ class _Rest:
         """Functions with an evaluation of a share that has a note as a whole."""
         alone = {blocks.body_of(use.module, use.node) for use in self._shares.metrics.of_one_alone()}
         metrics = self._shares.metrics
-        return alone | {loop.body for loop in metrics.unfollowed(list(metrics.found()))}
+        return alone | {loop.body for loop in metrics.unfollowed(metrics.found)}
 
     # ---- which numbers -------------------------------------------------------------------------------------------
 

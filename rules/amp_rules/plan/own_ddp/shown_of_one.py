@@ -34,7 +34,7 @@ def shown_of_one(own: OwnDdp, shares: Shares, named: set[tuple[ast.AST, str]]) -
     metrics = shares.metrics
     loops = metrics.training_loops
     # Numbers that could be reduced, and are not, have a note of their own, unless a library looks after others.
-    reduced = list(metrics.found()) if loops and not metrics.looked_after else []
+    reduced = metrics.found if loops and not metrics.looked_after else []
     noted = {item.site.body for item in reduced}
     named |= {
         (item.site.body, root_of(path))

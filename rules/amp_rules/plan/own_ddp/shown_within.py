@@ -15,7 +15,7 @@ from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
-from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
+from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import tells
@@ -100,7 +100,7 @@ def only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
 
 
 def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
-    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
+    for site, name in shares.shown:
         call = site.node
         assert isinstance(call, ast.Call)
         if tells(call) and not is_of_tag(site.module, call):
