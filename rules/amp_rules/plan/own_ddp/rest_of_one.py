@@ -19,7 +19,7 @@ from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import behind_loops
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_within import (
     are_of_batches,
     is_of_tag,
@@ -39,9 +39,6 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
 
-Told = set[tuple[ast.AST, str]]
-"""Variables of functions that a note names."""
-
 _MAX_HELPERS = 3
 """Functions between one that has a number and the one that shows it: ``log(message)``, ``print_rank_0(text)``."""
 
@@ -52,7 +49,7 @@ _TEXT = frozenset({"format", "ljust", "rjust", "strip", "upper", "lower", "title
 """Methods that put a text together."""
 
 
-def rest_of_one(own: OwnDdp, shares: Shares, told: Told) -> Iterator[tuple[Module, ast.AST, str]]:
+def rest_of_one(own: OwnDdp, shares: Shares, told: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place of each function that shows such numbers, with all that it shows."""
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
     for site, name in _Rest(own, shares, told).shown():
@@ -66,7 +63,7 @@ def rest_of_one(own: OwnDdp, shares: Shares, told: Told) -> Iterator[tuple[Modul
 class _Rest:
     """Finds them in one program."""
 
-    def __init__(self, own: OwnDdp, shares: Shares, told: Told) -> None:
+    def __init__(self, own: OwnDdp, shares: Shares, told: Named) -> None:
         self._own = own
         self._program = own.program
         self._shares = shares

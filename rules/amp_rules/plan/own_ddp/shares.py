@@ -17,6 +17,9 @@ from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name
 
+Named = set[tuple[ast.AST, str]]
+"""Variables of functions that a note names, so that no other one does."""
+
 
 class Shares:
     """Answers for one program.

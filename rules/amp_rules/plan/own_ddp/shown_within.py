@@ -13,7 +13,7 @@ from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters_shown import Filling, behind, behind_loops, may_be_reduced
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
 from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
@@ -40,7 +40,7 @@ _MAX_NAMES = 6
 
 
 def shown_within(
-    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
+    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: Named
 ) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place of each function that does, with all that it shows there and that is not ``told``.
 
