@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.rank_numbers import Told
 from amp_rules.plan.rest_shown import not_named, reads_of, root_of
+from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.ways_to_show import tells_failure
 from amp_rules.ranks.origins import Kind, Origins
 from amp_rules.roles.path_objects import assigned
@@ -138,10 +139,10 @@ def _holds_state(program: Program, value: ast.expr, scope: Scope) -> bool:
 def _is_made_of_batches(processes: Distribution, part: ast.expr, scope: Scope) -> bool:
     """Whether a number rests on batches itself: the name of the best file rests on a decision by them alone."""
     ranks = processes.agreed.ranks
-    if not _is_of_batches(ranks.origins(part)):
+    if not is_of_batch(part, ranks):
         return False
-    texts = assigned(processes.program, part, scope) if isinstance(part, ast.Name) else []
-    return not texts or not all(_is_path(value) and not _is_of_batches(ranks.origins(value)) for value in texts)
+    given = assigned(processes.program, part, scope) if isinstance(part, ast.Name) else []
+    return not given or any(not _is_path(value) or is_of_batch(value, ranks) for value in given)
 
 
 def _is_path(value: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.ways_to_show import tells
 from amp_rules.roles.sites import Site
@@ -22,7 +22,7 @@ _COPIES = frozenset({"tensor", "Tensor", "FloatTensor", "DoubleTensor", "as_tens
 _MOVES = frozenset({"to", "cuda", "cpu", "float", "double", "detach"})
 
 
-def beside_copies(own: OwnDdp, shares: Shares, told: set[tuple[ast.AST, str]]) -> Iterator[tuple[Module, ast.AST, str]]:
+def beside_copies(own: OwnDdp, shares: Shares, told: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place where each such number, which is not ``told``, is shown, or else compared; then it is."""
     for exchange, copy, name in _exchanged_copies(own, shares):
         nodes = list(blocks.walk_body(exchange.body))

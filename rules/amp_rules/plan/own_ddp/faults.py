@@ -69,7 +69,7 @@ from amp_rules.plan.own_ddp.samplers import is_shuffled
 from amp_rules.plan.own_ddp.samplers_not_read import samplers_not_read
 from amp_rules.plan.own_ddp.scores_of_one import scores_of_one
 from amp_rules.plan.own_ddp.seeds_above import seeds_above
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shares_of_own_orders import shares_of_own_orders
 from amp_rules.plan.own_ddp.shown_of_one import shown_of_one
 from amp_rules.plan.own_ddp.spawned_alone import spawned_alone
@@ -167,7 +167,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from barriers_never_run(own)
     yield from _evaluations(own, shares)
     yield from repeated_samples(own, shares)
-    named: set[tuple[ast.AST, str]] = set()
+    named: Named = set()
     yield from shown_of_one(own, shares, named)
     yield from scores_of_one(own, shares, named)
     yield from rest_of_one(own, shares, named)

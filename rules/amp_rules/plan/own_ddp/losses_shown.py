@@ -12,7 +12,7 @@ from amp_rules.plan.file_names import more_places
 from amp_rules.plan.own_ddp.lookups import may_run_anything
 from amp_rules.plan.own_ddp.meters import are_meters, reduction_of
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_within import are_of_batches, shown_parameters
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import tells, tells_failure
@@ -23,10 +23,11 @@ from amp_rules.source.syntax import last_name, values_given, walk
 
 
 def shown_losses(
-    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
+    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: Named
 ) -> Iterator[tuple[Module, ast.AST, str]]:
-    """Yield the first place of each function that shows the loss of its process, or what is made of it; then it is
-    ``told``.
+    """Yield the first place of each function that shows the loss of its process, or what is made of it.
+
+    Then it is ``told``.
     """
     known = {loop.body for loop in loops}
     for backward in _backwards(own) if own.wraps else ():

@@ -101,6 +101,18 @@ def behind(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:
         found |= more
 
 
+def behind_loops(nodes: Sequence[ast.AST], names: set[str]) -> set[str]:
+    """The same through what loops go over as well: ``for key, value in losses.items():``."""
+    loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor))]
+    found: set[str] = set()
+    more = names
+    while more - found:
+        found = behind(nodes, found | more)
+        through = [node.iter for node in loops if blocks.touches(blocks.writes_target(node), found)]
+        more = {path for value in through for path in blocks.reads(value)}
+    return found
+
+
 def _written_and_read(node: ast.AST) -> tuple[set[str], set[str]] | None:
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return blocks.writes(node), blocks.reads(node.value) if node.value is not None else set()

@@ -378,6 +378,7 @@ class Metrics:
         """The numbers that count all of a dataset of which a process has its share."""
         return WholeLengths(self._own.program, TrainingData(uses=[*self._uses()]))
 
+    @cached_property
     def found(self) -> list[Metric]:
         """The numbers, in the order of files and lines."""
         sums = RankSums(self._own.program, self.loops, self.whole_lengths)

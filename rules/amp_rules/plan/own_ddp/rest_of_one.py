@@ -16,10 +16,10 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.lookups import may_run_anything
-from amp_rules.plan.own_ddp.meters_shown import behind
+from amp_rules.plan.own_ddp.meters_shown import behind_loops
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_within import (
     are_of_batches,
     is_of_tag,
@@ -28,7 +28,7 @@ from amp_rules.plan.own_ddp.shown_within import (
     reads_alike,
     shown_values,
 )
-from amp_rules.plan.rest_shown import root_of, shown_of_shares
+from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.ways_to_show import CARRYING, tells
 from amp_rules.ranks.origins import Kind
@@ -38,9 +38,6 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
-
-Told = set[tuple[ast.AST, str]]
-"""Variables of functions that a note names."""
 
 _MAX_HELPERS = 3
 """Functions between one that has a number and the one that shows it: ``log(message)``, ``print_rank_0(text)``."""
@@ -52,7 +49,7 @@ _TEXT = frozenset({"format", "ljust", "rjust", "strip", "upper", "lower", "title
 """Methods that put a text together."""
 
 
-def rest_of_one(own: OwnDdp, shares: Shares, told: Told) -> Iterator[tuple[Module, ast.AST, str]]:
+def rest_of_one(own: OwnDdp, shares: Shares, told: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place of each function that shows such numbers, with all that it shows."""
     found: defaultdict[ast.AST, dict[str, Site]] = defaultdict(dict)
     for site, name in _Rest(own, shares, told).shown():
@@ -66,7 +63,7 @@ def rest_of_one(own: OwnDdp, shares: Shares, told: Told) -> Iterator[tuple[Modul
 class _Rest:
     """Finds them in one program."""
 
-    def __init__(self, own: OwnDdp, shares: Shares, told: Told) -> None:
+    def __init__(self, own: OwnDdp, shares: Shares, told: Named) -> None:
         self._own = own
         self._program = own.program
         self._shares = shares
@@ -74,7 +71,7 @@ class _Rest:
 
     def shown(self) -> Iterator[tuple[Site, str]]:
         """Yield the places, each with a variable that it shows."""
-        for site, name in shown_of_shares(self._program, self._shares.ranks, as_a_whole=True):
+        for site, name in self._shares.shown:
             call = site.node
             assert isinstance(call, ast.Call)
             if not tells(call) or is_of_tag(site.module, call) or self._is_of_each(site, call):
@@ -123,7 +120,7 @@ class _Rest:
         """Functions with an evaluation of a share that has a note as a whole."""
         alone = {blocks.body_of(use.module, use.node) for use in self._shares.metrics.of_one_alone()}
         metrics = self._shares.metrics
-        return alone | {loop.body for loop in metrics.unfollowed(list(metrics.found()))}
+        return alone | {loop.body for loop in metrics.unfollowed(metrics.found)}
 
     # ---- which numbers -------------------------------------------------------------------------------------------
 
@@ -133,53 +130,53 @@ class _Rest:
             return
         nodes = list(self._program.nodes_of(site.body))
         made = self._made(site, name)
-        if self._is_told(site, nodes, name, made):
+        sources = behind_loops(nodes, {name})
+        if self._is_told(site, nodes, sources, made):
             return
         info = self._program.function_of(site.body)
-        handed = self._handed(info, nodes, name, made) if info is not None else {}
+        handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
         if handed:
             for method, parameters in handed.items() if helpers else ():
                 for caller in self._program.flow.callers(method):
                     for parameter in sorted(parameters):
                         yield from self._handed_on(method, parameter, caller, helpers)
             return
-        if self._keeps_itself(info, nodes, name) or not self._is_number(site, name, made):
+        if self._keeps_itself(info, nodes, sources) or not self._is_number(site, name, made):
             return
-        if not self._may_be_of_all(site, nodes, name):
+        if not self._may_be_of_all(site, nodes, name, sources):
             yield site, name
 
     def _handed(
-        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]
+        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
     ) -> dict[FunctionFacts, set[str]]:
         """The functions of which a parameter is what a variable only carries on: this one, or other methods.
 
         Those are the ones that put it into the object: ``logger.push(metrics)`` keeps what ``logger.show()`` prints.
         """
-        kept = self._kept(info, nodes, name)
+        kept = self._kept(info, sources)
         if kept:
             return kept
-        parameters = self._parameters(info, nodes, name, made)
+        parameters = self._parameters(info, nodes, name, made, sources)
         return {info: parameters} if parameters else {}
 
-    def _kept(self, info: FunctionFacts, nodes: list[ast.AST], name: str) -> dict[FunctionFacts, set[str]]:
+    def _kept(self, info: FunctionFacts, sources: set[str]) -> dict[FunctionFacts, set[str]]:
         """The methods that give their object's attributes, of which a variable is made, one of their parameters."""
         if info.cls is None or info.receiver is None:
             return {}
-        attributes = {path for path in _behind(nodes, name) if path.startswith(f"{info.receiver}.")}
-        attributes = {path.split(".")[1] for path in attributes}
+        attributes = {path.split(".")[1] for path in sources if path.startswith(f"{info.receiver}.")}
         found: dict[FunctionFacts, set[str]] = {}
         for method in info.cls.methods.values() if attributes else ():
             inner = list(blocks.walk_body(method.node))
             paths = {f"{method.receiver}.{attribute}" for attribute in attributes}
-            sources = {path for item in paths for path in _behind(inner, item)} | _put_into(inner, paths)
-            if not _only_carries(inner, sources | paths):
+            put = behind_loops(inner, paths)
+            if not _only_carries(inner, put):
                 continue
-            given = {root_of(path) for path in sources} & set(method.parameters) - {method.receiver or ""}
+            given = {root_of(path) for path in put} & set(method.parameters) - {method.receiver or ""}
             if given:
                 found[method] = given
         return found
 
-    def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], name: str) -> bool:
+    def _keeps_itself(self, info: FunctionFacts | None, nodes: list[ast.AST], sources: set[str]) -> bool:
         """Whether a number is a term of a loss within a model, or one that an object keeps and others tell of.
 
         What a method of the object computes of batches has no other place: ``self.loss = criterion(self.model(x), y)``.
@@ -189,14 +186,13 @@ class _Rest:
         values = self._program.flow.values(ast.Name(info.receiver, ast.Load()), self._program.flow.scopes[info.node])
         if any(map(is_module, values)):
             return True
-        behind = _behind(nodes, name)
         kept = {
             part.attr
             for part in nodes
             if isinstance(part, ast.Attribute)
             and isinstance(part.value, ast.Name)
             and part.value.id == info.receiver
-            and ast.unparse(part) in behind
+            and ast.unparse(part) in sources
             and self._is_of_batch(part)
         }
         methods = info.cls.methods.values()
@@ -218,11 +214,12 @@ class _Rest:
             if isinstance(node, ast.Assign) and path in blocks.writes_itself(node)
         )
 
-    def _parameters(self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> set[str]:
+    def _parameters(
+        self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
+    ) -> set[str]:
         """The parameters that a variable only carries on: ``for key, value in losses.items():``."""
         if name in info.parameters and not made:
             return {name}
-        sources = _behind(nodes, name)
         if not made or not _only_carries(nodes, sources):
             return set()
         return {root_of(path) for path in sources - {name}} & set(info.parameters) - {info.receiver or ""}
@@ -249,9 +246,6 @@ class _Rest:
                 found += [value] if value is not None else []
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
                 found += node.args if blocks.path_of(node.func.value) == name else []
-            elif isinstance(node, ast.Assign):
-                held = [item.value for item in node.targets if isinstance(item, ast.Subscript)]
-                found += [node.value] if any(blocks.path_of(item) == name for item in held) else []
         return found
 
     def _is_number(self, site: Site, name: str, made: list[ast.expr]) -> bool:
@@ -327,12 +321,11 @@ class _Rest:
     def _is_alike(self, site: Site, value: ast.expr) -> bool:
         return is_time(self._program, site, value) or reads_alike(self._own, site, value)
 
-    def _is_told(self, site: Site, nodes: list[ast.AST], name: str, made: list[ast.expr]) -> bool:
+    def _is_told(self, site: Site, nodes: list[ast.AST], sources: set[str], made: list[ast.expr]) -> bool:
         """Whether a number is made of what has a note, or is what a function gives back that has a note."""
-        paths = _behind(nodes, name)
-        if any((site.body, root_of(path)) in self._told for path in paths):
+        if any((site.body, root_of(path)) in self._told for path in sources):
             return True
-        called = [part for node in nodes if blocks.writes_itself(node) & paths for part in walk(node)]
+        called = [part for node in nodes if blocks.writes_itself(node) & sources for part in walk(node)]
         called += [part for value in made for part in walk(value)]
         return any(
             (info.node, root_of(path)) in self._told
@@ -343,13 +336,13 @@ class _Rest:
             for path in blocks.reads(value)
         )
 
-    def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str) -> bool:
+    def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> bool:
         """Whether an exchange may have made a number that of all processes.
 
         What local variables hold is known after each exchange. What objects and containers hold is not.
         """
         metrics = self._shares.metrics
-        roots = {root_of(path) for path in _behind(nodes, name)}
+        roots = set(map(root_of, sources))
         is_kept = any(
             isinstance(part, (ast.Attribute, ast.Subscript))
             and isinstance(part.ctx, ast.Load)
@@ -375,45 +368,13 @@ class _Rest:
         return is_of_batch(value, self._shares.ranks)
 
 
-def _behind(nodes: list[ast.AST], name: str) -> set[str]:
-    """What a variable is made of, by what loops go through as well, and itself."""
-    found = {name}
-    while True:
-        made = behind(nodes, found)
-        loops = [node for node in nodes if isinstance(node, (ast.For, ast.AsyncFor))]
-        made |= {path for node in loops if blocks.writes_target(node) & made for path in blocks.reads(node.iter)}
-        if made == found:
-            return found
-        found = made
-
-
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
     """Whether variables get nothing that is computed anew: what they are given goes through, or is added up."""
-    given = [value for node in nodes if _written(node) & paths for value in [_value(node)] if value is not None]
+    given = [
+        value for node in nodes if blocks.writes_itself(node) & paths for value in [_value(node)] if value is not None
+    ]
     calls = [part for value in given for part in walk(value) if isinstance(part, ast.Call)]
     return all(called_name(part) in CARRYING | _TEXT for part in calls)
-
-
-def _written(node: ast.AST) -> set[str]:
-    """What a statement assigns, and the containers of which it assigns an element."""
-    found = blocks.writes_itself(node)
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        held = [blocks.path_of(item.value) for item in targets if isinstance(item, ast.Subscript)]
-        found = found | {path for path in held if path is not None}
-    return found
-
-
-def _put_into(nodes: list[ast.AST], paths: set[str]) -> set[str]:
-    """What a method puts into elements of attributes: ``self.sums[key] += metrics[key]``."""
-    found: set[str] = set()
-    for node in nodes:
-        if not isinstance(node, (ast.Assign, ast.AugAssign)):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Subscript) and blocks.path_of(target.value) in paths:
-                found |= {path for item in blocks.reads(node.value) for path in _behind(nodes, item)}
-    return found
 
 
 def _given(node: ast.AST, name: str) -> ast.expr | None:

@@ -10,7 +10,7 @@ from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.meters_shown import AVERAGES
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_of_one import is_averaged
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
@@ -26,9 +26,7 @@ _NAMED = 3
 _FILLING = frozenset({"append", "extend"})
 
 
-def scores_of_one(
-    own: OwnDdp, shares: Shares, named: set[tuple[ast.AST, str]]
-) -> Iterator[tuple[Module, ast.AST, str]]:
+def scores_of_one(own: OwnDdp, shares: Shares, named: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such score of each function; where it reduces nothing, the loop itself has a note.
 
     What they are made of is ``named`` then.

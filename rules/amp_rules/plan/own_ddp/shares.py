@@ -9,12 +9,16 @@ from functools import cached_property
 from amp_rules.checks.common.rank_branches import in_several, names_rank
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.rest_shown import Shown, shown_of_shares
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name
+
+Named = set[tuple[ast.AST, str]]
+"""Variables of functions that a note names, so that no other one does."""
 
 
 class Shares:
@@ -43,6 +47,11 @@ class Shares:
     def ranks(self) -> Ranks:
         """What differs between the processes, as the script stands."""
         return self._ranks_where({})
+
+    @cached_property
+    def shown(self) -> list[Shown]:
+        """The calls that show what rests on the batches of one process, each with the variable that does."""
+        return [*shown_of_shares(self.program, self.ranks, as_a_whole=True)]
 
     def _ranks_where(self, taken: Mapping[ast.expr, bool]) -> Ranks:
         tests = {

@@ -14,7 +14,7 @@ from amp_rules.plan.own_ddp.meters import are_meters, meters_of
 from amp_rules.plan.own_ddp.meters_shown import shown_meters
 from amp_rules.plan.own_ddp.of_themselves import is_only_told_of_itself
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_within import shown_within
 from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.rest_shown import root_of
@@ -29,12 +29,12 @@ from amp_rules.source.syntax import is_text, last_name, values_given, walk
 from amp_rules.torch.checkpoints import SAVES
 
 
-def shown_of_one(own: OwnDdp, shares: Shares, named: set[tuple[ast.AST, str]]) -> Iterator[tuple[Module, ast.AST, str]]:
+def shown_of_one(own: OwnDdp, shares: Shares, named: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such sum of each loop that trains, with the names of the others; then all are ``named``."""
     metrics = shares.metrics
     loops = metrics.training_loops
     # Numbers that could be reduced, and are not, have a note of their own, unless a library looks after others.
-    reduced = list(metrics.found()) if loops and not metrics.looked_after else []
+    reduced = metrics.found if loops and not metrics.looked_after else []
     noted = {item.site.body for item in reduced}
     named |= {
         (item.site.body, root_of(path))
@@ -143,9 +143,7 @@ def _is_divided_by_all(shares: Shares, loop: TrainingLoop, path: str) -> bool:
     return False
 
 
-def _shown_meanwhile(
-    shares: Shares, loop: TrainingLoop, named: set[tuple[ast.AST, str]]
-) -> Iterator[tuple[Module, ast.AST, str]]:
+def _shown_meanwhile(shares: Shares, loop: TrainingLoop, named: Named) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first sum that a loop shows while it adds up, and that may be made one of all after it alone.
 
     The text names the others of the loop, too, and all are put to those that are ``named``.

@@ -10,12 +10,12 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.lookups import may_run_anything
-from amp_rules.plan.own_ddp.meters_shown import Filling, behind, may_be_reduced
+from amp_rules.plan.own_ddp.meters_shown import Filling, behind, behind_loops, may_be_reduced
 from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
-from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shown_of_shares, shows
+from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import tells
@@ -40,7 +40,7 @@ _MAX_NAMES = 6
 
 
 def shown_within(
-    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: set[tuple[ast.AST, str]]
+    own: OwnDdp, shares: Shares, loops: list[TrainingLoop], told: Named
 ) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first place of each function that does, with all that it shows there and that is not ``told``.
 
@@ -100,7 +100,7 @@ def only_divides(call: ast.AST, name: str, told: set[str]) -> bool:
 
 
 def _shown_here(own: OwnDdp, shares: Shares) -> Iterator[tuple[Site, str]]:
-    for site, name in shown_of_shares(own.program, shares.ranks, as_a_whole=True):
+    for site, name in shares.shown:
         call = site.node
         assert isinstance(call, ast.Call)
         if tells(call) and not is_of_tag(site.module, call):
@@ -247,7 +247,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str, val
         for value in values
     ):
         return False
-    made_of = _made_of(loop, values)
+    made_of = behind_loops(loop.inner, {path for value in values for path in blocks.reads(value)})
     if not _is_of_data(loop, values, made_of):
         return False  # alike on all, but for a process that has left the loop: a learning rate of the step
     if _is_of_evaluation(own, loop, values, made_of):
@@ -281,18 +281,6 @@ def _is_of_data(loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -
         for value in pending
         for part in walk(value)
     )
-
-
-def _made_of(loop: TrainingLoop, values: list[ast.expr]) -> set[str]:
-    """The variables that values are made of in a round, through those that loops within it take from others."""
-    loops = [node for node in loop.inner if isinstance(node, (ast.For, ast.AsyncFor))]
-    made: set[str] = set()
-    more = {path for value in values for path in blocks.reads(value)}
-    while more - made:
-        made = behind(loop.inner, made | more)
-        through = [node.iter for node in loops if blocks.touches(blocks.writes_target(node), made)]
-        more = {path for value in through for path in blocks.reads(value)}
-    return made
 
 
 def _is_of_evaluation(own: OwnDdp, loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -> bool:

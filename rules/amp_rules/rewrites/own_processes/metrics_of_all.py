@@ -153,7 +153,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     helpers: dict[Module, dict[Kind, str | None]] = {}
     after: dict[ast.AST, list[Metric]] = {}
     unplaced: dict[tuple[Module, ast.AST], list[Metric]] = {}
-    found = metrics.found()
+    found = metrics.found
     for loop in metrics.unfollowed(found):
         text = (
             "each process evaluates its share of the data here, and what comes of it is not reduced over the processes"
