@@ -7,21 +7,15 @@ from collections.abc import Iterator
 from amp_rules.source.facts import ClassFacts, FunctionFacts, ModuleFacts
 
 
-def files_beside(module: ModuleFacts, text: str) -> Iterator[ModuleFacts]:
-    """The other files that are loaded where a file is, and in which a text stands.
-
-    Args:
-        module: the file.
-        text: such as ``args.log``.
-    """
+def files_beside(module: ModuleFacts) -> Iterator[ModuleFacts]:
+    """The other files that are loaded where a file is."""
     seen = {module}
     importers = module.project.importers(module, "")
     for importer in (module, *importers):
         for item in (importer, *_imported(importer)):
             if item not in seen:
                 seen.add(item)
-                if text in item.module.source.text:
-                    yield item
+                yield item
 
 
 def _imported(module: ModuleFacts) -> Iterator[ModuleFacts]:

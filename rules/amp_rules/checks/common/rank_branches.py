@@ -206,7 +206,7 @@ def _of_one_process(
             return True
     if not isinstance(value, ast.Call):
         return False
-    if names_rank(value.func) and not _is_class(value.func):
+    if names_rank(value.func) and not is_class(value.func):
         return True
     return is_guarded(index, value, depth - 1, around)
 
@@ -223,7 +223,7 @@ def _is_rank_of_environment(value: ast.expr) -> bool:
     return asks and bool(EXACT_RANK.search(str(literal(value.args[0]))))
 
 
-def _is_class(function: ast.expr) -> bool:
+def is_class(function: ast.expr) -> bool:
     """``DDP(model)``: an object is there in each process that makes one, whatever its class is called."""
     return last_name(function)[:1].isupper()
 

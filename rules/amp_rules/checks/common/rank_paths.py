@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import NamedTuple
 
 from amp_rules.checks.common.file_writes import access_of
@@ -15,6 +16,7 @@ from amp_rules.checks.common.rank_branches import (
     counts_processes,
     depends_on_process,
     in_several,
+    is_class,
     is_main,
     name_of_test,
     names_rank,
@@ -354,7 +356,7 @@ class RankPaths:
     def _is_flag(self, test: ast.expr) -> bool:
         """Whether a test reads a switch that is set by the process: ``if rank == 0: saves = True``."""
         return any(
-            isinstance(value, ast.Constant) and isinstance(value.value, bool) and self._is_by_rank(value)
+            self._is_switched(value)
             for item in walk(test)
             if isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load)
             for value in self.index.values_of(item)
@@ -373,21 +375,28 @@ class RankPaths:
     def _others_set_by_rank(self, setting: ast.Attribute) -> bool:
         """Whether a file beside this one gives an attribute, of an object of the same name, a value by the process."""
         holder = last_name(setting.value)
-        for module in files_beside(self.module, f"{holder}.{setting.attr}"):
-            paths = RankPaths(module)
-            for target, value, _ in module.index.assignments:
-                if isinstance(target, ast.Attribute) and target.attr == setting.attr:
-                    if last_name(target.value) == holder and paths.is_told_by_rank(value):
-                        return True
-        return False
+        text = f"{holder}.{setting.attr}"
+        return any(
+            RankPaths(module).is_told_by_rank(value)
+            for module in self._beside
+            if text in module.module.source.text
+            for target, value, _ in module.index.assignments
+            if isinstance(target, ast.Attribute) and target.attr == setting.attr and last_name(target.value) == holder
+        )
+
+    @cached_property
+    def _beside(self) -> list[ModuleFacts]:
+        return list(files_beside(self.module))
 
     def is_told_by_rank(self, value: ast.expr) -> bool:
         """Whether a switch is set by asking which process this is, or behind a test that does."""
-        if isinstance(value, ast.Constant):
-            return isinstance(value.value, bool) and self._is_by_rank(value)
         asks = value.func if isinstance(value, ast.Call) else value
         is_answer = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
-        return is_answer and not _is_class(asks) and _tells_which(asks)
+        return self._is_switched(value) or (is_answer and not is_class(asks) and _tells_which(asks))
+
+    def _is_switched(self, value: ast.expr) -> bool:
+        """Whether a value is a flag that stands behind a test of the process."""
+        return isinstance(value, ast.Constant) and isinstance(value.value, bool) and self._is_by_rank(value)
 
     def _is_by_rank(self, node: ast.expr) -> bool:
         """Whether a test around says which process this is by a rank; how many there are is alike on all."""
@@ -416,11 +425,6 @@ class RankPaths:
             # Some call the rank so that torch.distributed gives.
             return not any(_comes_of_global(item) for item in values)
         return bool(values) and all(_comes_of_local(item) for item in values)
-
-
-def _is_class(function: ast.expr) -> bool:
-    """``DDP(model)``: what a class makes is there in each process."""
-    return last_name(function)[:1].isupper()
 
 
 def _asks_for_one_process(test: ast.expr) -> bool:

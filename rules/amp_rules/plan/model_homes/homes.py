@@ -143,8 +143,8 @@ class Homes:
     def given_too_late(self, value: Value) -> HoldingVariable | None:
         """The first variable that gets a model, where all that do get it when the training is over."""
         candidates = self._variables.of(value)
-        late = [item for item in candidates if self._variables.comes_too_late(item)]
-        return late[0] if late and len(late) == len(candidates) else None
+        are_late = candidates and all(map(self._variables.comes_too_late, candidates))
+        return candidates[0] if are_late else None
 
     def each_of(self, value: Value) -> list[Home]:
         """The same; under the condition that the model is made under, where other branches make none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeGuard
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.plan.model_homes.home import Home
@@ -85,16 +86,10 @@ class Wrapping:
 
     def _given_to_function(self, home: Home) -> Home | None:
         """Where a function is given it that wraps it on some of its ways, or that wraps several models."""
-        assignments = [
-            node
-            for node in blocks.walk_body(home.body)
-            if isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and any(blocks.path_of(target) == home.variable for target in node.targets)
-        ]
-        for taken in assignments:
+        for taken in _assignments(home):
             call = taken.value
-            assert isinstance(call, ast.Call)
+            if not isinstance(call, ast.Call):
+                continue
             for info in self.program.flow.callees(call):
                 given = self._wrapped_by(info, call)
                 if given is None or blocks.exclude_each_other(home.module, home.statement, taken):
@@ -109,7 +104,6 @@ class Wrapping:
         """The argument that a function gives back in a wrapper on some ways: ``return DDP(m) if several else m``."""
         if not isinstance(info.node, ast.FunctionDef):
             return None
-        nodes = self.program.nodes_of(info.node)
         if not any(site.body is info.node for site in self.program.calls_to(_WRAPS)):
             return None
         wrapping = [site for site in self.program.calls_to(_WRAPS | DATA_PARALLEL) if site.body is info.node]
@@ -125,7 +119,7 @@ class Wrapping:
         wrapped = {site.node for site in wrapping}
         kept = {
             target.id
-            for node in nodes
+            for node in self.program.nodes_of(info.node)
             if isinstance(node, ast.Assign) and node.value in wrapped
             for target in node.targets
             if isinstance(target, ast.Name)
@@ -141,7 +135,9 @@ class Wrapping:
     def _before_choice(self, home: Home, wrapping: ast.stmt, call: ast.Call) -> Home | None:
         """Above a line that wraps it in one of two cases alone: ``net = DDP(model) if several else model``."""
         inner: ast.AST = call
-        while not isinstance(above := home.module.parents.get(inner), ast.stmt) and above is not None:
+        for above in home.module.ancestors(call):
+            if isinstance(above, ast.stmt):
+                break
             if isinstance(above, ast.IfExp) and inner is not above.test:
                 path = blocks.path_of(_unplaced(call.args[0]))
                 other = above.orelse if inner is above.body else above.body
@@ -152,10 +148,7 @@ class Wrapping:
 
     def _unwrapped(self, node: ast.expr, home: Home) -> ast.expr:
         """The model that an expression wraps, as ``nn.DataParallel(model)`` does, or the expression itself."""
-        is_wrapper = isinstance(node, ast.Call) and self.program.callee_names(node, home.scope) & (
-            _WRAPS | DATA_PARALLEL
-        )
-        return node.args[0] if is_wrapper and isinstance(node, ast.Call) and node.args else node
+        return node.args[0] if self._calls(node, _WRAPS | DATA_PARALLEL, home) and node.args else node
 
     def _above(self, home: Home, wrapping: ast.stmt, path: str) -> Home:
         """Behind the last line above that makes a model or puts it in its place, else right above the line itself."""
@@ -271,15 +264,14 @@ class Wrapping:
             for item in where.suite[: where.index]
         ):
             return [home]  # what is read there has a value
-        made = [
-            node
-            for node in blocks.walk_own(home.statement)
-            if isinstance(node, ast.Assign) and home.variable in {blocks.path_of(target) for target in node.targets}
-        ]
+        made = [node for node in blocks.walk_own(home.statement) if _assigns(node, home.variable)]
+        # What wraps for several GPUs is rewritten where it stands.
         singles = [
             node
             for node in made
-            if len(node.targets) == 1 and node.lineno == node.end_lineno and not self._spreads(node.value, home)
+            if len(node.targets) == 1
+            and node.lineno == node.end_lineno
+            and not self._calls(node.value, DATA_PARALLEL, home)
         ]
         made = [node for node in made if not self._is_made_again(home, node, made)]
         bound_at = [replace(home, statement=node, inline=node.value if node in singles else None) for node in made]
@@ -291,7 +283,9 @@ class Wrapping:
         ``net = DDP(Net()) if several else Net()``, and the same as branches of a condition.
         """
         made = home.inline
-        if made is None or blocks.path_of(_unplaced(made)) is not None or not self._is_given_to_wrapper(home, made):
+        if made is None or blocks.path_of(_unplaced(made)) is not None:
+            return
+        if not self._calls(home.module.parents.get(made), _WRAPS, home):
             return
         for way in _ways_of(home.statement):
             if made not in set(walk(way)):
@@ -304,7 +298,7 @@ class Wrapping:
                 continue
             done.add(around[0])
             last = self._last_of_branch(home, statement)
-            if isinstance(last, ast.Assign) and home.variable in map(blocks.path_of, last.targets):
+            if _assigns(last, home.variable):
                 for way in _ways_of(last):
                     yield from self._at_way(home, last, way)
             else:
@@ -312,12 +306,7 @@ class Wrapping:
 
     def _made_instead(self, home: Home) -> list[ast.Assign]:
         """The assignments to the variable where its home does not run, and outer ones first."""
-        found = [
-            node
-            for node in blocks.walk_body(home.body)
-            if isinstance(node, ast.Assign) and home.variable in map(blocks.path_of, node.targets)
-            if blocks.exclude_each_other(home.module, node, home.statement)
-        ]
+        found = [node for node in _assignments(home) if blocks.exclude_each_other(home.module, node, home.statement)]
         return sorted(found, key=lambda node: len(list(blocks.suites_around(home.module, node))))
 
     def _at_way(self, home: Home, statement: ast.stmt, way: ast.expr) -> Iterator[Home]:
@@ -325,28 +314,19 @@ class Wrapping:
         if self.program.roles.modules(inner, home.scope):
             yield replace(home, statement=statement, inline=inner, is_optional=False)
 
-    def _is_given_to_wrapper(self, home: Home, made: ast.expr) -> bool:
-        call = home.module.parents.get(made)
-        return isinstance(call, ast.Call) and bool(self.program.callee_names(call, home.scope) & _WRAPS)
-
     def _last_of_branch(self, home: Home, statement: ast.stmt) -> ast.stmt:
         """The last statement of a suite, from one on, that makes a model itself or puts it in its place."""
         where = blocks.place(home.module, statement)
         return [
             item
             for item in where.suite[where.index :]
-            if _is_placed_by(item, home.variable)
-            or (isinstance(item, ast.Assign) and home.variable in map(blocks.path_of, item.targets))
+            if _is_placed_by(item, home.variable) or _assigns(item, home.variable)
         ][-1]
 
     def _where_placed(self, home: Home, condition: ast.If) -> Home:
         """The line of a branch that moves a model, where each line that makes it stands under the same condition."""
         placing = [item for item in condition.body if self._variables.is_placing(item, home.variable)]
-        made = [
-            node
-            for node in blocks.walk_body(home.body)
-            if isinstance(node, ast.Assign) and home.variable in map(blocks.path_of, node.targets)
-        ]
+        made = _assignments(home)
         shape = ast.dump(condition.test)
         if placing and made and all(_stands_under(home.module, node, shape) for node in made):
             return replace(home, statement=placing[-1], inline=None)
@@ -379,9 +359,19 @@ class Wrapping:
         path = blocks.path_of(node)
         return isinstance(statement, ast.Assign) and path is not None and path in blocks.reads(statement.value)
 
-    def _spreads(self, node: ast.expr, home: Home) -> bool:
-        """Whether a call wraps for several GPUs, which is rewritten where it stands."""
-        return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & DATA_PARALLEL)
+    def _calls(self, node: ast.AST | None, names: frozenset[str], home: Home) -> TypeGuard[ast.Call]:
+        """Whether an expression calls one of some functions or classes of libraries."""
+        return isinstance(node, ast.Call) and bool(self.program.callee_names(node, home.scope) & names)
+
+
+def _assignments(home: Home) -> list[ast.Assign]:
+    """The assignments to the variable."""
+    return [node for node in blocks.walk_body(home.body) if _assigns(node, home.variable)]
+
+
+def _assigns(node: ast.AST, path: str) -> TypeGuard[ast.Assign]:
+    """Whether a statement gives a variable a value, and not as one of a tuple."""
+    return isinstance(node, ast.Assign) and path in map(blocks.path_of, node.targets)
 
 
 def _unplaced(node: ast.expr) -> ast.expr:

@@ -50,11 +50,9 @@ def traces_wrapped(own: OwnDdp, statement: ast.AST) -> bool:
     """Whether a statement exports or traces what such a wrapper gives: that runs its forward pass."""
     traces = [site for site in own.program.calls_to(TRACES) if isinstance(site.node, ast.Call) and site.node.args]
     within = set(walk(statement)) if traces else set()
-    return any(
-        wrapped_by(own, site.node.args[0], site, _sending(own))  # type: ignore[attr-defined]
-        for site in traces
-        if site.node in within
-    )
+    found = [site for site in traces if site.node in within]
+    wraps = _sending(own) if found else []
+    return any(wrapped_by(own, site.node.args[0], site, wraps) for site in found)  # type: ignore[attr-defined]
 
 
 def _sending(own: OwnDdp) -> list[Site]:

@@ -19,10 +19,12 @@ from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS, RANK_VARIABLES, VAR
 
 def options_of_no_launcher(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first test that lets all of them on: ``if args.local_rank == 0:``, where 0 is the default."""
-    sites = [site for site in compared_with_default(own) if site.module in own.modules]
-    launcher = _other_launcher(own) if sites and own.joins else None
-    for site in sites if launcher is not None else ():
-        if own.reach(site.module, site.node) is not Reach.EVERY or site.body in own.uncalled:
+    sites = [site for site in compared_with_default(own) if site.module in own.modules] if own.joins else []
+    launcher = _other_launcher(own) if sites else None
+    if launcher is None:
+        return
+    for site in sites:
+        if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
         around = [test for test, _ in own.branches(site.module, site.node)]
         if any(map(_names_others, around)) or _is_asked_beside(site):

@@ -17,16 +17,11 @@ _DROPS = "drop_last"
 
 def padding_samplers(own: OwnDdp) -> dict[ast.AST, Site]:
     """Where samplers are made whose class repeats the first of its samples, whatever else it is told."""
-    known: dict[ClassInfo, bool] = {}
+    padding = {info for info in own.program.flow.classes.values() if _pads(own, info)}
     found: dict[ast.AST, Site] = {}
-    for call, body, scope in own.program.calls():
+    for call, body, scope in own.program.calls() if padding else ():
         made = own.program.flow.values(call, scope)
-        if not made or not all(value.kind == "instance" and value.site is call for value in made):
-            continue
-        for value in made:
-            if value.ref not in known:
-                known[value.ref] = _pads(own, value.ref)
-        if all(known[value.ref] for value in made):
+        if made and all(value.kind == "instance" and value.site is call and value.ref in padding for value in made):
             found[call] = Site(scope.module, scope, body, call)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from amp_rules.plan.own_ddp.meters_shown import behind
 from amp_rules.plan.own_ddp.program import OwnDdp
@@ -52,38 +53,33 @@ def set_by_one(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield a setting of parameter groups that one process changes alone; the first of each function."""
     told: set[ast.AST] = set()
     for node, body, scope in own.program.nodes():
-        if not (_is_setting(node) and isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)):
+        if not _is_setting(node) or not isinstance(node.ctx, ast.Store):
             continue
-        if body in told or scope.module not in own.modules or not _is_of_group(node, body):
+        groups = _groups_of(scope.module, node) if scope.module in own.modules and body not in told else None
+        if groups is None:
             continue
-        if own.is_of_first_alone(scope.module, node) and not _is_made_alone(own, node, body, scope):
+        if own.is_of_first_alone(scope.module, node) and not _is_made_alone(own, groups, scope):
             told.add(body)
             name = scope.module.text(node)
             text = f"only one process sets `{name}`: those that the others train with differ from then on"
             yield scope.module, node, text
 
 
-def _groups_of(node: ast.Subscript, body: ast.AST) -> ast.Attribute | None:
+def _groups_of(module: Module, node: ast.Subscript) -> ast.Attribute | None:
     """``optimizer.param_groups`` of ``group["lr"]`` in a loop over them, and of ``optimizer.param_groups[0]["lr"]``."""
     owner = node.value
     if isinstance(owner, ast.Name):
-        loops = [item for item in blocks.walk_body(body) if isinstance(item, ast.For)]
-        iters = [item.iter for item in loops if owner.id in blocks.writes_target(item) and node in set(walk(item))]
-        parts = [part for given in iters for part in walk(given)]
+        loops = [item for item in blocks.enclosing(module, node) if isinstance(item, ast.For)]
+        given = [item.iter for item in loops if owner.id in blocks.writes_target(item)]
     else:
-        parts = [*walk(owner)]
+        given = [owner]
+    parts = (part for item in given for part in walk(item))
     return next((part for part in parts if isinstance(part, ast.Attribute) and part.attr == "param_groups"), None)
 
 
-def _is_of_group(node: ast.Subscript, body: ast.AST) -> bool:
-    return _groups_of(node, body) is not None
-
-
-def _is_made_alone(own: OwnDdp, node: ast.Subscript, body: ast.AST, scope: Scope) -> bool:
+def _is_made_alone(own: OwnDdp, groups: ast.Attribute, scope: Scope) -> bool:
     """Whether the first process alone has the optimizer, or what it is was not found."""
-    groups = _groups_of(node, body)
-    made = own.program.flow.values(groups.value, scope) if groups is not None else set()
-    sites = [value.site for value in made if is_optimizer(value)]
+    sites = [value.site for value in own.program.flow.values(groups.value, scope) if is_optimizer(value)]
     places = [(own.program.module_of(site), site) for site in sites if site is not None]
     if not places or len(places) < len(sites):
         return True
@@ -183,7 +179,7 @@ def _is_rate(own: OwnDdp, sink: Sink) -> bool:
 def _sets_rates(own: OwnDdp) -> bool:
     """Whether the program tells a schedule anything, or writes into parameter groups."""
     for node, _, scope in own.program.nodes():
-        if _is_setting(node) and isinstance(getattr(node, "ctx", None), ast.Store):
+        if _is_setting(node) and isinstance(node.ctx, ast.Store):
             return True
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             if node.args and any(map(is_scheduler, own.program.flow.values(node.func.value, scope))):
@@ -191,7 +187,7 @@ def _sets_rates(own: OwnDdp) -> bool:
     return False
 
 
-def _is_setting(node: ast.AST | None) -> bool:
+def _is_setting(node: ast.AST | None) -> TypeGuard[ast.Subscript]:
     """Whether something is a setting of a parameter group, as its name says: ``group["lr"]``."""
     return (
         isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value in GROUP_SETTINGS

@@ -90,24 +90,26 @@ def _chosen(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[Loader
     """
     for use in own.data.evaluated:
         several = frozenset(value for value in use.values if not _is_of_one_process(own, value))
-        loop = blocks.loop_around(use.module, use.node) if several < use.values and use.node not in known else None
-        if not isinstance(loop, ast.For) or own.program.runs_backward(loop):
+        if use.node in known or not several or not several < use.values or not _is_gone_through_by_all(own, use):
             continue
-        left = [replace(use, values=frozenset({value})) for value in several]
-        if use.module in own.modules and own.reach(use.module, loop) is Reach.EVERY:
-            if left and all(map(shares.metrics.samplers_of, left)):
-                yield replace(use, values=several)
+        if all(shares.metrics.samplers_of(replace(use, values=frozenset({value}))) for value in several):
+            yield replace(use, values=several)
 
 
 def _by_own_samplers(own: OwnDdp, shares: Shares, known: set[ast.AST]) -> Iterator[LoaderUse]:
     """Yield evaluations of all processes over loaders whose sampler is of a class of the project."""
     for use in own.data.evaluated:
-        loop = blocks.loop_around(use.module, use.node)
-        if use.node in known or not isinstance(loop, ast.For) or own.program.runs_backward(loop):
-            continue
-        if use.module in own.modules and use.values and use.values <= shares.metrics.by_own_samplers:
-            if own.reach(use.module, loop) is Reach.EVERY:
+        if use.node not in known and use.values and use.values <= shares.metrics.by_own_samplers:
+            if _is_gone_through_by_all(own, use):
                 yield use
+
+
+def _is_gone_through_by_all(own: OwnDdp, use: LoaderUse) -> bool:
+    """Whether every process goes through a loader, in a loop that does not train."""
+    loop = blocks.loop_around(use.module, use.node)
+    if not isinstance(loop, ast.For) or use.module not in own.modules or own.program.runs_backward(loop):
+        return False
+    return own.reach(use.module, loop) is Reach.EVERY
 
 
 def _is_of_one_process(own: OwnDdp, value: Value) -> bool:

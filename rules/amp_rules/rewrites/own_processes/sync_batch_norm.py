@@ -115,8 +115,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
             said.add(text)
             found.append(None)
         else:
-            is_certain = any(norms.are_in(item) and not is_chosen(item) for item in values)
-            found.append(_change(own, site, call, model, convert, is_certain=is_certain))
+            found.append(_change(own, site, call, model, convert, _norm_in(values, norms)))
     if on_cpu and not found:
         text = "the model is on the CPU here, where torch's `SyncBatchNorm` cannot train"
         own.leave(RULE, on_cpu[0].module, on_cpu[0].node, f"batch norm is not synchronised: {text}")
@@ -201,9 +200,13 @@ def _leave_to_switch(own: OwnDdp, norms: BatchNorms) -> None:
         values |= own.program.roles.modules(model, wrapping.scope) if model is not None else set()
     if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms) or _shuffled_between_processes(own.program):
         return
-    norm = "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
-    text = f"{norm} is that of each process unless `{options[0]}` is given"
+    text = f"{_norm_in(values, norms)} is that of each process unless `{options[0]}` is given"
     own.leave(RULE, converting[0].module, converting[0].node, text)
+
+
+def _norm_in(values: set[Value], norms: BatchNorms) -> str:
+    """The batch norm of models in words: one that an option chooses may have none."""
+    return "batch norm" if any(norms.are_in(item) and not is_chosen(item) for item in values) else _IF_ANY
 
 
 def _switch_of(own: OwnDdp, site: Site, switches: Mapping[str, str]) -> str | None:
@@ -223,10 +226,7 @@ def _names_its_class(program: Program) -> bool:
     )
 
 
-def _change(
-    own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, *, is_certain: bool
-) -> Change | None:
-    norm = "batch norm" if is_certain else _IF_ANY
+def _change(own: OwnDdp, site: Site, call: ast.Call, model: ast.expr, convert: str, norm: str) -> Change | None:
     message = f"{norm} of `{site.module.text(model)}` is that of the batch of all processes"
     path = blocks.path_of(model) if isinstance(model, (ast.Name, ast.Attribute)) else None
     statement = site.statement
@@ -289,7 +289,7 @@ def _case_of(own: OwnDdp, site: Site) -> str | None:
             return " and ".join(reversed(tests)) if stands else None
         if isinstance(parent, (ast.Lambda, ast.comprehension, ast.ListComp, ast.DictComp, ast.BoolOp)):
             return None
-        if isinstance(parent, ast.IfExp) and not _wraps_either_way(own, site, parent):
+        if isinstance(parent, ast.IfExp) and not _wraps_either_way(own, parent):
             if inner is parent.test or not _may_be_asked_twice(own, parent.test, site):
                 return None
             tests.append(_asked(own, site.module, parent.test, holds=inner is parent.body))
@@ -297,7 +297,7 @@ def _case_of(own: OwnDdp, site: Site) -> str | None:
     return None
 
 
-def _wraps_either_way(own: OwnDdp, site: Site, choice: ast.IfExp) -> bool:
+def _wraps_either_way(own: OwnDdp, choice: ast.IfExp) -> bool:
     """``DDP(net, bucket_cap_mb=1) if small else DDP(net)``."""
     models = [
         blocks.path_of(model)
@@ -321,10 +321,11 @@ def _asked(own: OwnDdp, module: Module, test: ast.expr, *, holds: bool) -> str:
 def _may_be_asked_twice(own: OwnDdp, test: ast.expr, site: Site) -> bool:
     """Whether a test comes out the same once more, and changes nothing: it calls nothing but functions of torch."""
     return all(
-        any(name.startswith("torch.") for name in own.program.callee_names(node, site.scope))
+        isinstance(node, ast.Call)
+        and any(name.startswith("torch.") for name in own.program.callee_names(node, site.scope))
         for node in walk(test)
-        if isinstance(node, ast.Call)
-    ) and not any(isinstance(node, (ast.NamedExpr, ast.Await)) for node in walk(test))
+        if isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))
+    )
 
 
 def _is_on_cuda(own: OwnDdp, call: ast.Call) -> bool:
