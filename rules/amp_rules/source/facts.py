@@ -451,6 +451,13 @@ class ModuleFacts:
         found = self.project.resolve(self, name) if name else None
         return found if isinstance(found, ClassFacts) else None
 
+    def imported(self) -> Iterator[ModuleFacts]:
+        """The files of the project that it imports, or imports anything of; one as often as it does."""
+        for dotted in (*self.imports.values(), *self.stars):
+            found = self.project.resolve(self, dotted)
+            if found is not None:
+                yield found if isinstance(found, ModuleFacts) else found.module
+
     def all_functions(self) -> Iterator[FunctionFacts]:
         """Yield its functions and methods, in the order of lines; functions inside of functions are not among them."""
         found = [*self.functions.values(), *(item for cls in self.classes.values() for item in cls.methods.values())]
@@ -472,5 +479,5 @@ class Definitions(Protocol):
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """The other files of the project that import a function, or the file that it stands in."""
 
-    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
-        """The other files of the project that import a file, or anything in it, and in whose text a word stands."""
+    def importers(self, module: ModuleFacts) -> list[ModuleFacts]:
+        """The other files of the project that import a file, or anything in it."""
