@@ -18,6 +18,7 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ClassFacts, ModuleFacts
+from amp_rules.source.resolver import root_of
 from amp_rules.torch.idioms import NAMED_RUNNING_AVERAGE
 
 _LONG = 0.99
@@ -208,9 +209,7 @@ def _converts(node: ast.Call) -> bool:
 
 def _goes_on(node: ast.Call, held: ast.expr, module: ModuleFacts) -> bool:
     """Whether a loop around a conversion updates the object that is converted, or that holds it."""
-    root = held
-    while isinstance(root, ast.Attribute):
-        root = root.value
+    root = root_of(held)
     if not isinstance(root, ast.Name) or root.id == "self":
         return False
     loops = [item for item in module.module.ancestors(node) if isinstance(item, (ast.For, ast.While))]
