@@ -6,6 +6,7 @@ import ast
 
 from amp_rules.checks.common.origins import class_around
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.dtypes import FLOAT32_TYPES
 
 _MAX_DEPTH = 3
@@ -45,7 +46,7 @@ def _converts(function: FunctionFacts) -> bool:
     """Whether a function converts anything to float32."""
     for item in function.nodes:
         if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute):
-            given = [*item.args, *(part.value for part in item.keywords)]
+            given = values_given(item)
             if item.func.attr == "float" and not given:
                 return True
             if item.func.attr == "to" and any(function.module.dotted(part) in FLOAT32_TYPES for part in given):
