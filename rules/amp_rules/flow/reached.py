@@ -162,6 +162,6 @@ class _Unresolved:
         """None."""
         return []
 
-    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+    def importers(self, module: ModuleFacts) -> list[ModuleFacts]:
         """None."""
         return []

@@ -31,9 +31,9 @@ from amp_rules.lattice.frame import Evaluators, Frame, evaluate
 from amp_rules.lattice.intervals import fill_interval
 from amp_rules.lattice.operation_names import DTYPES, FACTORIES, MODULES, PAIRS, TENSOR_METHODS
 from amp_rules.lattice.parameter_types import not_of_booleans
-from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.resolver import member_of
 from amp_rules.torch.canonical_names import canonical
+from amp_rules.torch.command_lines import DATACLASS
 from amp_rules.torch.functions import INFINITIES
 from amp_rules.torch.half_precision import BFLOAT16, FLOAT16, HalfNumbers
 
@@ -209,18 +209,13 @@ def _setting(frame: Frame, base: Value, attr: str) -> Value | None:
     held = base.args[0] if base.op == "attr" and base.args else base
     annotation = held.node.annotation if held.op == "param" and isinstance(held.node, ast.arg) else None
     cls = frame.module.class_named(annotation) if annotation is not None else None
-    if cls is None or not any(_is_data_class(cls.module, item) for item in cls.node.decorator_list):
+    if cls is None or all(name != DATACLASS for name, _ in cls.decorators):
+        return None
+    value = frame.machine.class_attribute(cls, attr)
+    if value is None or value.number is None:
         return None
     given = {item.arg for call in frame.module.index.named.get(cls.name, ()) for item in call.keywords}
-    value = frame.machine.class_attribute(cls, attr)
-    if value is None or value.number is None or given & {attr, None}:
-        return None
-    return value
-
-
-def _is_data_class(module: ModuleFacts, decorator: ast.expr) -> bool:
-    made = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return module.dotted(made) == "dataclasses.dataclass"
+    return None if given & {attr, None} else value
 
 
 def _member(frame: Frame, base: Value, attr: str, node: ast.Attribute) -> Value:

@@ -210,15 +210,19 @@ class FunctionFacts:
     @cached_property
     def decorators(self) -> list[tuple[str, ast.expr]]:
         """Its decorators: the dotted name that each resolves to, and its node."""
-        found = []
-        for item in self.decorator_list:
-            target = item.func if isinstance(item, ast.Call) else item
-            found.append((self.module.dotted(target) or "", item))
-        return found
+        return _named_decorators(self.decorator_list, self.module)
 
     def has_decorator(self, *last_names: str) -> bool:
         """Whether a decorator's name ends in one of ``last_names``."""
         return any(name.rpartition(".")[2] in last_names for name, _ in self.decorators)
+
+
+def _named_decorators(decorators: list[ast.expr], module: ModuleFacts) -> list[tuple[str, ast.expr]]:
+    found = []
+    for item in decorators:
+        target = item.func if isinstance(item, ast.Call) else item
+        found.append((module.dotted(target) or "", item))
+    return found
 
 
 class ClassFacts:
@@ -254,6 +258,11 @@ class ClassFacts:
     def base_names(self) -> tuple[str, ...]:
         """The dotted names of its bases, as far as they have one."""
         return tuple(name for base in self.node.bases if (name := self.module.dotted(base)))
+
+    @cached_property
+    def decorators(self) -> list[tuple[str, ast.expr]]:
+        """Its decorators, as those of a function."""
+        return _named_decorators(self.node.decorator_list, self.module)
 
     @cached_property
     def bases(self) -> tuple[ClassFacts, ...]:
@@ -451,6 +460,13 @@ class ModuleFacts:
         found = self.project.resolve(self, name) if name else None
         return found if isinstance(found, ClassFacts) else None
 
+    def imported(self) -> Iterator[ModuleFacts]:
+        """The files of the project that it imports, or imports anything of; one as often as it does."""
+        for dotted in (*self.imports.values(), *self.stars):
+            found = self.project.resolve(self, dotted)
+            if found is not None:
+                yield found if isinstance(found, ModuleFacts) else found.module
+
     def all_functions(self) -> Iterator[FunctionFacts]:
         """Yield its functions and methods, in the order of lines; functions inside of functions are not among them."""
         found = [*self.functions.values(), *(item for cls in self.classes.values() for item in cls.methods.values())]
@@ -472,5 +488,5 @@ class Definitions(Protocol):
     def users(self, function: FunctionFacts) -> list[ModuleFacts]:
         """The other files of the project that import a function, or the file that it stands in."""
 
-    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
-        """The other files of the project that import a file, or anything in it, and in whose text a word stands."""
+    def importers(self, module: ModuleFacts) -> list[ModuleFacts]:
+        """The other files of the project that import a file, or anything in it."""

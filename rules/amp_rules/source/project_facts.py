@@ -121,26 +121,22 @@ class ProjectFacts:
         """The other files of the project that import a function of a file, or the file; none where there are many."""
         return [facts for facts in self._mentioning(function.module, function.name) if self._reaches(facts, function)]
 
-    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
-        """The other files that import a file or anything in it, and have a word in their text; none where many do."""
-        return [facts for facts in self._mentioning(module, word) if self._imports(facts, module)]
+    def importers(self, module: ModuleFacts) -> list[ModuleFacts]:
+        """The other files that import a file or anything in it; none where many do."""
+        return [facts for facts in self._mentioning(module) if module in facts.imported()]
 
-    def _mentioning(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
-        """The other files that may import a file, by their texts, and have a word in it; none where there are many."""
+    def _mentioning(self, module: ModuleFacts, *words: str) -> list[ModuleFacts]:
+        """The other files that may import a file, by their texts, and have words in it; none where there are many."""
         path = module.module.path
         root = self._root(path)
         mentions = self._mentions.get(root)
         if mentions is None:
             mentions = self._mentions[root] = Mentions(path)
         name = path.parent.name if path.stem == "__init__" else path.stem
-        paths = [item for item in mentions.of(word, name, "import") if item != path]
+        paths = [item for item in mentions.of(*words, name, "import") if item != path]
         if len(paths) > _MAX_USERS:
             return []
         return [facts for item in paths if (facts := self._load(item)) is not None]
-
-    def _imports(self, facts: ModuleFacts, module: ModuleFacts) -> bool:
-        found = (self.resolve(facts, dotted) for dotted in (*facts.imports.values(), *facts.stars))
-        return any(item is module or getattr(item, "module", None) is module for item in found)
 
     def _reaches(self, facts: ModuleFacts, function: FunctionFacts) -> bool:
         """Whether a file imports a function under its name, or the file that it stands in."""

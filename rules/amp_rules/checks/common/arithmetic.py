@@ -171,6 +171,10 @@ def _words(value: Value, node: ast.AST | None) -> Iterator[str]:
         yield found.op
 
 
+_BELOW = (ast.Lt, ast.LtE)
+_ORDERS = (*_BELOW, ast.Gt, ast.GtE)
+
+
 def is_ordered(value: Value, frame: Frame) -> bool:
     """Whether a difference is computed under a test that says that it is not positive: ``if a >= b: exp(b - a)``."""
     node = source_of(value).node
@@ -178,12 +182,10 @@ def is_ordered(value: Value, frame: Frame) -> bool:
         return False
     sides = ast.unparse(node.left), ast.unparse(node.right)
     for test, holds in frame.module.index.branches(node):
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _ORDERS):
             given = ast.unparse(test.left), ast.unparse(test.comparators[0])
-            below = isinstance(test.ops[0], (ast.Lt, ast.LtE)) is holds
-            if isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and sides == (
-                given if below else given[::-1]
-            ):
+            below = isinstance(test.ops[0], _BELOW) is holds
+            if sides == (given if below else given[::-1]):
                 return True
     return False
 

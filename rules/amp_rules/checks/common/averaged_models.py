@@ -13,14 +13,14 @@ from amp_rules.source.syntax import last_name, walk
 HALVES = frozenset({"half", "bfloat16"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict", "values", "items"})
 _KEEPS_TYPE = frozenset("cuda cpu to eval train requires_grad_ apply".split())
-_LONG = 0.99
+LONG = 0.99
 """Shorter averages change by more than the steps of half precision."""
 
 
 def averaged_in_half(module: ModuleFacts) -> Iterator[ast.expr]:
     """What makes the models half whose weights a loop goes on averaging: each place once."""
     told: set[ast.expr] = set()
-    for loop in walk(module.module.tree):
+    for loop in module.index.loops:
         if isinstance(loop, ast.For):
             for model in _averaged_by(loop):
                 for place in _made_half(module, model):
@@ -57,7 +57,7 @@ def _is_averaged(name: str, loop: ast.For) -> bool:
             if item.func.attr in ("mul_", "lerp_") and item.args:
                 decay = literal(item.args[-1])
                 decay = 1 - decay if item.func.attr == "lerp_" and isinstance(decay, float) else decay
-                scaled |= not isinstance(decay, (int, float)) or _LONG <= decay < 1
+                scaled |= not isinstance(decay, (int, float)) or LONG <= decay < 1
             added |= item.func.attr in ("add_", "lerp_")
     return scaled and added
 
@@ -73,10 +73,10 @@ def _starts_with(node: ast.expr, name: str) -> bool:
 
 def _made_half(module: ModuleFacts, model: ast.expr) -> Iterator[ast.expr]:
     """The conversions of a model, or of what it is a copy of; of that, the copy."""
+    values = module.index.values_of(model)
+    copied = next((value for value in values if "copy" in last_name(getattr(value, "func", value))), None)
     for node in _conversions(module, model):
-        values = module.index.values_of(model)
-        copies = [value for value in values if "copy" in last_name(getattr(value, "func", value))]
-        yield node if not copies or any(node in walk(value) for value in values) else copies[0]
+        yield node if copied is None or any(node in walk(value) for value in values) else copied
 
 
 def _conversions(module: ModuleFacts, model: ast.expr, depth: int = 4) -> Iterator[ast.expr]:

@@ -10,6 +10,7 @@ from amp_rules.checks.common.calls import own_name_of
 from amp_rules.checks.common.origins import Origin, argument, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import keyword, literal
+from amp_rules.source.resolver import root_of
 from amp_rules.source.syntax import COMPREHENSIONS, children, last_name, walk
 from amp_rules.torch.devices import KEYWORDS
 from amp_rules.torch.file_access import (
@@ -209,8 +210,9 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             continue
         if isinstance(item, (ast.Name, ast.Attribute)):
             yield item
-            made = _behind_members(item)
-            if made is not item and not isinstance(made, ast.Name):
+            # ``Path(x)`` of ``Path(x).parent.name``.
+            made = root_of(item)
+            if not isinstance(made, ast.Name):
                 pending.append(made)
         elif isinstance(item, ast.Call):
             # What is called with a path gives one: of ``folder.joinpath(name)`` the folder counts.
@@ -219,13 +221,6 @@ def _read_in(node: ast.expr) -> Iterator[ast.expr]:
             pending += [*item.args, *(part.value for part in item.keywords if part.arg not in KEYWORDS)]
         else:
             pending += children(item)
-
-
-def _behind_members(node: ast.expr) -> ast.expr:
-    """``Path(x)`` of ``Path(x).parent.name``."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node
 
 
 def _is_own(place: Origin, by_sample: bool, by_clock: bool) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.source.facts import ClassFacts, FunctionFacts
+from amp_rules.checks.common.origins import class_around
+from amp_rules.source.facts import FunctionFacts, ModuleFacts
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.dtypes import FLOAT32_TYPES
 
 _MAX_DEPTH = 3
@@ -24,7 +26,7 @@ def is_inside(function: FunctionFacts, depth: int = _MAX_DEPTH) -> bool:
     if cls is None or depth == 0:
         return False
     calls = [call for call in module.index.named.get(cls.name, ()) if isinstance(call.func, ast.Name)]
-    makers = [_forward_around(function, call) for call in calls]
+    makers = [_forward_around(module, call) for call in calls]
     return bool(makers) and all(
         maker is not None
         and maker.node is not function.node
@@ -34,20 +36,17 @@ def is_inside(function: FunctionFacts, depth: int = _MAX_DEPTH) -> bool:
     )
 
 
-def _forward_around(function: FunctionFacts, call: ast.Call) -> FunctionFacts | None:
+def _forward_around(module: ModuleFacts, call: ast.Call) -> FunctionFacts | None:
     """The forward pass of the class that a call stands in."""
-    for item in function.module.index.ancestors(call):
-        if isinstance(item, ast.ClassDef):
-            cls: ClassFacts = function.module.class_facts(item)
-            return cls.method("forward")
-    return None
+    cls = class_around(module, call)
+    return cls.method("forward") if cls is not None else None
 
 
 def _converts(function: FunctionFacts) -> bool:
     """Whether a function converts anything to float32."""
     for item in function.nodes:
         if isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute):
-            given = [*item.args, *(part.value for part in item.keywords)]
+            given = values_given(item)
             if item.func.attr == "float" and not given:
                 return True
             if item.func.attr == "to" and any(function.module.dotted(part) in FLOAT32_TYPES for part in given):

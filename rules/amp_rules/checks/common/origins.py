@@ -192,7 +192,7 @@ class _Search:
     # ---- attributes ----------------------------------------------------------------------------------------------
 
     def _attribute(self, module: ModuleFacts, node: ast.Attribute, parts: tuple[Part, ...], call: _Call | None) -> None:
-        owner = _class_around(module, node)
+        owner = class_around(module, node)
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and owner is not None:
             if self._member(owner, node.attr, parts):
                 return
@@ -289,7 +289,7 @@ def functions_called(module: ModuleFacts, call: ast.Call, by_name: bool = False)
     """
     func = call.func
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
-        owner = _class_around(module, call)
+        owner = class_around(module, call)
         method = owner.method(func.attr) if owner is not None else None
         return [method] if method is not None else []
     dotted = module.dotted(func)
@@ -385,7 +385,8 @@ def _parameter(scope: ast.AST, name: str) -> str | None:
     return name if any(item.arg == name for item in every) else None
 
 
-def _class_around(module: ModuleFacts, node: ast.AST) -> ClassFacts | None:
+def class_around(module: ModuleFacts, node: ast.AST) -> ClassFacts | None:
+    """The class that a node stands in, the innermost."""
     for item in module.index.ancestors(node):
         if isinstance(item, ast.ClassDef):
             return module.class_facts(item)

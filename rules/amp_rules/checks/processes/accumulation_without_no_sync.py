@@ -156,10 +156,11 @@ def _is_for_the_last(index: FileIndex, chosen: ast.Attribute) -> bool:
             if child is item.test:
                 return False
             steps = _counted_steps(index, chosen)
-            parts = [(ast.unparse(test), test, said) for test, said in _parts(index, item.test, child in body)]
+            parts = [*_parts(index, item.test, child in body)]
+            asked = {(ast.unparse(test), said) for test, said in parts}
             # What a choice asks for both ways does not settle it: ``not last and not (not last and sharded)``.
-            settled = [part for part in parts if all(part[0] != text or part[2] == said for text, _, said in parts)]
-            return any(_says_last(index, chosen, test, said, steps) for _, test, said in settled)
+            settled = [(test, said) for test, said in parts if (ast.unparse(test), not said) not in asked]
+            return any(_says_last(index, chosen, test, said, steps) for test, said in settled)
         if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return False
         child = item

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TypeGuard
 
-from amp_rules.checks.common.origins import Origin, origins
+from amp_rules.checks.common.origins import Origin, class_around, origins
 from amp_rules.checks.common.step_text import starts_with
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.lint.finding import Fix, TextEdit
@@ -64,9 +64,9 @@ def _has_number(place: Origin) -> bool:
     if not isinstance(node, ast.Attribute) or node.attr != "device":
         return False
     if isinstance(node.value, ast.Name) and node.value.id == "self":
-        owner = next((item for item in module.index.ancestors(node) if isinstance(item, ast.ClassDef)), None)
+        owner = class_around(module, node)
         # A model that keeps no ``device`` of its own has it from the library, or looks at its parameters.
-        return owner is not None and module.class_facts(owner).is_module
+        return owner is not None and owner.is_module
     return is_device(module, node) or _of_a_parameter(node.value)
 
 

@@ -157,12 +157,10 @@ def _steps_in_a_loop_before(frame: Frame, update: ast.AST) -> bool:
     if update not in frame.module.module.parents:
         return False
     around = index.loops_around(update)[:1]
-    scaler = _holder(update)
-    for step in frame.module.index.named.get("step", ()):
-        if _holder(step) != scaler:
-            continue
+    for step in index.named.get("step", ()):
         loops = index.loops_around(step)
         inner = loops[0] if loops else None
         if isinstance(inner, ast.For) and loops[1:2] == around and step.lineno < getattr(update, "lineno", 0):
-            return True
+            if _holder(step) == _holder(update):
+                return True
     return False

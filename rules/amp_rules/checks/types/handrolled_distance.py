@@ -22,7 +22,6 @@ from amp_rules.lint.check import Check
 
 _LENGTHS = frozenset({"norm", "vector_norm"})
 _PRODUCTS = frozenset({"matmul", "mm", "bmm", "einsum", "dot", "inner", "mv", "vecdot", "addmm", "baddbmm"})
-_OF_COSINES = _PRODUCTS | {"linear"}
 
 
 class HandrolledDistance(Check):
@@ -109,7 +108,7 @@ class HandrolledDistance(Check):
 
 def _is_cosine(value: Value) -> bool:
     """A product of vectors, or what was divided by their lengths afterwards: 1 at most, but for rounding."""
-    if value.op == "cosine_similarity" or value.op in _OF_COSINES or _is_product(value):
+    if value.op in ("cosine_similarity", "linear") or _is_product(value):
         return True
     if value.op == "div" and len(value.args) == 2:
         return _is_product(source_of(value.args[0]))
@@ -154,11 +153,8 @@ def _is_lost(value: Value, mode: Mode) -> bool:
 
 def _factor(value: Value) -> float:
     """The number that stands in a product of matrices: 2 of ``2 * a @ b``, which Python reads as ``(2 * a) @ b``."""
-    found = 1.0
-    for item in value.args[:2] if value.op in _PRODUCTS else ():
-        numbers = [part.number for part in factors(item) if part.number is not None]
-        found *= math.prod(numbers)
-    return found
+    given = value.args[:2] if value.op in _PRODUCTS else ()
+    return math.prod(part.number for item in given for part in factors(item) if part.number is not None)
 
 
 def _is_product(value: Value) -> bool:

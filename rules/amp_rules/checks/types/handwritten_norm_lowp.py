@@ -123,10 +123,11 @@ def _is_low_variance(value: Value, frame: Frame) -> bool:
     if given is None:
         return False
     if value.op == "var":
+        if not _is_activation(frame) or is_bounded(given, 255.9):
+            return False
         # Autocast leaves it in the type of an activation, which is half more often than not. What a model does to its
         # own input, before its layers, it does to the batch, which is float32.
-        known = value.low or (frame.autocast and value.maybe_low and not _holds_layers(frame))
-        return known and _is_activation(frame) and not is_bounded(given, 255.9)
+        return value.low or (frame.autocast and value.maybe_low and not _holds_layers(frame))
     if value.op != "mean" or not value.low:
         return False
     roots = [squared(item) for item in ways(given)]

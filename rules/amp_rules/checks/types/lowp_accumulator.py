@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from amp_rules.checks.common.averaged_models import HALVES, averaged_in_half
+from amp_rules.checks.common.averaged_models import HALVES, LONG, averaged_in_half
 from amp_rules.lattice.abstract_values import (
     IN_A_FEW_LINES,
     IN_AN_OPERAND,
@@ -18,9 +18,9 @@ from amp_rules.lattice.abstract_values import (
 from amp_rules.lattice.frame import Frame
 from amp_rules.lint.check import Check, LintedFile
 from amp_rules.source.facts import ClassFacts, ModuleFacts
+from amp_rules.source.resolver import root_of
 from amp_rules.torch.idioms import NAMED_RUNNING_AVERAGE
 
-_LONG = 0.99
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 _SUMS = frozenset({"matmul", "mm", "bmm", "einsum", "sum"})
 
@@ -107,7 +107,7 @@ class LowpAccumulator(Check):
         else:
             decay = held.args[1].number if held.op == "mul" and held.inplace and len(held.args) > 1 else None
             held = held.args[0] if held.op == "mul" else held
-        if decay is None or not _LONG <= decay < 1 or not _is_state(held):
+        if decay is None or not LONG <= decay < 1 or not _is_state(held):
             return
         self.report(
             frame, op.node, f"`{frame.text(held.node)}` is averaged with a decay of {decay:g} in half precision"
@@ -208,9 +208,7 @@ def _converts(node: ast.Call) -> bool:
 
 def _goes_on(node: ast.Call, held: ast.expr, module: ModuleFacts) -> bool:
     """Whether a loop around a conversion updates the object that is converted, or that holds it."""
-    root = held
-    while isinstance(root, ast.Attribute):
-        root = root.value
+    root = root_of(held)
     if not isinstance(root, ast.Name) or root.id == "self":
         return False
     loops = [item for item in module.module.ancestors(node) if isinstance(item, (ast.For, ast.While))]

@@ -268,6 +268,6 @@ class _Nothing:
         """None."""
         return []
 
-    def importers(self, module: ModuleFacts, word: str) -> list[ModuleFacts]:
+    def importers(self, module: ModuleFacts) -> list[ModuleFacts]:
         """None."""
         return []
