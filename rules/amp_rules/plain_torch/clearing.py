@@ -11,7 +11,6 @@ from amp_rules.plain_torch.uses import Use
 from amp_rules.plan.gradient_owners import GradientOwners
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
-from amp_rules.source.scopes import Scope
 
 
 class Clearing:
@@ -31,34 +30,22 @@ class Clearing:
     def by_call(self, node: ast.Call) -> frozenset[Value]:
         """The optimizers whose gradients ``zero_grad()`` of an optimizer or a model clears."""
         located = self._program.locate(node)
-        if located is None:
+        if located is None or not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
             return frozenset()
-        return (
-            self._owners.cleared(node, located[1])
-            or self._as_stepped(node, located[1])
-            or self._of_same_model(node, located[1])
-        )
+        scope, receiver = located[1], node.func.value
+        cleared = self._owners.cleared(node, scope)
+        key = self._program.flow.key(receiver, scope)
+        if cleared or key is None:
+            return cleared
+        if any(self._program.flow.key(use.argument, use.scope) == key for use in self._steps):
+            return self._owners.at(receiver, scope)  # it steps, whatever else it may be: ``self.opt.zero_grad()``
+        return self._of_same_model(key) if isinstance(receiver, ast.Name) else frozenset()
 
-    def _as_stepped(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
-        """The optimizers that ``self.opt.zero_grad()`` clears where ``self.opt`` steps, whatever else it may be."""
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
-            return frozenset()
-        key = self._program.flow.key(node.func.value, scope)
-        if key is None or all(self._program.flow.key(use.argument, use.scope) != key for use in self._steps):
-            return frozenset()
-        return self._owners.at(node.func.value, scope)
-
-    def _of_same_model(self, node: ast.Call, scope: Scope) -> frozenset[Value]:
+    def _of_same_model(self, key: CellKey) -> frozenset[Value]:
         """The optimizers that are given ``model.parameters()`` of the variable that is cleared, whichever model it is.
 
         It must not be given another model after them.
         """
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
-            return frozenset()
-        receiver = node.func.value
-        key = self._program.flow.key(receiver, scope)
-        if key is None or not isinstance(receiver, ast.Name):
-            return frozenset()
         found = set()
         for optimizer in self._owners.optimizers:
             call = optimizer.site

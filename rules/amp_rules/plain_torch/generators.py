@@ -90,10 +90,10 @@ def drawn_from(program: Program) -> list[str]:
     found = ["torch"]
     if "random" in imported:
         found.append("random")
+    if "numpy" in imported and (imported & DRAWS_FROM_NUMPY or _names_numpy_random(program)):
+        return [*found, "numpy"]
     makes_samples = any(draws_samples(program.callee_names(call, scope), call) for call, _, scope in program.calls())
-    if makes_samples or ("numpy" in imported and (_names_numpy_random(program) or imported & DRAWS_FROM_NUMPY)):
-        found.append("numpy")
-    return found
+    return [*found, "numpy"] if makes_samples else found
 
 
 def _names_numpy_random(program: Program) -> bool:

@@ -6,7 +6,7 @@ Autocast does nothing to arrays, and torch's functions refuse them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal
 
@@ -15,7 +15,6 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import conjuncts
 from amp_rules.torch.data import ARRAY_PACKAGES
 
 Kind = Literal["tensor", "array"]
@@ -141,27 +140,13 @@ class Arrays:
 def _told_by_tests(program: Program, site: Site) -> Kind | None:
     """What the tests around an operation have found one of its operands to be; None where they ask for no types."""
     names = {path for item in _operands(site.node) if (path := blocks.path_of(_whole(item))) is not None}
-    for test, holds in _tests_around(site):
+    for test, holds in blocks.tests_around(site.module, site.node):
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
         asked = _asked(program, test, site.scope)
         if asked is not None and asked[0] in names:
             return asked[1] if holds else "tensor" if asked[1] == "array" else "array"
     return None
-
-
-def _tests_around(site: Site) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield the tests around a place within its function, those joined by ``and`` alone, and how they come out."""
-    child: ast.AST = site.node
-    for parent in site.module.ancestors(site.node):
-        if isinstance(parent, blocks.BODIES):
-            return
-        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-            is_met = child in parent.body if isinstance(parent, ast.If) else child is parent.body
-            for part in conjuncts(parent.test) if is_met else [parent.test]:
-                holds = is_met
-                while isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
-                    part, holds = part.operand, not holds
-                yield part, holds
-        child = parent
 
 
 def _asked(program: Program, test: ast.expr, scope: Scope) -> tuple[str, Kind] | None:

@@ -183,10 +183,10 @@ def _made_between(
 
 def _holds_numbers(program: Program, made: ast.AST) -> bool:
     """Whether this makes a list, or an array that is written into: ``weights = np.ones([2, epochs])``."""
-    located = program.locate(made) if isinstance(made, ast.Call) else None
-    if located is not None and isinstance(made, ast.Call):
-        return bool(program.callee_names(made, located[1]) & MADE_TO_FILL)
-    return isinstance(made, _LISTS)
+    if not isinstance(made, ast.Call):
+        return isinstance(made, _LISTS)
+    located = program.locate(made)
+    return located is not None and bool(program.callee_names(made, located[1]) & MADE_TO_FILL)
 
 
 def _is_no_number_of(site: Site, node: ast.AST) -> bool:
@@ -328,10 +328,11 @@ def _counts_batch(program: Program, site: Site, node: ast.Assign | ast.AugAssign
     """Whether a sum goes on by what the batch itself holds: ``counts += torch.bincount(labels)``."""
     if not isinstance(node, ast.AugAssign) or not isinstance(site.node, (ast.For, ast.AsyncFor)):
         return False
-    given = blocks.writes_target(site.node)
+    given, read = blocks.writes_target(site.node), blocks.reads(node.value)
+    if not read & given or program.runs_model(node.value):
+        return False
     made = {path for item in inner if isinstance(item, ast.stmt) for path in blocks.writes(item)} - given
-    read = blocks.reads(node.value)
-    return bool(read & given) and not blocks.touches(made, read) and not program.runs_model(node.value)
+    return not blocks.touches(made, read)
 
 
 def _is_without_gradient(program: Program, site: Site, node: ast.Assign | ast.AugAssign) -> bool:

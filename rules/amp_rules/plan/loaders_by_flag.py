@@ -163,15 +163,18 @@ def _below_passes(program: Program, place: Taken, passes: list[Site]) -> ast.stm
     where = blocks.place(place.module, place.statement)
     below = where.suite[where.index + 1 :]
     before = list(takewhile(lambda item: _is_definition(item) or not program.runs_backward(item), below))
-    holding = [item for item in before if not _is_definition(item) and any(node.node in walk(item) for node in passes)]
-    if len(before) == len(below) or any(all(site.node not in set(walk(item)) for item in holding) for site in passes):
+    if len(before) == len(below):
         return None
-    last = before.index(holding[-1])
-    entries = {ast.dump(site.node) for site in passes}
-    asked = (node for item in before[: last + 1] for node in walk(item) if isinstance(node, ast.Call))
-    if any(blocks.path_of(node.func) == "len" and ast.dump(node.args[0]) in entries for node in asked if node.args):
+    entries = {site.node for site in passes}
+    held = {item: entries.intersection(walk(item)) for item in before if not _is_definition(item)}
+    if set().union(*held.values()) != entries:
         return None
-    return holding[-1]
+    last = [item for item in before if held.get(item)][-1]
+    texts = {ast.dump(node) for node in entries}
+    asked = (node for item in before[: before.index(last) + 1] for node in walk(item) if isinstance(node, ast.Call))
+    if any(blocks.path_of(node.func) == "len" and ast.dump(node.args[0]) in texts for node in asked if node.args):
+        return None
+    return last
 
 
 def _is_definition(statement: ast.stmt) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from amp_rules.plan.changing import Changing
-from amp_rules.plan.file_names import name_of
+from amp_rules.plan.file_names import line_of
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -20,8 +20,8 @@ _ASSIGNING = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
 def at(program: Program, module: Module, node: ast.AST) -> str:
     """A piece of code and its line, for the report; its file, too, where that is not the script itself."""
-    line = f"line {module.line_on_disk(getattr(node, 'lineno', 1))}"
-    return f"`{module.text(node)}` ({line if module is program.entry else f'{line} of {name_of(program, module)}'})"
+    line = line_of(program, module, getattr(node, "lineno", 1), program.entry)
+    return f"`{module.text(node)}` ({line})"
 
 
 class Outputs:

@@ -135,10 +135,11 @@ class _Layers:
     def _of_method(self, method: FunctionFacts) -> frozenset[str]:
         known = self._of_methods.get(method.node)
         if known is None:
-            scope = self._program.flow.scopes.get(method.node)
-            nodes = self._program.nodes_of(method.node) if scope is not None and method.receiver is not None else ()
-            found = self._named(method, scope, nodes, frozenset()) if scope is not None else ()
-            known = self._of_methods[method.node] = frozenset(found)
+            scope, found = self._program.flow.scopes.get(method.node), frozenset[str]()
+            if scope is not None and method.receiver is not None:
+                nodes = self._program.nodes_of(method.node)
+                found = frozenset(self._named(method, scope, nodes, frozenset()))
+            known = self._of_methods[method.node] = found
         return known
 
     def _named(

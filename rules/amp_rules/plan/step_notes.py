@@ -59,9 +59,10 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
     told: set[ast.AST] = set()
     loops: list[tuple[BatchLoop, set[CellKey]]] = []
     for loop in _loops(processes):
-        if cut := [*slices(program, processes, loop)]:
-            if of_share(program, loop, cut[0]):
-                yield notes.note(notes.STEPS, loop.module, cut[0], f"`{loop.module.text(cut[0])}` {_CUT}")
+        cut = next(slices(program, processes, loop), None)
+        if cut is not None:
+            if of_share(program, loop, cut):
+                yield notes.note(notes.STEPS, loop.module, cut, f"`{loop.module.text(cut)}` {_CUT}")
             continue
         inside = _counted_inside(program, loop)
         quotient = _epochs_of_steps(processes, loop)

@@ -185,11 +185,11 @@ def _finding(program: Program, info: FunctionFacts) -> str:
     """What may find a method by a name that is known only when the script runs: ``getattr(callback, event)(self)``."""
     if info.cls is None or info.name == "__init__":
         return ""
-    for call, _, scope in program.calls():
-        is_found = len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
-        if is_found and "builtins.getattr" in program.callee_names(call, scope):
-            if not any(value.kind == "module" for value in program.flow.values(call.args[0], scope)):
-                return f"`{scope.module.text(call)}`"
+    for site in program.calls_to(frozenset({"builtins.getattr"})):
+        given = site.node.args if isinstance(site.node, ast.Call) else []
+        if len(given) > 1 and not isinstance(given[1], ast.Constant):
+            if not any(value.kind == "module" for value in program.flow.values(given[0], site.scope)):
+                return f"`{site.module.text(site.node)}`"
     return ""
 
 

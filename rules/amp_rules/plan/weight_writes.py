@@ -74,11 +74,10 @@ class WeightWrites:
         if not isinstance(write, ast.Call) or not isinstance(write.func, ast.Attribute):
             return None
         written = write.func.value
-        if not isinstance(written, ast.Attribute) or any(
-            isinstance(part, ast.Attribute) and part.attr == "data" for part in walk(written)
-        ):
+        if not isinstance(written, ast.Attribute) or write.func.attr == "load_state_dict":
             return None
-        return None if self._is_parameter(written, scope) or write.func.attr == "load_state_dict" else written
+        is_data = any(isinstance(part, ast.Attribute) and part.attr == "data" for part in walk(written))
+        return None if is_data or self._is_parameter(written, scope) else written
 
     @staticmethod
     def given(write: Write) -> list[ast.expr]:

@@ -18,6 +18,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.roles.value_roles import Roles
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.phases import phase
 from amp_rules.source.project import Project
@@ -254,9 +255,8 @@ class Bodies:
                     found.add(info.node)
                     pending.extend((inner, None) for inner in self._calls_in(info.node) if inner not in finding)
                 for inner, parameter in finding.items():
-                    given = info.argument_or_default(call, parameter)
-                    is_text = isinstance(given, ast.Constant) and isinstance(given.value, str)
-                    by_name = inner, given.value if is_text else None  # type: ignore[union-attr]
+                    given = literal(info.argument_or_default(call, parameter))
+                    by_name = inner, given if isinstance(given, str) else None
                     if by_name not in by_names:
                         by_names.add(by_name)
                         pending.append(by_name)
@@ -280,7 +280,7 @@ class Bodies:
             return False
         parameter = self._finding_by_name(finder)[call]
         given = (finder.argument_or_default(caller.call, parameter) for caller in self.flow.callers(finder))
-        return any(isinstance(item, ast.Constant) and item.value == info.name for item in given)
+        return any(literal(item) == info.name for item in given)
 
     def _calls_in(self, body: ast.AST) -> list[ast.Call]:
         """The calls of a function's own body."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from amp_rules.flow.values import CallSite
 from amp_rules.roles.program import Program
@@ -22,7 +21,7 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
         site: the node, in its body.
         caller: the call.
     """
-    for test, holds in _tests(site):
+    for test, holds in blocks.tests_around(site.module, site.node):
         name = _asked(test)
         if name not in info.parameters or _is_rebound(site.body, name):
             continue
@@ -55,7 +54,7 @@ def may_reach_within(info: FunctionFacts, site: Site, inner: ast.Call, outer: Fu
         outer: the outer function.
         call: the call of that.
     """
-    for test, holds in _tests(site):
+    for test, holds in blocks.tests_around(site.module, site.node):
         name = _asked(test)
         if name not in info.parameters or _is_rebound(site.body, name):
             continue
@@ -79,20 +78,6 @@ def is_ruled_out(program: Program, module: Module, node: ast.AST) -> bool:
         return False
     site = Site(module, scope, body, node)
     return not any(may_reach(info, site, caller) for caller in callers)
-
-
-def _tests(site: Site) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield the tests around a node within its function, by themselves or joined by ``and``, and how they come out."""
-    child: ast.AST = site.node
-    for parent in site.module.ancestors(site.node):
-        if isinstance(parent, blocks.BODIES):
-            return
-        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
-            holds = child in parent.body if isinstance(parent, ast.If) else child is parent.body
-            joined = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And) and holds
-            for part in parent.test.values if joined and isinstance(parent.test, ast.BoolOp) else [parent.test]:
-                yield part, holds
-        child = parent
 
 
 def _asked(test: ast.expr) -> str:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from amp_rules.source.index import leaves
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode
-from amp_rules.source.syntax import COMPREHENSIONS, children, in_pairs, last_name, own_variables, walk
+from amp_rules.source.syntax import COMPREHENSIONS, children, conjuncts, in_pairs, last_name, own_variables, walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BODIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
@@ -108,6 +108,19 @@ def enclosing(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
 def loop_around(module: Module, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
     """The loop nearest around ``node`` within its own body."""
     return next((parent for parent in enclosing(module, node) if isinstance(parent, LOOPS)), None)
+
+
+def tests_around(module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield the tests around ``node`` within its own body, those joined by ``and`` alone, and how they come out."""
+    child = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, BODIES):
+            return
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            holds = child in parent.body if isinstance(parent, ast.If) else child is parent.body
+            for part in conjuncts(parent.test) if holds else [parent.test]:
+                yield part, holds
+        child = parent
 
 
 def suites_around(module: Module, statement: ast.stmt) -> Iterator[tuple[tuple[ast.stmt, ...], int]]:

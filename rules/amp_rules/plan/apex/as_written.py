@@ -43,9 +43,10 @@ class AsWritten:
     @cached_property
     def switched(self) -> str:
         """The method by which the program switches the exchange of Apex's wrapper itself; empty where it does not."""
-        for node, scope in self.program.reads if self.program is not None else ():
+        if self.program is None:
+            return ""
+        for node, scope in self.program.reads:
             if isinstance(node, ast.Attribute) and node.attr in SWITCHES_EXCHANGE:
-                assert self.program is not None
                 if not any(value.kind == "function" for value in self.program.flow.values(node, scope)):
                     return node.attr
         return ""

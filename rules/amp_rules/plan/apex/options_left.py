@@ -63,11 +63,6 @@ def _is_switch(option: ast.Call) -> bool:
 
 def _has_value(option: ast.Call) -> bool:
     """Whether an option may have the value ``apex``."""
-    return any(_is_value(item, option) for item in walk(option))
-
-
-def _is_value(node: ast.AST, option: ast.Call) -> bool:
-    """Whether Apex is a default or a choice of an option, and not a word of its help."""
-    if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value == "apex"):
-        return False
-    return any(item.arg in ("choices", "default", "type") and node in set(walk(item.value)) for item in option.keywords)
+    # As a default or a choice, and not a word of its help.
+    values = (item.value for item in option.keywords if item.arg in ("choices", "default", "type"))
+    return any(literal(node) == "apex" for value in values for node in walk(value))
