@@ -19,7 +19,7 @@ from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
-from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
+from amp_rules.torch.replication import KIND_METHODS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import PATH_WRITERS, WRITERS
 
@@ -102,7 +102,7 @@ class Libraries:
         function = self._functions.get(name)
         if function is not None:
             return function(given, frame)
-        if name in REDUCTIONS or name in GIVES_ALIKE:
+        if name in GIVES_ALIKE:
             return REPLICATED
         if name in MADE_ALIKE:
             for item in exchanged(given.node, name):
