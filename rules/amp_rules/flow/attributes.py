@@ -15,6 +15,9 @@ from amp_rules.torch.models import MAKES_OWN_CLASS, TELLS_OF_MODEL
 _ITSELF = frozenset({"module", "data"})
 """``model.module`` of a wrapped model and ``tensor.data``: another view of the same object."""
 
+_METHODS = TELLS_OF_MODEL - {"training"}
+"""Methods that every module has of torch."""
+
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.")
 """Beginnings of the names of single parameters, and of lists and dictionaries of them."""
 
@@ -145,7 +148,7 @@ def _hides_nothing(owner: Value, name: str, values: set[Value]) -> bool:
     After ``self.parameters = nn.ParameterList(...)`` ``model.parameters()`` is what it was.
     """
     return (
-        name in TELLS_OF_MODEL - {"training"}
+        name in _METHODS
         and owner.kind == "instance"
         and is_module(owner)
         and all(is_module(value) or str(value.ref).startswith(_PARAMETERS) for value in values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from functools import cached_property
 
 from amp_rules.flow.values import Value, without_missing
 from amp_rules.ranks.elements import Elements
@@ -29,7 +31,6 @@ class Calls:
         self._libraries = libraries
         self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[frozenset[Ref], frozenset[Ref]]] = {}
         self._rests: dict[tuple[ast.arg, ast.Call], ast.arg] = {}
-        self._alike: dict[ast.AST, frozenset[str]] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
         """What a call gives."""
@@ -134,29 +135,26 @@ class Calls:
             refs = frozenset(ref for ref in given.receiver.refs if ref.cls is not None and _has(ref, info))
             refs = refs or self._known_receivers(info, targets)
         found = self._world.run(Given(info, self._bound(info, given, frame), frame, refs, given.node))
-        for name in self._made_alike(info):
+        for name in self._made_alike.get(info.node, ()):
             argument = info.argument(given.node, name)
             if argument is not None:
                 make_alike(argument, frame)
         return found
 
-    def _made_alike(self, info: FunctionFacts) -> frozenset[str]:
-        """The parameters whose tensors a function exchanges in place: ``def sync(t): dist.all_reduce(t)``."""
-        known = self._alike.get(info.node)
-        if known is None:
-            scope = self._world.flow.scopes[info.node]
-            nodes = list(blocks.walk_body(info.node))
-            found = {
-                item.id
-                for node in nodes
-                if isinstance(node, ast.Call)
-                for name in self._world.names(node.func, scope) & MADE_ALIKE
-                for item in exchanged(node, name)
-                if isinstance(item, ast.Name)
-            }
-            written = {path for node in nodes if found for path in blocks.writes_itself(node)}
-            known = self._alike[info.node] = (frozenset(info.parameters) & found) - written
-        return known
+    @cached_property
+    def _made_alike(self) -> dict[ast.AST, set[str]]:
+        """The parameters whose tensors functions exchange in place: ``def sync(t): dist.all_reduce(t)``."""
+        program = self._world.program
+        found: defaultdict[ast.AST, set[str]] = defaultdict(set)
+        for site in program.calls_to(MADE_ALIKE):
+            assert isinstance(site.node, ast.Call)
+            for name in program.callee_names(site.node, site.scope) & MADE_ALIKE:
+                found[site.body].update(item.id for item in exchanged(site.node, name) if isinstance(item, ast.Name))
+        for body, names in found.items():
+            info = program.function_of(body)
+            names &= set(info.parameters) if info is not None else set()
+            names -= {path for node in program.nodes_of(body) for path in blocks.writes_itself(node)}
+        return found
 
     def _known_receivers(self, info: FunctionFacts, targets: set[Value]) -> frozenset[Ref]:
         """The objects that a method may be called of, where values were lost on the way to the call."""

@@ -112,6 +112,12 @@ class Frame:
         self.control = before - {decision} | {decision}
         return before
 
+    def own_variable(self, node: ast.AST) -> str | None:
+        """The name of a variable of its own, which holds something at this point, where an expression is one."""
+        if not isinstance(node, ast.Name) or node.id not in self.variables:
+            return None
+        return node.id if self.scope.owner(node.id) is self.scope else None
+
     def give_back(self, value: RankValue) -> None:
         """Add to what it returns."""
         self.returned = value if self.returned is None else join(self.returned, value)

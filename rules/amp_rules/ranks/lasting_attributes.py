@@ -32,21 +32,24 @@ class LastingAttributes:
         info = self._program.flow.functions.get(frame.node)
         if info is None or info.receiver is None or not isinstance(node.value, ast.Name):
             return None
-        if node.value.id != info.receiver or self._are_assigned_by_name:
+        if node.value.id != info.receiver or self._assigned.get(node.attr) is not frame.node:
             return None
-        owner = self._assigned.get(node.attr)
-        return f"{info.receiver}.{node.attr}" if owner is frame.node else None
+        return f"{info.receiver}.{node.attr}"
 
     @cached_property
     def _assigned(self) -> dict[str, ast.AST | None]:
-        """The function that assigns an attribute, beside constructors; none where there are several."""
+        """The function that assigns an attribute, beside constructors; none where there are several.
+
+        Nothing where the program assigns attributes whose names are not known.
+        """
         found: dict[str, ast.AST | None] = {}
+        for call, _, _ in self._program.calls():
+            if called_name(call) in _BY_NAME:
+                name = literal(argument_at(call, "name", _NAME))
+                if not isinstance(name, str):
+                    return {}
+                found[name] = None
         for node, body, _ in self._program.nodes():
-            if isinstance(node, ast.Call) and called_name(node) in _BY_NAME:
-                name = literal(argument_at(node, "name", _NAME))
-                if isinstance(name, str):
-                    found[name] = None
-                continue
             if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
                 continue
             info = self._program.flow.functions.get(body)
@@ -55,11 +58,3 @@ class LastingAttributes:
                 continue
             found[node.attr] = body if found.get(node.attr, body) is body else None
         return found
-
-    @cached_property
-    def _are_assigned_by_name(self) -> bool:
-        """Whether the program assigns attributes whose names are not known."""
-        return any(
-            called_name(node) in _BY_NAME and not isinstance(literal(argument_at(node, "name", _NAME)), str)
-            for node, _, _ in self._program.calls()
-        )

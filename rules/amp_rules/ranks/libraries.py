@@ -19,7 +19,7 @@ from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
-from amp_rules.torch.replication import KIND_METHODS, REDUCTIONS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
+from amp_rules.torch.replication import KIND_METHODS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import PATH_WRITERS, WRITERS
 
@@ -102,7 +102,7 @@ class Libraries:
         function = self._functions.get(name)
         if function is not None:
             return function(given, frame)
-        if name in REDUCTIONS or name in GIVES_ALIKE:
+        if name in GIVES_ALIKE:
             return REPLICATED
         if name in MADE_ALIKE:
             for item in exchanged(given.node, name):
@@ -287,9 +287,10 @@ class Libraries:
             frame.variables.pop(self._world.lasting.path(owner, frame) or "", None)
             for ref in self._world.evaluate(owner.value, frame).refs:
                 self._memory.write(ref, attribute(owner.attr), RankValue(taken))
-        if isinstance(owner, ast.Name) and owner.id in frame.variables and frame.scope.owner(owner.id) is frame.scope:
-            known = frame.variables[owner.id]
-            frame.variables[owner.id] = RankValue(known.content | taken, known.size, known.refs)
+        name = frame.own_variable(owner)
+        if name is not None:
+            known = frame.variables[name]
+            frame.variables[name] = RankValue(known.content | taken, known.size, known.refs)
 
     def _add(self, name: str, given: Arguments, frame: Frame) -> RankValue:
         value = given.values[-1].with_origins(frame.control_origins)
@@ -481,8 +482,9 @@ def make_alike(node: ast.expr, frame: Frame) -> None:
 
     What attributes and elements hold only ever grows: they stay what they are.
     """
-    if isinstance(node, ast.Name) and node.id in frame.variables and frame.scope.owner(node.id) is frame.scope:
-        frame.variables[node.id] = REPLICATED
+    name = frame.own_variable(node)
+    if name is not None:
+        frame.variables[name] = REPLICATED
 
 
 def _sizing(function: str, given: Arguments, values: list[RankValue]) -> list[RankValue]:

@@ -11,7 +11,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.data import CUTS, ORDERS
+from amp_rules.torch.data import CUTS, PLACES_OF_SAMPLES
 from amp_rules.torch.devices import MOVING
 
 _MAX_DEPTH = 6
@@ -71,7 +71,7 @@ class OwnBatches:
     def _is_order(self, node: ast.expr, scope: Scope) -> bool:
         while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVING:
             node = node.func.value
-        return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & ORDERS)
+        return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & PLACES_OF_SAMPLES)
 
     def _is_iterable(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is an object of a class of the project that says how it is iterated."""

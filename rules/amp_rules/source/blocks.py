@@ -194,15 +194,13 @@ def given_at(module: Module, node: ast.Name) -> list[ast.expr]:
     """
     if any(isinstance(item, (ast.Global, ast.Nonlocal)) and node.id in item.names for item in module.nodes):
         return []
-    inner = own = statement_of(module, node)
-    for parent in [*enclosing(module, own), None]:
+    own = statement_of(module, node)
+    for inner in (own, *enclosing(module, own)):
         where = place(module, inner)
         above = where.suite[: where.index]
         places = [at for at, item in enumerate(above) if isinstance(item, ast.Assign) and node.id in writes(item)]
         if places:
             return _given_in([*above[places[-1] :], *([] if inner is own else [inner])], node.id)
-        if parent is not None:
-            inner = parent
     return []
 
 

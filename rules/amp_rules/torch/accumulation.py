@@ -5,12 +5,13 @@ from __future__ import annotations
 MADE_BY_ANOTHER = frozenset({"new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"})
 """Methods that make a tensor of their tensor's type."""
 
-LIKE_ANOTHER = frozenset(f"torch.{name}_like" for name in ("empty", "full", "ones", "zeros"))
+_FILLED = ("empty", "full", "ones", "zeros")
+
+LIKE_ANOTHER = frozenset(f"torch.{name}_like" for name in _FILLED)
 """Functions that make a tensor of their argument's type."""
 
-MADE_TO_FILL = LIKE_ANOTHER | frozenset(
-    [f"{library}.{name}" for library in ("numpy", "torch") for name in ("empty", "full", "ones", "zeros")]
-    + [f"numpy.{name}_like" for name in ("empty", "full", "ones", "zeros")]
+MADE_TO_FILL = frozenset(
+    f"{library}.{name}{more}" for library in ("numpy", "torch") for name in _FILLED for more in ("", "_like")
 )
 """Functions that make an array in memory of its own, of one number or of none yet."""
 

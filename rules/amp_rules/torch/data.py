@@ -136,7 +136,7 @@ ALIKE_WITHOUT_NOISE = frozenset({"make_circles", "make_moons"})
 SHUFFLES_IN_PLACE = frozenset({"random.shuffle", "numpy.random.shuffle"})
 """Functions that put what they are given into an order that they draw, in its own place."""
 
-ORDERS = frozenset({"torch.arange", "torch.randperm"})
+PLACES_OF_SAMPLES = frozenset({"torch.arange", "torch.randperm"})
 """Functions that put the places of samples into a tensor."""
 
 CUTS = frozenset({"chunk", "split", "tensor_split"})

@@ -229,13 +229,15 @@ MADE_ALIKE = (
 
 GIVES_ALIKE = (GATHERS - INTO_ANOTHER.keys()) | {
     "torch.distributed.nn.functional.all_reduce", "torch.distributed.nn.all_reduce",
+    *(f"amp_runtime.reduce_{name}" for name in ("mean", "sum", "max", "min")),
+    "amp_runtime.from_main_process", "amp_runtime.world_size", "amp_runtime.broadcast",
 }  # fmt: skip
-"""Those that give every process the same, and leave what they are given as it is."""
+"""What gives every process the same, and leaves what it is given as it is."""
 
-CONVERTS_BATCH_NORM = frozenset({"convert_sync_batchnorm", "convert_syncbn_model"})
+CONVERTING_NAMES = frozenset({"convert_sync_batchnorm", "convert_syncbn_model"})
 """The functions of torch and Apex that put synchronised batch norm into a model, by their own names."""
 
-SYNC_BATCH_NORM = CONVERTS_BATCH_NORM | {"SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
+SYNC_BATCH_NORM = CONVERTING_NAMES | {"SyncBatchNorm", "SynchronizedBatchNorm2d", "NaiveSyncBatchNorm"}
 """Names that a program with synchronised batch norm has somewhere."""
 
 SYNCHRONISED_NORM = re.compile(r"^sync(bn|batchnorm)|abnsync|(bn|batchnorm)(1d|2d|3d)?sync")

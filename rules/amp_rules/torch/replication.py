@@ -159,15 +159,6 @@ ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", 
 USES_OF_ENVIRONMENTS = frozenset({"action_space", "observation_space", "render", "reset_context"})
 """What is asked of an environment, or of the physics in it, and of no optimizer: ``step`` moves its time on."""
 
-REDUCTIONS = frozenset(
-    {
-        *(f"amp_runtime.reduce_{name}" for name in ("mean", "sum", "max", "min")),
-        "amp_runtime.from_main_process",
-        "amp_runtime.gather", "amp_runtime.world_size", "amp_runtime.broadcast",
-    }
-)  # fmt: skip
-"""What gives all processes the same."""
-
 SIZES = frozenset({"shape", "names"})
 """Attributes that say how large a tensor is."""
 

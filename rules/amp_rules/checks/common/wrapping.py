@@ -12,9 +12,9 @@ from amp_rules.checks.common.origins import functions_called, origins
 from amp_rules.source.facts import ModuleFacts
 from amp_rules.source.index import FileIndex, Function, before, keyword, literal
 from amp_rules.source.syntax import last_name, spelling
+from amp_rules.torch.distributed import CONVERTING_NAMES
 from amp_rules.torch.idioms import NAMED_NETWORK, NAMED_OPTIMIZER_BUILDER
 
-_SYNC = ("convert_sync_batchnorm", "convert_syncbn_model")
 _OPTIMIZERS = frozenset(
     """
     SGD Adam AdamW Adamax RAdam NAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SparseAdam Adafactor Lion FusedAdam
@@ -111,7 +111,7 @@ def _prepared(target: ast.expr, call: ast.Call) -> Iterator[str]:
 
 def conversions(module: ModuleFacts) -> Iterator[WrapEvent]:
     """Yield the calls that make batch norm synchronised."""
-    for call in calls_named(module, _SYNC):
+    for call in calls_named(module, CONVERTING_NAMES):
         model = first_model(call)
         if model is not None:
             yield WrapEvent(call, model, own_name_of(module, call))

@@ -65,7 +65,7 @@ from amp_rules.source.syntax import is_none, last_name, walk
 from amp_rules.text.actions import Action, Insert, Replace
 from amp_rules.text.expression_edits import call_with, substitute
 from amp_rules.torch.devices import KEEPS_DEVICE, MOVING_MODELS
-from amp_rules.torch.distributed import CONVERTS_BATCH_NORM, GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
+from amp_rules.torch.distributed import CONVERTING_NAMES, GATHERS, SYNC_BATCH_NORM, SYNCHRONISED_NORM
 from amp_rules.torch.wrappers import PREPARES
 
 RULE = Rule(
@@ -185,7 +185,7 @@ def _leave_to_switch(own: OwnDdp, norms: BatchNorms) -> None:
     converting = [
         Site(scope.module, scope, body, call)
         for call, body, scope in own.program.calls()
-        if last_name(call.func) in CONVERTS_BATCH_NORM and body not in own.uncalled
+        if last_name(call.func) in CONVERTING_NAMES and body not in own.uncalled
     ]
     switches = off_unless_given(own) if converting else {}
     options = [_switch_of(own, site, switches) for site in converting]
@@ -218,8 +218,8 @@ def _switch_of(own: OwnDdp, site: Site, switches: Mapping[str, str]) -> str | No
 def _names_its_class(program: Program) -> bool:
     """Whether a layer of synchronised batch norm is named otherwise than to convert to it, and may be built in."""
     return any(
-        last_name(node) in SYNC_BATCH_NORM - CONVERTS_BATCH_NORM
-        and not (isinstance(outer := module.parents[node], ast.Attribute) and outer.attr in CONVERTS_BATCH_NORM)
+        last_name(node) in SYNC_BATCH_NORM - CONVERTING_NAMES
+        and not (isinstance(outer := module.parents[node], ast.Attribute) and outer.attr in CONVERTING_NAMES)
         for module in program.flow.modules
         for node in module.nodes
         if isinstance(node, (ast.Name, ast.Attribute))
