@@ -455,7 +455,8 @@ def unscaled_backwards(text: str) -> list[str]:
     for node in calls_of(tree):
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "backward" or "backward" in own_names(tree):
             continue
-        start = node.args[0] if ast.unparse(node.func).endswith("autograd.backward") and node.args else node.func.value
+        is_function = ast.unparse(node.func).endswith(("autograd.backward", "Tensor.backward"))
+        start = node.args[0] if is_function and node.args else node.func.value
         if not (isinstance(start, ast.Call) and ast.unparse(start.func).endswith("scaler.scale")):
             found.append(ast.unparse(node))
     return found
