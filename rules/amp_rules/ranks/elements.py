@@ -104,7 +104,7 @@ class Elements:
         return []
 
     def _draws(self, loader: ast.Call, frame: Frame) -> bool:
-        """Whether random numbers are in the samples that a loader's data set gives, or go in where they are collated."""
+        """Whether random numbers are in the samples of a loader: its data set gives them, or what collates them."""
         located = self._world.program.locate(loader)
         given = [given_to_loader(loader, name) for name in ("dataset", "collate_fn")]
         for item, name in zip(given, ("__getitem__", "__call__"), strict=True):
