@@ -448,11 +448,29 @@ def own_names(tree: ast.AST) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
+def overridden(tree: ast.AST) -> list[ast.FunctionDef]:
+    """The methods of classes from which another of the script derives that has them too."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    replaced = {(ast.unparse(base), name) for node in classes for base in node.bases for name in own_names(node)}
+    return [
+        method
+        for node in classes
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and (node.name, method.name) in replaced
+    ]
+
+
 def unscaled_backwards(text: str) -> list[str]:
-    """Backward passes that do not start from a scaled loss; methods of that name are the script's own."""
+    """Backward passes that do not start from a scaled loss; methods of that name are the script's own.
+
+    Not those in a method that a class of the script overrides: nothing may run it.
+    """
     tree = ast.parse(text)
+    replaced = {call for method in overridden(tree) for call in calls_of(method)}
     found = []
     for node in calls_of(tree):
+        if node in replaced:
+            continue
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "backward" or "backward" in own_names(tree):
             continue
         is_function = ast.unparse(node.func).endswith(("autograd.backward", "Tensor.backward"))

@@ -114,6 +114,9 @@ class Words(Vocabulary):
     def device(self, module, node, *, is_constructor, as_text=False):
         return around(node, "X.device")
 
+    def device_of_option(self, module, statement, path):
+        return Written((Insert(statement, f"{path} = X.device({path})", after=True),))
+
     def moved_to_own_device(self, module, call):
         return around(call, "X.own_device")
 

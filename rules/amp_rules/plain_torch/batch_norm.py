@@ -7,7 +7,6 @@ import sys
 
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.translation import Translation
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles import batch_norm
 from amp_rules.roles.program import Program
 from amp_rules.source.scopes import Scope
@@ -100,7 +99,7 @@ def _is_of_models_without(program: Program, call: ast.Call, body: ast.AST, scope
         return False
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     values = {value for node in calls for value in program.called_models(node, scope)}
-    return bool(values) and not any(_may_hold(program, value) for value in with_parts(program, values))
+    return bool(values) and not any(_may_hold(program, value) for value in program.with_parts(values))
 
 
 def _is_call_with(program: Program, node: ast.expr | None, name: str, scope: Scope) -> bool:

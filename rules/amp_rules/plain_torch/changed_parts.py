@@ -9,7 +9,6 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plain_torch.training_nodes import TrainingNodes
 from amp_rules.plain_torch.wrapped import Wrapped
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.written_buffers import writes_of_batch
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
@@ -32,7 +31,7 @@ class ChangedParts:
         self._program = program
         self._item = item
         self._wrapping = item.place
-        self._parts = with_parts(program, item.values)
+        self._parts = program.with_parts(item.values)
 
     # ---- parameters that it has not seen ---------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import UNKNOWN_MEMBER, CallSite, ClassInfo, Value
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles import batch_norm
 from amp_rules.roles.absent import never_runs
@@ -56,7 +55,7 @@ class BatchNorms:
         known = self._given.get(value)
         if known is None:
             self._given[value] = False  # parts that hold the model
-            parts = (part for part in with_parts(self._program, [value]) if part.kind == "instance" and part != value)
+            parts = (part for part in self._program.with_parts([value]) if part.kind == "instance" and part != value)
             known = self._given[value] = any(map(self.are_in, parts))
         return known
 
@@ -195,7 +194,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
 
     A loss by the features of a network, which nobody has put into evaluation mode, is one.
     """
-    trained = with_parts(program, program.trained)
+    trained = program.with_parts(program.trained)
     norms = BatchNorms(program)
 
     def has_norms(part: Value) -> bool:
@@ -206,7 +205,7 @@ def normalising_beside(program: Program, precision: Precision) -> list[Value]:
     for value in _called(program, precision):
         if value in trained or program.is_trained(value):
             continue
-        parts = with_parts(program, [value])
+        parts = program.with_parts([value])
         shared = parts - _made_with(program, value, parts)
         if any(part in trained or program.is_trained(part) for part in shared):
             continue
@@ -225,7 +224,7 @@ def _made_with(program: Program, value: Value, parts: set[Value]) -> set[Value]:
     alike = [other for other in program.trained if other.ref == value.ref and other != value]
     inside, called = set(walk(value.site)), program.called_from({value.site}) if alike else set()
     found = set()
-    for part in with_parts(program, alike) & parts:
+    for part in program.with_parts(alike) & parts:
         located = program.locate(part.site) if isinstance(part.site, ast.Call) else None
         if part.site in inside or (located is not None and located[0] in called):
             found.add(part)

@@ -11,7 +11,7 @@ from amp_rules.flow.values import GIVEN_MODEL, ClassInfo, Value
 from amp_rules.plan.building_models import SETS_UP, only_builds
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.file_names import name_of
-from amp_rules.plan.model_parts import has_parameters, with_parts
+from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.outputs_in_loss import Outputs, at
 from amp_rules.plan.parts_cut_off import why_cut_off
 from amp_rules.plan.parts_of_networks import why_in_parts
@@ -339,7 +339,7 @@ class _LeftOut:
         """The classes of trained models and of their parts, and what these derive from."""
         whole = [Value("instance", owner) for owner in self._classes]
         roots = self.program.trained | {value for value in whole if self.program.is_trained(value)}
-        parts = with_parts(self.program, roots)
+        parts = self.program.with_parts(roots)
         return {info for value in parts if value.kind == "instance" for info in value.ref.mro()}
 
     @cached_property

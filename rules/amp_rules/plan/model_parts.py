@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.kinds import is_module, is_without_parameters
@@ -47,7 +46,7 @@ def surely_has_parameters(program: Program, value: Value) -> bool:
     """Whether a model has parameters to train for certain, as a layer of torch does: no buffers, and none frozen."""
     if value.kind == "instance" and any(map(_freezes, value.ref.mro())):
         return False
-    return any(makes_parameters(part) for part in with_parts(program, {value}))
+    return any(map(makes_parameters, program.parts_from({value})))
 
 
 def _freezes(info: ClassInfo) -> bool:
@@ -107,39 +106,14 @@ def _is_super(statement: ast.stmt) -> bool:
 
 def trained_classes(program: Program) -> set[object]:
     """The classes of the project of which a trained model, or a part of one, is."""
-    return {value.ref for value in with_parts(program, program.trained) if value.kind == "instance"}
-
-
-def with_parts(program: Program, values: Iterable[Value]) -> set[Value]:
-    """The values, and all modules that they keep."""
-    found = set(values)
-    pending = list(found)
-    while pending:
-        value = pending.pop()
-        given: set[Value] = set()
-        if value.kind == "instance":
-            for info in value.ref.mro():
-                given.update(*program.flow.held_by(info.facts.node))
-        located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
-        if located is not None and isinstance(value.site, ast.Call) and value.kind == "object":
-            for item in [*value.site.args, *(keyword.value for keyword in value.site.keywords)]:
-                given |= program.flow.values(item.value if isinstance(item, ast.Starred) else item, located[1])
-            # Made by a function of the project, in a call of its own.
-            for info in program.flow.callees(value.site):
-                for returned in info.returns:
-                    given |= program.flow.values(returned, program.flow.scopes[info.node])
-        given |= program.flow.elements([value, *given])
-        new = {item for item in given if is_module(item)} - found
-        found |= new
-        pending += new
-    return found
+    return {value.ref for value in program.with_parts(program.trained) if value.kind == "instance"}
 
 
 def has_weights(program: Program, value: Value) -> bool:
     """Whether a module has weights, for all that is known: a library's may, unless it is a layer without."""
     if not is_module(value):
         return True
-    parts = with_parts(program, {value})
+    parts = program.with_parts({value})
     return any(map(makes_parameters, parts)) or any(_takes_apart(program, part) for part in parts)
 
 

@@ -435,7 +435,8 @@ _PAGES = {
         `rate *= 0.99`. With N processes an epoch has 1/N as many steps, and the batch of all processes together is N
         times as large. One note names all numbers of a loop. A number of steps that ends the training is not noted: as
         many steps are made as before; that there are N times as many epochs is, where their number is worked out of it.
-        So are the first batches that an epoch is made of, `itertools.islice(loader, 12)`: each process takes as many.
+        So are the first batches that an epoch is made of, `itertools.islice(loader, 12)`, or up to
+        `if step >= 12: break` where each epoch counts anew: each process takes as many.
         A number of samples that ends it is noted, too, as each process counts its own: `while seen < limit:`; and one
         that a number is worked out of, `rate * (1 - seen / total)`. Also a quotient of the dataset's length in a
         training loop, if it is not known whether it counts steps. And a test of the loader's length that ends the

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.file_names import more_places
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.notes import REFUSED, note
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
@@ -36,7 +35,7 @@ def notes(program: Program, later: Program) -> Iterator[Note]:
         return
     passes = [
         method.node
-        for value in with_parts(program, models)
+        for value in program.with_parts(models)
         if value.kind == "instance"
         for info in value.ref.mro()
         if (method := info.facts.methods.get("forward")) is not None

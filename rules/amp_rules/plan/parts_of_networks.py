@@ -10,7 +10,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -84,7 +83,7 @@ def _attributes(program: Program) -> dict[tuple[ast.ClassDef, str], set[Value]]:
         return {}
     trained = {
         info.facts.node
-        for value in with_parts(program, program.trained)
+        for value in program.with_parts(program.trained)
         if value.kind == "instance"
         for info in value.ref.mro()
     }

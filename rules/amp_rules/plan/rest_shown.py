@@ -31,7 +31,7 @@ from amp_rules.source.syntax import COMPREHENSIONS, called_name, is_text, values
 REST = "the same holds for all else that is shown of the training batches and not reduced"
 """What the notes on numbers end with, where there is more."""
 
-DRAWN = "what is shown of the random numbers that each process draws is of one process, too"
+DRAWN = "it holds as well for what is shown and rests on random numbers, which each process draws for itself"
 """The same, where what is shown besides rests on no batch: the loss of a generator that is given noise."""
 
 OF_BATCHES = (

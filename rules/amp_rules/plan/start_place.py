@@ -82,14 +82,16 @@ def _setting(statement: ast.stmt) -> ast.Subscript | None:
 
 
 def _waiting(context: Context, users: Sequence[Change]) -> list[Change]:
-    """The changes without those of constants of a file whose main path stands under ``if __name__ == "__main__":``.
+    """The changes without those of devices that need no start above them, as the device of a rank is known before.
 
-    The device of a rank is known before the start. Above the guard the start would run in each script that imports the
-    file, and join its processes.
+    These are the constants of a file whose main path stands under ``if __name__ == "__main__":``, above which the start
+    would run in each script that imports the file, and join its processes; and what parses the command line, which may
+    end the script.
     """
     entry = context.program.entry
+    users = [change for change in users if change.rule.code != DEVICE or not _parses(context.program, change.node)]
     if not any(isinstance(item, ast.If) and is_main_guard(item) for item in entry.tree.body):
-        return [*users]
+        return users
     constants = {
         item for item in entry.tree.body if isinstance(item, (ast.Assign, ast.AnnAssign)) and item.value is not None
     }
@@ -98,6 +100,10 @@ def _waiting(context: Context, users: Sequence[Change]) -> list[Change]:
         for change in users
         if change.rule.code != DEVICE or blocks.statement_of(change.module, change.node) not in constants
     ]
+
+
+def _parses(program: Program, node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and parses_arguments(program, node)
 
 
 def running(users: Sequence[Change]) -> list[tuple[Module, ast.stmt]]:

@@ -19,7 +19,7 @@ from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.filled_by_steps import failing
 from amp_rules.plan.report import Note
 from amp_rules.plan.samples_to_train_on import counters_over_epochs
-from amp_rules.plan.steps_at_most import of_share, slices
+from amp_rules.plan.steps_at_most import leaving, of_share, slices
 from amp_rules.plan.training_loops import added_to, counts_up
 from amp_rules.plan.worked_out_of_steps import worked_out
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
@@ -43,7 +43,9 @@ _WITH_WARM_UP = "_schedule_with_warmup"
 
 _LESS = "and with N processes an epoch has 1/N as many"
 
-_CUT = "takes as many batches in each process: with N processes an epoch has N times as many, or all that there are"
+_MORE = "with N processes an epoch has N times as many, or all that there are"
+
+_CUT = f"takes as many batches in each process: {_MORE}"
 
 _LEAVING = (ast.Break, ast.Return, ast.Raise)
 _RANGES = frozenset({"range", "trange", "tnrange"})
@@ -64,6 +66,10 @@ def of_steps(program: Program, processes: Distribution) -> Iterator[Note]:
             if of_share(program, loop, cut):
                 yield notes.note(notes.STEPS, loop.module, cut, f"`{loop.module.text(cut)}` {_CUT}")
             continue
+        end = leaving(program, processes, loop)
+        if end is not None:
+            text = f"`if {loop.module.text(end.test)}` ends an epoch after as many batches in each process"
+            yield notes.note(notes.STEPS, loop.module, end, f"{text}: {_MORE}")
         inside = _counted_inside(program, loop)
         quotient = _epochs_of_steps(processes, loop)
         if quotient is None and not _ends_by_steps(program, processes, loop, inside):

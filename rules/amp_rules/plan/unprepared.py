@@ -11,7 +11,6 @@ import ast
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
@@ -98,7 +97,7 @@ def _runs_others(program: Program, roots: list[Value], run: StatementRun) -> set
         if any(_is_made_alike(value, roots) for value in alone):
             found.add(call)
         elif alone and not called.isdisjoint(roots):
-            parts = with_parts(program, roots)
+            parts = program.with_parts(roots)
             found |= {call} if any(value not in parts for value in alone) else set()
     return found
 

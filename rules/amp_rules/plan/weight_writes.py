@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
@@ -197,7 +196,7 @@ class WeightWrites:
 
     @cached_property
     def _parts(self) -> set[Value]:
-        return with_parts(self._program, self._program.trained)
+        return self._program.with_parts(self._program.trained)
 
     @cached_property
     def _classes(self) -> set[ClassInfo]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_homes.home import made_at
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.weight_writes import WeightWrites
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
@@ -79,7 +78,7 @@ def _given_others(program: Program) -> Iterator[Declined]:
 
 def _shortened(program: Program) -> Iterator[Declined]:
     """Yield the trained tables that shorten their rows as they are looked up."""
-    for value in sorted(with_parts(program, program.trained), key=made_at):
+    for value in sorted(program.with_parts(program.trained), key=made_at):
         position = LENGTH_OF_ROWS.get(value.name) if value.kind == "object" and not value.is_result else None
         located = program.locate(value.site) if isinstance(value.site, ast.Call) else None
         if position is None or located is None or not isinstance(value.site, ast.Call):
@@ -116,7 +115,7 @@ def _is_none(program: Program, node: ast.expr, scope: Scope, depth: int = 0) -> 
 def _run_by_forward(program: Program) -> list[ast.AST]:
     """Bodies that each forward pass of a trained model runs, other than to make something once and keep it."""
     pending: list[ast.AST] = []
-    for value in sorted(with_parts(program, program.trained), key=made_at):
+    for value in sorted(program.with_parts(program.trained), key=made_at):
         method = value.ref.find_method("forward") if value.kind == "instance" else None
         if method is not None:
             pending.append(method.node)

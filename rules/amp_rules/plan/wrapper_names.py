@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.values import ClassInfo, Value
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.index import argument_at
@@ -97,7 +96,7 @@ def _may_be_wrapped(program: Program, node: ast.expr, scope: Scope, wrapped: fro
         is_known = bool(wrapped) and all(
             value.kind == "instance" or str(value.name).startswith(_OF_LIBRARIES) for value in models
         )
-        return not is_known or not wrapped.isdisjoint(_classes(with_parts(program, models)))
+        return not is_known or not wrapped.isdisjoint(_classes(program.with_parts(models)))
     # What a helper is given and nothing is known of is taken for a model; an optimizer or a schedule is known.
     return not program.flow.values(node, scope) and "step" not in program.roles.uses(node, scope)
 

@@ -15,7 +15,6 @@ from amp_rules.plan.batch_norms import normalising_beside
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.homes import Homes
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.precision import Precision
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
@@ -78,7 +77,7 @@ def _writers(program: Program, precision: Precision) -> list[Value]:
         and any(_writes(owner, method) for method in owner.facts.methods.values() if method.node in called)
     }
     found = {value for owner in writing for value in instances[owner]}
-    found -= with_parts(program, program.trained) if found else set()
+    found -= program.with_parts(program.trained) if found else set()
     parts = {value for value in found if _is_part(program, value)}
     return sorted(found - parts, key=lambda value: getattr(value.site, "lineno", 0))
 

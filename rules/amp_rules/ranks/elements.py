@@ -11,6 +11,7 @@ from amp_rules.ranks.origins import NOWHERE, Kind, Origins, of_shapes
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
 from amp_rules.roles.kinds import is_loader_value
+from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, is_none, walk
 from amp_rules.torch.containers import CONFIG_LOADERS
@@ -87,13 +88,13 @@ class Elements:
         return []
 
     def _reshuffled(self, node: ast.expr, frame: Frame) -> list[RankValue]:
-        """Batches of a loader that each rank has whole, but in an order of its own."""
+        """Batches of a loader that each rank has whole, but in an order of its own, or of samples that it draws."""
         if not frame.state.apart:
             return []
         for value in self._world.flow.values(node, frame.scope):
             call = value.site
             if value.kind == "object" and isinstance(call, ast.Call) and value.ref.startswith(LOADER_PREFIXES):
-                if any(
+                if self._draws(call, frame) or any(
                     item.arg in ("shuffle", "sampler")
                     and not (isinstance(item.value, ast.Constant) and item.value.value in (False, None))
                     and not self._keeps_order(item.value, call)
@@ -101,6 +102,24 @@ class Elements:
                 ):
                     return [RankValue(self._world.origin(Kind.DRAW, frame.scope.module, node))]
         return []
+
+    def _draws(self, loader: ast.Call, frame: Frame) -> bool:
+        """Whether random numbers are in the samples of a loader: its data set gives them, or what collates them."""
+        located = self._world.program.locate(loader)
+        given = [given_to_loader(loader, name) for name in ("dataset", "collate_fn")]
+        for item, name in zip(given, ("__getitem__", "__call__"), strict=True):
+            values = self._world.flow.values(item, located[1]) if item is not None and located is not None else ()
+            for value in values:
+                is_function = value.kind == "function" and name == "__call__"
+                method = value.ref.find_method(name) if value.kind == "instance" else None
+                info = value.ref if is_function else method
+                refs = self._world.seen.get(item, REPLICATED).refs if item is not None else frozenset[Ref]()
+                own = frozenset(ref for ref in refs if value.kind == "instance" and ref.cls == value.ref)
+                if info is not None and (is_function or own):
+                    made = self._world.run(Given(info, {}, frame, own))
+                    if any(origin.kind is Kind.DRAW for origin in self._memory.deep(made)):
+                        return True
+        return False
 
     def _keeps_order(self, sampler: ast.expr, call: ast.Call) -> bool:
         """Whether a loader is given a sampler that goes through the data in its order."""

@@ -145,6 +145,36 @@ class DeviceOrigins:
         owners = self.program.flow.values(node.value, scope)
         return any(value.is_result and str(value.ref).startswith("argparse.") for value in owners)
 
+    def parsed_at(self, node: ast.expr, scope: Scope) -> Site | None:
+        """The one statement ``args = parser.parse_args()`` that all reads of an option have its value of.
+
+        None where there are several, where the option is given another value or is no text by default, and where
+        options are not told apart.
+        """
+        if not isinstance(node, ast.Attribute) or self._declared_options is None:
+            return None
+        if node.attr not in self._declared_options or node.attr in self._set_in_arguments:
+            return None
+        found: set[object] = set()
+        for read, where in self.reads_of_option(node.attr):
+            if not self._holds_text(read, where):
+                return None
+            found |= {value.site for value in self.program.flow.values(read.value, where)}
+        call = found.pop() if len(found) == 1 else None
+        located = self.program.locate(call) if isinstance(call, ast.Call) else None
+        statement = located[1].module.parents[call] if located is not None and isinstance(call, ast.Call) else None
+        if located is None or not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            return None
+        is_variable = isinstance(statement.targets[0], ast.Name)
+        return Site(located[1].module, located[1], located[0], statement) if is_variable else None
+
+    def reads_of_option(self, name: str) -> Iterator[tuple[ast.Attribute, Scope]]:
+        """Yield the reads of one option of the command line."""
+        for node, _, scope in self.program.nodes():
+            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+                if self._is_of_arguments(node, scope):
+                    yield node, scope
+
     def _kept_among_options(self, node: ast.expr, scope: Scope) -> list[tuple[ast.expr, Scope]]:
         """What a script keeps among its options though no option has the name: ``args.device = device``.
 
@@ -168,13 +198,21 @@ class DeviceOrigins:
             return False
         module = where.module
         statement = blocks.statement_of(module, value)
-        place = blocks.place(module, statement)
         body, asking = blocks.body_of(module, value), blocks.body_of(scope.module, node)
-        is_sure = place.parent is body or (isinstance(place.parent, ast.If) and is_main_guard(place.parent))
-        if not is_sure or node in set(walk(statement)):
+        whole = next(
+            (
+                item
+                for item in (statement, *blocks.enclosing(module, statement))
+                if (parent := module.parents[item]) is body or (isinstance(parent, ast.If) and is_main_guard(parent))
+            ),
+            None,
+        )
+        # All branches of a test may replace it: ``if args.gpu >= 0: args.gpu = ...``, ``else: args.gpu = ...``.
+        if whole is None or not blocks.writes(statement) <= blocks.certainly_bound(whole) or node in set(walk(whole)):
             return False
         if asking is body:
-            return statement.lineno < node.lineno
+            return whole.lineno < node.lineno
+        place = blocks.place(module, whole)
         above = [part for item in place.suite[: place.index] for part in walk(item)]
         return asking not in self.program.called_from(above)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
@@ -13,6 +13,7 @@ from amp_rules.roles.own_optimizers import models_given
 from amp_rules.roles.steps import Steps
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
+from amp_rules.source.syntax import values_given
 from amp_rules.torch.models import NO_FORWARD, OF_PRETRAINED, PUTS_PART
 
 
@@ -93,6 +94,46 @@ class Program(Steps):
             if any(value.kind in ("object", "instance") and value in self.trained for value in kept):
                 found.add(info)
         return found
+
+    def with_parts(self, values: Iterable[Value]) -> set[Value]:
+        """The values, and all modules that they keep."""
+        return set(self.parts_from(values))
+
+    def parts_from(self, values: Iterable[Value]) -> Iterator[Value]:
+        """Yield the values, and all modules that they keep, each when it is found."""
+        found = set(values)
+        pending = list(found)
+        while pending:
+            value = pending.pop()
+            yield value
+            new = self._modules_of(value) - found
+            found |= new
+            pending += new
+
+    def _modules_of(self, value: Value) -> set[Value]:
+        """The modules that a value keeps itself."""
+        known = self._kept_modules.get(value)
+        if known is not None:
+            return known
+        given: set[Value] = set()
+        if value.kind == "instance":
+            for info in value.ref.mro():
+                given.update(*self.flow.held_by(info.facts.node))
+        located = self.locate(value.site) if isinstance(value.site, ast.Call) else None
+        if located is not None and isinstance(value.site, ast.Call) and value.kind == "object":
+            for item in values_given(value.site):
+                given |= self.flow.values(item.value if isinstance(item, ast.Starred) else item, located[1])
+            # Made by a function of the project, in a call of its own.
+            for info in self.flow.callees(value.site):
+                for returned in info.returns:
+                    given |= self.flow.values(returned, self.flow.scopes[info.node])
+        given |= self.flow.elements([value, *given])
+        found = self._kept_modules[value] = {item for item in given if is_module(item)}
+        return found
+
+    @cached_property
+    def _kept_modules(self) -> dict[Value, set[Value]]:
+        return {}
 
     @cached_property
     def runs_backward(self) -> Callable[[ast.AST], bool]:

@@ -230,6 +230,11 @@ class RuntimeVocabulary(Vocabulary):
             return Written((Replace(node, lambda given: call_with("str")(device(given))),))
         return Written((Replace(node, change_function(function) if is_constructor else call_with(function)),))
 
+    def device_of_option(self, module: Module, statement: ast.stmt, path: str) -> Written:
+        """``args.device = str(amp.device(args.device))``."""
+        code = f"{path} = str({self._code(module, '{amp}.device')}({path}))"
+        return Written((Insert(statement, code, after=True, order=1),))
+
     def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
         """``.cuda(device=amp.device("cuda"))``."""
         return Written((Replace(call, add_keyword(self._code(module, 'device={amp}.device("cuda")'))),))

@@ -246,6 +246,10 @@ class Vocabulary(ABC):
         """
 
     @abstractmethod
+    def device_of_option(self, module: Module, statement: ast.stmt, path: str) -> Written:
+        """Put the process's own device, as a text, into an option behind the statement that parses the command line."""
+
+    @abstractmethod
     def moved_to_own_device(self, module: Module, call: ast.Call) -> Written:
         """Have ``.cuda()`` move to the process's own device, also where the process has none yet."""
 

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Collection, Iterator
 
 from amp_rules.checks.common.rank_branches import in_several
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.roles.sites import Site, calling
@@ -121,7 +120,7 @@ def sends_buffers(own: OwnDdp, wrapping: Site) -> bool:
     values = own.program.roles.modules(model, wrapping.scope) if model is not None else set()
     return any(map(own.norms.are_in, values)) or any(
         _registers(info.facts.module.module, node)
-        for value in with_parts(own.program, values)
+        for value in own.program.with_parts(values)
         if value.kind == "instance"
         for info in value.ref.mro()
         for node in walk(info.facts.node)

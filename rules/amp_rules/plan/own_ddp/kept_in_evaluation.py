@@ -6,7 +6,6 @@ import ast
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.batch_norms import BatchNorms
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.batch_norm import names_batch_norm
 from amp_rules.source import blocks
@@ -46,8 +45,8 @@ def _evaluates_its_parts(own: OwnDdp, model: Value, info: ClassInfo, norms: Batc
         return True
     if names_batch_norm(walk(info.facts.node)):
         return False
-    kept = with_parts(own.program, {value for path in evaluated for value in parts.get(path, ())})
-    rest = with_parts(own.program, {model}) - kept - {model}
+    kept = own.program.with_parts({value for path in evaluated for value in parts.get(path, ())})
+    rest = own.program.with_parts({model}) - kept - {model}
     return not any(map(norms.may_be_in, rest)) and not _trains_one_of(own, kept)
 
 
@@ -58,7 +57,7 @@ def _trains_one_of(own: OwnDdp, kept: set[Value]) -> bool:
             continue
         if any(literal(item) is False for item in values_given(call)):
             continue
-        if with_parts(own.program, own.program.roles.modules(call.func.value, scope)) & kept:
+        if own.program.with_parts(own.program.roles.modules(call.func.value, scope)) & kept:
             return True
     return False
 

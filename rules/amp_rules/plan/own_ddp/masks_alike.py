@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.own_ddp.drawn_alike import alike_seed, once_made, seeded_alike
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
@@ -41,7 +40,7 @@ def masks_alike(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
 
 def _dropouts(own: OwnDdp) -> Iterator[tuple[Site, bool]]:
     """Yield the layers of trained models, and the calls in their methods, with whether they leave something out."""
-    parts = with_parts(own.program, own.program.trained)
+    parts = own.program.with_parts(own.program.trained)
     layers = {value.site for value in parts if value.kind == "object" and value.ref in _LAYERS}
     bodies = {
         method.node

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
-from amp_rules.plan.model_parts import surely_has_parameters, with_parts
+from amp_rules.plan.model_parts import surely_has_parameters
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.spawned import Spawned
@@ -36,7 +36,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         if not any(map(is_module, values)):
             return  # any of them may be this one's: ``models[name] = DDP(models[name])``
         wrapped |= values
-    inside = with_parts(program, wrapped)
+    inside = program.with_parts(wrapped)
     kinds = {value.ref for value in inside}
     taken = _taken(own)
     told: set[str] = set()
@@ -52,7 +52,7 @@ def trained_outside(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
         module = located[1].module
         # A class whose objects are wrapped elsewhere may have made this one for them, or for one process. Of one that
         # is taken apart, ``DDP(Net(whole.encoder, whole.decoder))``, the parts are trained, and not what held them.
-        if value.ref in kinds or value in taken or with_parts(program, {value}) & inside:
+        if value.ref in kinds or value in taken or program.with_parts({value}) & inside:
             continue
         if _is_made_for_parts(own, located[0], kinds) or _is_part_of_all(value):
             continue

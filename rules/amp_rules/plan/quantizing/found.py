@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.options import Quantization
 from amp_rules.plan.quantizing.calibrating import calibration_at
 from amp_rules.plan.quantizing.evaluating import EvaluationCall, EvaluationCalls, standing_alone
@@ -205,7 +204,7 @@ class _Search:
     def _check_layers(self, home: Home, models: set[Value]) -> None:
         """At least one layer must have an int8 form, else the runtime raises an error when all is trained."""
         forms = HAS_DYNAMIC_FORM if self._kind == "dynamic" else HAS_STATIC_FORM
-        parts = with_parts(self._program, models)
+        parts = self._program.with_parts(models)
         if any(part.name in forms or part.name.startswith(LIBRARY_MODELS) for part in parts):
             return
         for part in parts:

@@ -11,7 +11,6 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.batch_norms import BatchNorms
 from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.quantizing.calibrating import Spot, calibration_at
 from amp_rules.plan.quantizing.known_names import KnownNames
 from amp_rules.plan.quantizing.places import Place
@@ -158,7 +157,7 @@ def _is_guard(statement: ast.stmt) -> bool:
 
 def _check_norms(program: Program, home: Home, models: set[Value]) -> None:
     norms = BatchNorms(program)
-    if any(map(norms.are_in, with_parts(program, models))):
+    if any(map(norms.are_in, program.with_parts(models))):
         raise NotQuantized(
             home.module,
             home.statement,

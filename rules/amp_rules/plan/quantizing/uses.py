@@ -7,7 +7,7 @@ from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import has_parameters, with_parts
+from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.quantizing.why_not import NotQuantized
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
@@ -37,7 +37,7 @@ class Uses:
         self._home = home
         self._start = start
         self._models = models
-        self._parts = {value for value in with_parts(program, models) - models if has_parameters(value)}
+        self._parts = {value for value in program.with_parts(models) - models if has_parameters(value)}
         self._shapes: dict[tuple[int, tuple[str, ...]], ast.Call] = {}
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Uses:
 
     @cached_property
     def _classes(self) -> list[ClassInfo]:
-        instances = [value.ref for value in with_parts(self._program, self._models) if value.kind == "instance"]
+        instances = [value.ref for value in self._program.with_parts(self._models) if value.kind == "instance"]
         return list(dict.fromkeys(info for ref in instances for info in ref.mro()))
 
     @cached_property

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import has_parameters, with_parts
+from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
 from amp_rules.roles.kinds import is_module
@@ -45,7 +45,7 @@ def notes_of_blocks(program: Program, precision: Precision) -> Iterator[Note]:
 
 def _blocks(program: Program, home: Home) -> set[str]:
     cell = program.flow.cells.get(home.key)
-    parts = with_parts(program, {value for value in cell.values if is_module(value)} if cell is not None else ())
+    parts = program.with_parts({value for value in cell.values if is_module(value)} if cell is not None else ())
     found = {_MADE_OF_LAYERS[value.name] for value in parts if value.name in _MADE_OF_LAYERS}
     layers: set[str] = set()
     for value in parts:
@@ -54,7 +54,7 @@ def _blocks(program: Program, home: Home) -> set[str]:
             continue
         assert isinstance(value.site, ast.Call)
         for one in _repeated(program, value.site.args, located[1]):
-            is_block = one.kind == "instance" and len(with_parts(program, {one})) > 1
+            is_block = one.kind == "instance" and len(program.with_parts({one})) > 1
             (found if is_block else layers).add(_name(one))
     return found or layers
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from amp_rules.flow.values import Value
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.reached_by_all import ReachedByAll
@@ -59,7 +58,7 @@ class TableSharding:
     @cached_property
     def shared(self) -> set[Value]:
         """The tables that are in such a model, and may be large."""
-        found = {part for home in self._bearing for part in with_parts(self._program, self._models(home))}
+        found = {part for home in self._bearing for part in self._program.with_parts(self._models(home))}
         return set(filter(self.tables.is_large, found))
 
     @cached_property
@@ -148,14 +147,14 @@ class TableSharding:
         """Yield models that may have a table of one before them, where tables are handed on."""
         known: dict[Value, Home] = {}
         for home in self._bearing:
-            found = filter(self.tables.is_large, with_parts(self._program, self._models(home)))
+            found = filter(self.tables.is_large, self._program.with_parts(self._models(home)))
             before = [known[value] for value in found if value in known]
             if before and self._are_handed_on:
                 message = (
                     f"`{home.variable}` may have a table that `{before[0].variable}` also has, which is sharded first"
                 )
                 yield TABLES.decline(home.module, home.statement, message)
-            known.update((value, home) for value in with_parts(self._program, self._models(home)))
+            known.update((value, home) for value in self._program.with_parts(self._models(home)))
 
     @cached_property
     def _are_handed_on(self) -> bool:

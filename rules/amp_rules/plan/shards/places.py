@@ -12,7 +12,6 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.gradient_averaging import runs_once
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.shards.declined import MODELS, Asked
 from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
@@ -92,7 +91,7 @@ class Places:
         """Yield models of which a part may be sharded before, with another one."""
         known: set[Value] = set()
         for home in homes:
-            parts = {part for part in with_parts(self._program, self._models(home)) if self._is_made_outside(part)}
+            parts = {part for part in self._program.with_parts(self._models(home)) if self._is_made_outside(part)}
             parts = set(filter(self._counts, parts))
             if parts & known or (not self._runs_once(home) and not self._makes_all(home, parts)):
                 yield self._asked.decline(
@@ -132,7 +131,7 @@ class Places:
     def _is_of(self, call: ast.Call, models: set[Value]) -> bool:
         """Whether an optimizer is made of a model, or of what is not known."""
         found = self._program.models_of_optimizer(call)
-        return not found or bool(found & with_parts(self._program, models))
+        return not found or bool(found & self._program.with_parts(models))
 
     def _keeps(self, statement: ast.stmt, models: set[Value]) -> bool:
         """Whether a statement gives a variable parameters of a model: ``groups = [{"params": net.parameters()}]``."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from amp_rules.flow.values import Value
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.model_homes.home import Home
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.shards.declined import TABLES
 from amp_rules.plan.shards.tables import Tables
 from amp_rules.roles.program import Program
@@ -53,7 +52,7 @@ def reasons(program: Program, tables: Tables, lookups: Mapping[ast.AST, Site]) -
 
 def parts_not_known(program: Program, home: Home, models: set[Value]) -> Iterator[Declined]:
     """Yield the layers of libraries in a model, which may have tables that are not seen."""
-    for name in sorted({name for part in with_parts(program, models) for name in _of_libraries(part)}):
+    for name in sorted({name for part in program.with_parts(models) for name in _of_libraries(part)}):
         message = f"`{home.variable}` has a `{name.rpartition('.')[2]}` of a library, whose tables are not known"
         yield TABLES.decline(home.module, home.statement, message)
 
@@ -76,7 +75,7 @@ def _looked_up(program: Program, tables: Tables, lookups: Mapping[ast.AST, Site]
         assert isinstance(call, ast.Call)
         for value in program.called_models(call, site.scope):
             if value.kind == "object" or tables.is_large(value):
-                found |= with_parts(program, {value})
+                found |= program.with_parts({value})
     return found
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
-from amp_rules.plan.model_parts import with_parts
 from amp_rules.plan.numbers import Numbers
 from amp_rules.plan.report import Note
 from amp_rules.roles.kinds import is_module
@@ -67,7 +66,7 @@ class Tables:
         if not is_module(value):
             return False
         if value not in self._bearing:
-            self._bearing[value] = any(map(self.is_large, with_parts(self._program, {value})))
+            self._bearing[value] = any(map(self.is_large, self._program.with_parts({value})))
         return self._bearing[value]
 
     def notes(self, shared: set[Value]) -> Iterator[Note]:

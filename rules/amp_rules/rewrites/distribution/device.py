@@ -5,7 +5,8 @@ A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_dev
 `amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
 is used to where it is written: a variable or a constant of the file is changed there, and what a variable gets of a
 file of settings (`device = config.device`) where it gets it; a number, a parameter's default and an option of the
-command line, which its user may set, where they are used. Where the script reads the text itself, as
+command line, which its user may set, where they are used. An option that is read for devices alone, and often, is
+changed once, where the command line is parsed. Where the script reads the text itself, as
 `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"` does, the text
 is left as it is, and changed where a device is made of it. What nothing calls stays as it is. Plain `"cuda"` and
 `.cuda()` stay: `amp.init` sets the current device. What a file moves there when it is imported goes through
@@ -56,6 +57,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import start_place
 from amp_rules.roles.device_origins import DeviceUse
 from amp_rules.roles.devices import Devices
+from amp_rules.roles.sites import Site
 from amp_rules.roles.uncalled import uncalled
 from amp_rules.source import blocks
 from amp_rules.source.syntax import own_name
@@ -73,7 +75,15 @@ def changes(context: Context) -> Iterator[Change]:
     """Yield an edit for each device that is chosen by its index."""
     devices = Devices(context.program)
     start = start_place(context) if not context.initialised else None
-    for place in _places(devices, start):
+    places = _places(devices, start)
+    for option, parsed in _often_read(devices, places):
+        places = [place for place in places if not _is_read_of(place, option)]
+        assert isinstance(parsed.statement, ast.Assign)
+        path = f"{parsed.module.text(parsed.statement.targets[0])}.{option}"
+        message = f"`{path}` alone, this process's own device under torchrun"
+        written = context.vocabulary.device_of_option(parsed.module, parsed.statement, path)
+        yield Change.written(RULE, parsed.module, parsed.statement, message, written)
+    for place in places:
         module, node = place.use.module, place.use.expression
         message = f"`{module.text(node)}` alone, this process's own device under torchrun"
         written = context.vocabulary.device(
@@ -155,6 +165,28 @@ class _Place(NamedTuple):
 
     use: DeviceUse
     stays_text: bool = False
+
+
+_OFTEN = 3
+"""Reads of one option from which on it is replaced where the command line is parsed."""
+
+
+def _often_read(devices: Devices, places: list[_Place]) -> Iterator[tuple[str, Site]]:
+    """Yield the options that are read as a device alone, in several places, with the statement that parses them."""
+    nodes = {place.use.node for place in places if not place.use.is_constructor and not place.stays_text}
+    named = [place for place in places if isinstance(place.use.node, ast.Attribute)]
+    options = {place.use.node.attr: place for place in named if isinstance(place.use.node, ast.Attribute)}
+    for option, place in options.items():
+        reads = [read for read, _ in devices.reads_of_option(option)]
+        if len(reads) < _OFTEN or not nodes.issuperset(reads):
+            continue
+        parsed = devices.parsed_at(place.use.expression, place.use.scope)
+        if parsed is not None and blocks.loop_around(parsed.module, parsed.node) is None:
+            yield option, parsed
+
+
+def _is_read_of(place: _Place, option: str) -> bool:
+    return isinstance(place.use.node, ast.Attribute) and place.use.node.attr == option
 
 
 def _places(devices: Devices, start: Place | None) -> list[_Place]:
