@@ -1,8 +1,9 @@
 """Batches that a loop draws at random in its own body: ``x = data[torch.randint(n, (size,))]``, collocation points.
 
 Each model that the loss is computed from must be given nothing but what the round draws: entries of the data that
-random numbers choose, random numbers themselves, and what is made of these and of plain numbers, by a generator too. Where anything else is
-given, as the whole data with noise on it, all processes would train on the same, and nothing is found.
+random numbers choose, random numbers themselves, and what is made of these and of plain numbers, by a generator too.
+Where anything else is given, as the whole data with noise on it, all processes would train on the same, and nothing is
+found.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class _Draws:
         return any(not value.is_result for value in self._program.roles.modules(node, self._scope))
 
     def _is_given_drawn(self, call: ast.Call, depth: int) -> bool:
-        """Whether a model is called with what is drawn, as a generator is, of which another model is given the result."""
+        """Whether a model is called with what is drawn, as a generator is whose result another model is given."""
         return bool(self._program.called_models(call, self._scope)) and self._gives_drawn(call, depth)
 
     def _runs_model(self, call: ast.Call) -> bool:
