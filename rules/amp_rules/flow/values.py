@@ -314,13 +314,18 @@ class Cell:
 
 
 def without_missing(targets: set[Value]) -> set[Value]:
-    """What a call may run, without methods that a class of the project lacks, where a module has that function.
+    """What a call may run, without methods that a class of the project lacks, where something else has that function.
 
-    Below ``log = log.make_logger()`` the module's name holds an object, too, of which nobody asks for ``make_logger``.
+    Below ``log = log.make_logger()`` the module's name holds an object, too, of which nobody asks for ``make_logger``;
+    so it is with what else stands in the module from which a model is chosen by its name.
     """
-    if not any(value.kind == "function" and value.receiver is None for value in targets):
+    if not any(value.kind == "function" and _is_plain(value.receiver) for value in targets):
         return targets
     return {value for value in targets if not _is_missing(value)}
+
+
+def _is_plain(owner: Value | None) -> bool:
+    return owner is None or owner.kind == "instance"
 
 
 def _is_missing(value: Value) -> bool:

@@ -189,7 +189,8 @@ def _freezes(program: Program) -> bool:
 
 def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: Home | None) -> str:
     calls = part.calls
-    if not _always_the_same_runs(program, part.backwards):
+    one_for_each_model = _override_each_other(program, list(part.backwards))
+    if not (one_for_each_model or _always_the_same_runs(program, part.backwards)):
         return "a step has several backward passes"
     overriding = (
         home is not None and _override_each_other(program, calls) and runs_once(program, home.module, home.statement)

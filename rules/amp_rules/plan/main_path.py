@@ -201,7 +201,7 @@ def _in_guard(
             return _in_suite(program, guard.body, None, earlier)
     if _is_dispatcher(guard.body):
         outer = _training_function(program)
-        if outer is not None:
+        if outer is not None and len(_training_commands(program, guard.body)) <= 1:
             return _in_suite(program, outer.body, None, earlier)
     return _in_suite(program, guard.body, None, earlier)
 
@@ -214,6 +214,15 @@ def _is_dispatcher(suite: list[ast.stmt]) -> bool:
         and blocks.path_of(item.value.func) in ("fire.Fire", "Fire")
         for item in suite
     )
+
+
+def _training_commands(program: Program, suite: list[ast.stmt]) -> set[ast.AST]:
+    """The functions named in a suite that train: any of them may be chosen, ``Fire({"run": run, "train": train})``."""
+    scope = program.flow.scopes[program.entry.tree]
+    named = [node for item in suite for node in walk(item) if isinstance(node, ast.Name)]
+    found = {value.ref for node in named for value in program.flow.values(node, scope) if value.kind == "function"}
+    nodes = {info.node for info in found if isinstance(info, FunctionFacts)}
+    return {node for node in nodes if isinstance(node, ast.FunctionDef) and any(map(program.runs_backward, node.body))}
 
 
 def _called_main(

@@ -222,6 +222,9 @@ def _sources(program: Program, assignments: _Assignments, source: _Source, key: 
         for name, value in zip(node.keys, node.values, strict=True):
             if isinstance(name, ast.Constant) and name.value == path[0]:
                 yield _Source(value, source.scope, source.body, path[1:])
+    elif isinstance(node, ast.IfExp):
+        for branch in (node.body, node.orelse):
+            yield _Source(branch, source.scope, source.body, path)
     elif isinstance(node, ast.Call):
         yield from _from_call(program, source)
     elif key is not None:

@@ -17,9 +17,11 @@ from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.casts import CUDA_LOWER
 from amp_rules.torch.functions import OTHER_SHAPE
+from amp_rules.torch.old_torch import LOSS_FUNCTIONS, LOSS_MODULES
 
 _OF_TENSORS = OTHER_SHAPE | {"to", "cuda", "cpu", "float", "detach", "clone", "size", "zero_grad"}
 """Methods of tensors and optimizers: what else is called by an attribute may be a model."""
+_LOSSES = frozenset(f"torch.nn.{name}" for name in LOSS_MODULES)
 
 
 def without_preparation(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
@@ -34,12 +36,20 @@ def _after_preparation(program: Program, run: StatementRun) -> StatementRun:
         modules = _modules_run(program, statement)
         if any(map(program.is_trained, modules)) or program.runs_forward(statement):
             break
+        if _gives_loss(program, statement, modules):
+            break
         if modules and not any(has_weights(program, value) for value in modules):
             prepares = True
         elif modules or not _is_understood(program, statement):
             break
         statements = statements[1:]
     return StatementRun(run.module, statements[0], run.last) if prepares else run
+
+
+def _gives_loss(program: Program, statement: ast.stmt, modules: set[Value]) -> bool:
+    """Whether a statement computes a loss: nobody asks for one of data alone."""
+    is_made = any(value.kind == "object" and value.name in _LOSSES for value in modules)
+    return is_made or not operations_in(program, statement).isdisjoint(LOSS_FUNCTIONS)
 
 
 def _is_understood(program: Program, statement: ast.stmt) -> bool:

@@ -17,11 +17,20 @@ def counts_elements(program: Program, scope: Scope, node: ast.expr) -> bool:
     path = blocks.path_of(node)
     if path is None:
         return False
-    return any(
-        path in blocks.reads(part)
-        for other in blocks.walk_body(blocks.body_of(scope.module, node))
-        for part in _whole_parts(program, scope, other)
-    )
+    inner = list(blocks.walk_body(blocks.body_of(scope.module, node)))
+    counts = _worked_out_of(path, inner)
+    return any(counts & blocks.reads(part) for other in inner for part in _whole_parts(program, scope, other))
+
+
+def _worked_out_of(path: str, inner: list[ast.AST]) -> set[str]:
+    """A variable and those that are worked out of it: ``rounds = found // size``."""
+    found = {path}
+    given = [item for item in inner if isinstance(item, ast.Assign) and isinstance(item.value, ast.BinOp)]
+    while more := {
+        name for item in given if found & blocks.reads(item.value) for name in blocks.writes(item) if name not in found
+    }:
+        found |= more
+    return found
 
 
 def _whole_parts(program: Program, scope: Scope, node: ast.AST) -> list[ast.expr]:

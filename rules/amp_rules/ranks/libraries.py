@@ -133,7 +133,8 @@ class Libraries:
         if not names:
             values.append(RankValue(given.receiver.content, given.receiver.size, given.receiver.refs))
         content: Origins = frozenset().union(*(value.content for value in values))
-        sizes: Origins = frozenset().union(*(value.size for value in values))
+        # An array is as long as the list that it is made of.
+        sizes: Origins = frozenset().union(*map(self._memory.length, values))
         if not all(name.startswith(_OF_TENSORS) for name in names):
             sizes = sizes | content
         for last in {name.rpartition(".")[2] for name in names} & SIZED_BY_CONTENT:

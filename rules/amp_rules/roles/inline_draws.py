@@ -1,13 +1,15 @@
 """Batches that a loop draws at random in its own body: ``x = data[torch.randint(n, (size,))]``, collocation points.
 
 Each model that the loss is computed from must be given nothing but what the round draws: entries of the data that
-random numbers choose, random numbers themselves, and what is made of these and of plain numbers. Where anything else is
-given, as the whole data with noise on it, all processes would train on the same, and nothing is found.
+random numbers choose, random numbers themselves, and what is made of these and of plain numbers, by a generator too.
+Where anything else is given, as the whole data with noise on it, all processes would train on the same, and nothing is
+found.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Collection, Iterator
 
 from amp_rules.flow.values import CallSite
@@ -111,7 +113,7 @@ class _Draws:
             for node in walk(pending.pop()):
                 if isinstance(node, ast.Name) and node.id not in seen:
                     seen.add(node.id)
-                    pending.extend(self._made.get(node.id, ()))
+                    pending.extend(self._reaching(self._made.get(node.id, [])))
                 elif isinstance(node, ast.Call) and self._runs_model(node):
                     yield node
 
@@ -129,9 +131,21 @@ class _Draws:
             )
         )
 
-    def _gives_drawn(self, call: ast.Call) -> bool:
-        given = [item for item in values_given(call) if not self._program.roles.modules(item, self._scope)]
-        return bool(given) and all(map(self._is_of_round, given)) and any(map(self._is_drawn, given))
+    def _gives_drawn(self, call: ast.Call, depth: int = 0) -> bool:
+        given = [item for item in values_given(call) if not self._is_module(item)]
+        return (
+            bool(given)
+            and all(self._is_of_round(item, depth=depth) for item in given)
+            and any(self._is_drawn(item, depth=depth) for item in given)
+        )
+
+    def _is_module(self, node: ast.expr) -> bool:
+        """Whether a model is given, and not what one of a library gave."""
+        return any(not value.is_result for value in self._program.roles.modules(node, self._scope))
+
+    def _is_given_drawn(self, call: ast.Call, depth: int) -> bool:
+        """Whether a model is called with what is drawn, as a generator is whose result another model is given."""
+        return bool(self._program.called_models(call, self._scope)) and self._gives_drawn(call, depth)
 
     def _runs_model(self, call: ast.Call) -> bool:
         called = self._program.called_models(call, self._scope)
@@ -143,12 +157,13 @@ class _Draws:
     # ---- what the round draws ----------------------------------------------------------------------------------------
 
     def _is_drawn(self, node: ast.expr, drawn: frozenset[str] = frozenset(), depth: int = 0) -> bool:
-        """Whether random numbers of this round are in an expression, other than by what a model makes of them."""
+        """Whether random numbers of this round are in an expression: by a model only where it is given no others."""
         if depth > _MAX_DEPTH:
             return False
         calls = [part for part in walk(node) if isinstance(part, ast.Call)]
-        if any(map(self._runs_model, calls)):
-            return False
+        models = list(filter(self._runs_model, calls))
+        if models:
+            return all(self._is_given_drawn(call, depth + 1) for call in models)
         if self._draws(calls):
             return True
         names = {part.id for part in walk(node) if isinstance(part, ast.Name)}
@@ -182,7 +197,7 @@ class _Draws:
             return self._is_drawn(over.iter, drawn) and self._is_of_round(node.elt, drawn | each, depth + 1)
         if not isinstance(node, ast.Call):
             return False
-        if self._is_draw(node):
+        if self._is_draw(node) or self._is_given_drawn(node, depth + 1):
             return True
         names = self._program.callee_names(node, self._scope)
         keywords = [item.value for item in node.keywords if item.arg not in _OF_PLACE]
@@ -218,14 +233,19 @@ class _Draws:
     def _is_variable_of_round(self, node: ast.Name, depth: int) -> bool:
         if node.id in self._unclear:
             return False
-        made = [value for value in self._made.get(node.id, ()) if node.id not in blocks.reads(value)]
-        again = [value for value in self._made.get(node.id, ()) if node.id in blocks.reads(value)]
+        given = self._reaching(self._made.get(node.id, []))
+        made = [value for value in given if node.id not in blocks.reads(value)]
+        again = [value for value in given if node.id in blocks.reads(value)]
         if not made:
             return not again and self._is_number(node)
         itself = frozenset({node.id})
         return all(self._is_of_round(value, frozenset(), depth + 1) for value in made) and all(
             self._is_of_round(value, itself, depth + 1) for value in again
         )
+
+    def _reaching(self, given: list[ast.expr]) -> list[ast.expr]:
+        """Those of the values of a variable that may be read where a loss is computed."""
+        return given
 
     def _is_number(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether a variable from outside of the loop holds a number: a constant, an option, a length."""
@@ -269,7 +289,21 @@ class InlineDraws(_Draws):
             return None
         drawing = [*self._draws(self._inner), *(call for call in running if not self._gives_drawn(call))]
         statements = [blocks.statement_of(self._loop.module, call) for call in drawing]
-        return next((item for item in self._loop.node.body if item in statements), None)  # type: ignore[attr-defined]
+        body: list[ast.stmt] = self._loop.node.body  # type: ignore[attr-defined]
+        # A generator trains on what it gave in the loop that trains its critic.
+        within = (item for item in body if any(node in statements for node in walk(item)))
+        return next((item for item in body if item in statements), None) or next(within, None)
+
+    def _reaching(self, given: list[ast.expr]) -> list[ast.expr]:
+        """Without what a variable is given below the backward pass, where each round gives it another above that."""
+        module, line = self._loop.module, self._backward.line
+        above = [value for value in given if value.lineno < line]
+        for value in above:
+            parents = blocks.enclosing(module, blocks.statement_of(module, value))
+            inner = list(itertools.takewhile(lambda parent: parent is not self._loop.node, parents))
+            if all(isinstance(parent, (ast.For, ast.With)) for parent in inner):
+                return above
+        return given
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ class RuntimeVocabulary(Vocabulary):
     def scale_restored(self, module: Module, statement: ast.stmt, loaded: str, key: str) -> Written:
         """``amp.scaler.load_state_dict(checkpoint.get("scaler", {}))``."""
         code = f"{self._code(module, '{amp}.scaler.load_state_dict')}({loaded}.get({key}, {{}}))"
-        return Written((Insert(statement, code, after=True),))
+        return Written((Insert(statement, code, after=not isinstance(statement, ast.Return)),))
 
     def model(self, place: ModelPlace, *, delayed: bool, unused: bool = False) -> Written:
         """``model = amp.prepare_model(model)``, around the constructor or on a line of its own."""

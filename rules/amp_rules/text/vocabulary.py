@@ -212,7 +212,10 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def scale_restored(self, module: Module, statement: ast.stmt, loaded: str, key: str) -> Written:
-        """After a statement, give the scale its state back, where the dictionary ``loaded`` has one."""
+        """After a statement, or above a ``return``, give the scale its state back.
+
+        It is the one that the dictionary ``loaded`` has, if it has one.
+        """
 
     @abstractmethod
     def model(self, place: ModelPlace, *, delayed: bool, unused: bool = False) -> Written:

@@ -169,6 +169,10 @@ WITHOUT_STEP = (
     "allennlp.training.metrics",
     "fairscale.nn.checkpoint",
     "fairscale.nn.misc.checkpoint_activations",
+    "fastai.layers",
+    "fastai.losses",
+    *(f"fastai.vision.{part}create_{name}" for part in ("", "learner.") for name in ("body", "head", "unet_model")),
+    "fastai.vision.models",
     "ignite.contrib",
     "ignite.engine.Engine",
     "ignite.engine.Events",
@@ -213,6 +217,7 @@ that on.
 
 Source: https://pytorch.org/ignite/engine.html; https://huggingface.co/docs/accelerate/package_reference/big_modeling;
 https://fairscale.readthedocs.io/en/latest/api/nn/checkpoint/checkpoint_activations.html;
+https://docs.fast.ai/vision.learner.html; https://docs.fast.ai/vision.models.unet.html;
 https://lightning.ai/docs/pytorch/stable/api/lightning.pytorch.utilities.rank_zero.html
 """
 

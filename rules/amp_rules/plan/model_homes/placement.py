@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
@@ -21,6 +21,9 @@ from amp_rules.torch.wrappers import DATA_PARALLEL
 
 _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _INITIALISING = frozenset({"apply", "load_state_dict", "init_weights", "reset_parameters", "load_weights"})
+
+_GIVING_STATE = frozenset({"parameters", "named_parameters", "buffers", "named_buffers", "state_dict"})
+"""Methods that give tensors of a model, and no part that could be called past its wrapper."""
 
 _FUNCTIONS = "torch.nn.functional."
 
@@ -276,7 +279,7 @@ class Placement:
                 inner = [item for item in walk(statement) if isinstance(item, ast.stmt) and node in set(walk(item))]
                 if any(self._variables.is_placing(item, path) for item in inner):
                     continue
-                if self._only_uses(node, path):
+                if self._only_uses(node, path) or self._copies(node):
                     continue
                 # A library's function that gives nothing back (``print``) keeps nothing either.
                 if self.flow.callees(node) or not any(isinstance(item, ast.Expr) for item in inner):
@@ -293,13 +296,31 @@ class Placement:
         callees = self.flow.callees(call)
         for info in callees:
             given = {name for name, argument in info.bound(call) if blocks.path_of(argument) == path}
-            if not given or info.name == "__init__" or info.yields:
+            if not given or info.yields:
                 return False
+            parents = info.module.module.parents
             for node in walk(info.node):
-                if isinstance(node, ast.Name) and node.id in given:
-                    if not isinstance(info.module.module.parents.get(node), ast.Attribute):
-                        return False
+                if not isinstance(node, ast.Name) or node.id not in given:
+                    continue
+                parent = parents.get(node)
+                if isinstance(parent, ast.Call) and node in parent.args and self._copies(parent):
+                    continue
+                if not isinstance(parent, ast.Attribute):
+                    return False
+                # What an object is made with it may keep parts of.
+                if info.name == "__init__" and not (parent.attr in _GIVING_STATE and _is_called(parent, parents)):
+                    return False
         return bool(callees)
+
+    def _copies(self, call: ast.Call) -> bool:
+        """Whether a call makes a copy of what it is given, which is an object of its own."""
+        located = self.program.locate(call)
+        return located is not None and "copy.deepcopy" in self.program.callee_names(call, located[1])
+
+
+def _is_called(node: ast.Attribute, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    parent = parents.get(node)
+    return isinstance(parent, ast.Call) and parent.func is node
 
 
 def _assigned(statement: ast.stmt) -> ast.expr | None:
