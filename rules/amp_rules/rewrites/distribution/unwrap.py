@@ -3,8 +3,9 @@
 ## What it does
 `model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, as
 does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
-`amp.unwrap(model)`. So it is in a static method of the model's class: `Net.package(model)`. A model that is exported or traced is unwrapped too: `torch.onnx.export(model, ...)`,
-`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`. Of a choice between the model and what is in its
+`amp.unwrap(model)`. So it is in a static method of the model's class: `Net.package(model)`. A model that is exported
+or traced is unwrapped too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or
+`writer.add_graph(model, ...)`. Of a choice between the model and what is in its
 wrapper, `model.module.state_dict() if hasattr(model, "module") else model.state_dict()`, one branch stays.
 
 ## Why
