@@ -270,7 +270,7 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
             origins = [origin for origin in ranks.origins(item) if origin.kind is Kind.BATCH]
             if not origins:
                 continue
-            cause = min(origins, key=lambda origin: origin.line)
+            cause = min(origins, key=lambda origin: (origin.line, str(origin.module.path), origin.text))
             place = line_of(program, cause.module, cause.line, module)
             yield declining.decline(
                 declining.HAND_BATCHES,
