@@ -1,7 +1,7 @@
 """Datasets that give what they have come to, whatever index they are asked for: each process would get the same.
 
-``__getitem__`` reads an attribute that it moves on itself, ``self.current_user``, and what it returns comes of that alone.
-What depends on the index is shared out by it, and random numbers differ between processes.
+``__getitem__`` reads an attribute that it moves on itself, ``self.current_user``, and what it returns comes of that
+alone. What depends on the index is shared out by it, and random numbers differ between processes.
 """
 
 from __future__ import annotations
