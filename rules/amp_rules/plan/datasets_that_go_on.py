@@ -57,13 +57,33 @@ def _moving(program: Program, info: FunctionFacts) -> GoingOn | None:
     index = next(iter(info.positional), None)
     if index is None or info.receiver is None:
         return None
-    moved = set(_moved(program, info, index))
+    moved = set() if _hands_on(info, index) else set(_moved(program, info, index))
     for returned in info.returns if moved else ():
         made_of = _made_of(info, returned)
         path = min(made_of & moved, default=None)
         if path is not None and index not in made_of:
             return GoingOn(info.module.module, returned, info.qualname, path)
     return None
+
+
+def _hands_on(info: FunctionFacts, index: str) -> bool:
+    """Whether a method gives the index, or what it made of it, to what may keep it: ``self.read(index)``."""
+    made = {index}
+    statements = [node for node in blocks.walk_body(info.node) if isinstance(node, (ast.Assign, ast.AugAssign))]
+    while True:
+        before = len(made)
+        for node in statements:
+            if blocks.touches(blocks.reads(node.value), made):
+                made |= blocks.writes_itself(node)
+        if len(made) == before:
+            break
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (blocks.path_of(node.func) or "").split(".")[0] == info.receiver
+        and any(blocks.touches(blocks.reads(given), made) for given in [*node.args, *node.keywords])
+        for node in blocks.walk_body(info.node)
+    )
 
 
 def _moved(program: Program, info: FunctionFacts, index: str) -> Iterator[str]:
