@@ -424,6 +424,12 @@ def test_folders_on_the_path_are_read_off_their_expressions(text, folder):
     assert added_folders(module) == [Path(folder)]
 
 
+@pytest.mark.parametrize("text", ['sys.path.append("./")', "sys.path.insert(0, os.getcwd())"])
+def test_a_script_that_adds_the_folder_it_is_started_from_may_lie_below_it(text):
+    module = parse(source_from_bytes(text.encode(), Path("/a/b/c/train.py")))
+    assert added_folders(module) == [Path("/a/b/c"), Path("/a/b")]
+
+
 @pytest.mark.parametrize("text", ["sys.path.append(sys.argv[1])", "sys.path.append(args.home)", "sys.path.append(f())"])
 def test_folders_that_depend_on_the_run_are_left_out(text):
     module = parse(source_from_bytes(text.encode(), Path("/a/b/c/train.py")))

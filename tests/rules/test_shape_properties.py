@@ -37,6 +37,7 @@ NESTED = {
     ("apex_level_is_written_out", "in a method"),
     ("before_a_root", "in a method"),
     ("evaluated_by_methods", "in a function"),
+    ("evaluated_by_methods_that_give_several", "in a function"),
     ("evaluated_teacher", "in a function"),
     ("evaluated_teacher_of_another_kind", "in a method"),
     ("function_that_nothing_calls", "in a method"),

@@ -58,7 +58,7 @@ def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None
         for item in base.args[1:]:
             result = join(result, item)
         return result
-    if base.op in PAIRS or (base.op in EXTREMES and base.tensor and _over_a_dimension(base)):
+    if gives_pair(base):
         if index is not None and index.is_const and index.const == 1:
             made = Value("getitem", node, (base,), INT, 2, INTEGRAL)
             return made
@@ -71,6 +71,11 @@ def element(frame: Frame, base: Value, node: ast.AST, index: Value | None = None
     made = frame.machine.unknown("element", node, base.data if isinstance(base.data, str) else None)
     made.args = (base,)
     return made
+
+
+def gives_pair(value: Value) -> bool:
+    """Whether an operation gives values with their indices, and not one tensor."""
+    return value.op in PAIRS or (value.op in EXTREMES and value.tensor > 0 and _over_a_dimension(value))
 
 
 def _over_a_dimension(value: Value) -> bool:

@@ -52,6 +52,9 @@ SPLITS = words("chunk split unbind tensor_split hsplit vsplit dsplit split_with_
 PAIRS = words("topk sort kthvalue mode cummax cummin")
 """Operations that give values and their indices; ``max``, ``min`` and ``median`` do so with a dimension."""
 
+WITH_STATES = words("lstm gru rnn lstm_cell multi_head_attention")
+"""Operations that give their output and something beside it: states, weights of attention."""
+
 ELEMENTWISE = words(
     """
     add sub mul div floordiv floor_divide true_divide mod remainder fmod pow rpow neg abs absolute exp exp2 expm1 log

@@ -12,8 +12,10 @@ from typing import Literal
 
 from amp_rules.flow.values import Value as Object
 from amp_rules.lattice.abstract_values import ASSUMED, F32, IN_A_FUNCTION, KEEPING_TYPE, LOW, OTHER, Value
+from amp_rules.lattice.binding import gives_pair
 from amp_rules.lattice.frame import Frame
 from amp_rules.lattice.mode import Mode
+from amp_rules.lattice.operation_names import SPLITS, WITH_STATES
 from amp_rules.lint.check import Check
 from amp_rules.lint.linter import Linter
 from amp_rules.roles.kinds import is_chain
@@ -121,6 +123,8 @@ class MethodResults:
             return None if value.dtypes & OTHER and value.op in ("call", "attr", "name", "param") else "float32"
         if not value.dtypes & LOW:
             return "float32"
+        if gives_pair(value) or value.op in SPLITS | WITH_STATES:
+            return None  # several tensors, of which none is made float32 by itself
         if value.op == "module" and value.bits & ASSUMED:
             return self._of_forwards(value, module, depth)
         return "half" if self._is_of_floats(value, module, depth, IN_A_FUNCTION) else None

@@ -25,8 +25,27 @@ _LOSSES = frozenset(f"torch.nn.{name}" for name in LOSS_MODULES)
 
 
 def without_preparation(program: Program, runs: Iterable[StatementRun]) -> list[StatementRun]:
-    """The regions without the modules of the project, of no weights, that prepare data at their beginnings."""
-    return [_after_preparation(program, run) for run in runs]
+    """The regions without the modules of the project, of no weights, that prepare data at their beginnings.
+
+    Where a function that is called below computes with the model, nothing but preparation may be left of one.
+    """
+    after = [_after_preparation(program, run) for run in runs]
+    return [run for run in after if not _only_prepares(program, run)]
+
+
+def _only_prepares(program: Program, run: StatementRun) -> bool:
+    """Whether a region, the end of one that begins with preparation maybe, comes before what runs the model."""
+    if run.first is not run.last or not isinstance(run.first, ast.Assign):
+        return False
+    modules = _modules_run(program, run.first)
+    if not modules and not _is_understood(program, run.first):
+        return False
+    if any(map(program.is_trained, modules)) or any(has_weights(program, value) for value in modules):
+        return False
+    where = blocks.place(run.module, run.first)
+    if any(map(program.runs_forward, where.suite[: where.index + 1])):
+        return False
+    return any(map(program.runs_forward, where.suite[where.index + 1 :]))
 
 
 def _after_preparation(program: Program, run: StatementRun) -> StatementRun:

@@ -134,7 +134,7 @@ def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], aske
 
 
 def _cause(sink: Sink) -> Origin:
-    return min(sink.origins, key=lambda item: (_ORDER.index(item.kind), item.line))
+    return min(sink.origins, key=lambda item: (_ORDER.index(item.kind), item.line, str(item.module.path), item.text))
 
 
 _ORDER = [Kind.FAILURE, Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]

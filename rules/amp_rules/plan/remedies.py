@@ -123,7 +123,7 @@ class Remedies:
 
     def _times_of(self, sinks: Iterable[Sink], need: Need) -> dict[Reduction, None]:
         origins = {origin for sink in sinks for origin in sink.origins}
-        read = sorted(origins, key=lambda origin: (str(origin.module.path), origin.line))
+        read = sorted(origins, key=lambda origin: (str(origin.module.path), origin.line, origin.text))
         calls = [(origin.module, origin.node) for origin in read if isinstance(origin.node, ast.Call)]
         whole = [(module, joined_with_machine(self._program, module, call) or call) for module, call in calls]
         return {Reduction(module, node, None, need, is_taken=True): None for module, node in whole}

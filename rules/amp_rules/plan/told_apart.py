@@ -11,7 +11,7 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import Apart, pass_in_the_way, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.rebindings import Rebinding
-from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, flag_of_calls, is_told_to_train
+from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, flag_of_calls, handed_on, is_told_to_train
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
@@ -71,7 +71,9 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
                     found.reasons.append(_made_together(use))
                     break
                 continue
-            apart = tell_apart(program, use, flag, data) if flag is not None and use.body is site.body else None
+            if flag is not None and use.body is not site.body:
+                flag = handed_on(program, loop, site, flag) if loop is not None else None
+            apart = tell_apart(program, use, flag, data) if flag is not None else None
             if apart is not None:
                 found.put(apart, use)
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -99,6 +99,19 @@ def is_told_to_train(program: Program, loop: ast.For | ast.AsyncFor | ast.While,
     calls = [caller.call for caller in program.flow.callers(info) if caller.call in inside]
     given = [info.argument_or_default(call, flag.name) for call in calls]
     return bool(given) and all(isinstance(value, ast.Constant) and flag.decide(value.value) for value in given)
+
+
+def handed_on(program: Program, loop: ast.For | ast.AsyncFor | ast.While, site: Site, flag: Flag) -> Flag | None:
+    """The flag of a loop's function that its calls hand to another, which trains by it: ``step(batch, train)``."""
+    info = program.function_of(site.body)
+    if info is None or flag.name not in info.parameters:
+        return None
+    inside = {node for item in loop.body for node in walk(item)}
+    calls = [caller.call for caller in program.flow.callers(info) if caller.call in inside]
+    given = [info.argument_or_default(call, flag.name) for call in calls]
+    names = {value.id if isinstance(value, ast.Name) else None for value in given}
+    name = names.pop() if len(names) == 1 else None
+    return replace(flag, name=name) if name is not None else None
 
 
 def _skipping(module: Module, statement: ast.stmt) -> Iterator[ast.If]:

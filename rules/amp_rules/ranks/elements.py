@@ -205,6 +205,10 @@ class Elements:
             elif isinstance(ref.site, _DISPLAYS):
                 # A list is true if something stands in it, whatever that is.
                 found = found | nothing(self._memory.read(ref, LENGTH)).own
+            elif not ref.view and self._is_read(ref.site):
+                # So is what was read from a file; a list under one of its names may have grown.
+                for slot in (LENGTH, ELEMENTS, STATE):
+                    found = found | nothing(self._memory.read(ref, slot)).own
             else:
                 found = found | self._memory.deep(RankValue(refs=frozenset((ref,))))
         return found

@@ -15,6 +15,8 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.gradients import GRADIENT
 
 _WEIGHTS = frozenset({"named_parameters", "parameters"})
+_OF_DICTS = frozenset({"items", "values"})
+_COLLECTING = frozenset({"dict", "list", "tuple"})
 
 
 def reads_of_cleared(flow: Flow, module: Module, body: ast.AST, call: ast.Call) -> frozenset[ast.AST] | None:
@@ -32,7 +34,7 @@ def reads_of_cleared(flow: Flow, module: Module, body: ast.AST, call: ast.Call) 
     for node in blocks.walk_body(body):
         if not isinstance(node, ast.Attribute) or node.attr != GRADIENT:
             continue
-        line = cleared.get(_model_of(module, node))
+        line = cleared.get(_model_of(module, body, node))
         if line is None or node.lineno <= line or not isinstance(node.ctx, ast.Load):
             return None
         found.add(node)
@@ -50,16 +52,61 @@ def _cleared(flow: Flow, statements: Iterable[ast.stmt]) -> Iterator[tuple[str, 
                 yield path, statement.lineno
 
 
-def _model_of(module: Module, access: ast.Attribute) -> str:
-    """The model whose parameters the loop around a gradient's reader goes over; nothing where that is not seen."""
-    if not isinstance(access.value, ast.Name):
+def _model_of(module: Module, body: ast.AST, access: ast.Attribute) -> str:
+    """The model whose parameters a gradient's reader goes over, or takes out of what keeps them; else nothing."""
+    read = access.value
+    if isinstance(read, ast.Subscript):
+        return _model_kept(module, body, read.value)
+    if not isinstance(read, ast.Name):
         return ""
     for loop in blocks.enclosing(module, access):
-        if not isinstance(loop, ast.For) or access.value.id not in blocks.writes_target(loop):
+        if not isinstance(loop, ast.For) or read.id not in blocks.writes_target(loop):
             continue
-        calls = [node for node in walk(loop.iter) if isinstance(node, ast.Call)]
-        asked = [
-            call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in _WEIGHTS
-        ]
-        return (blocks.path_of(asked[0]) or "") if len(asked) == 1 else ""
+        kept = loop.iter
+        if isinstance(kept, ast.Call) and isinstance(kept.func, ast.Attribute) and kept.func.attr in _OF_DICTS:
+            kept = kept.func.value
+        return _model_asked(loop.iter) or _model_kept(module, body, kept)
     return ""
+
+
+def _model_asked(node: ast.expr) -> str:
+    """The one model whose parameters an expression asks for."""
+    calls = [part for part in walk(node) if isinstance(part, ast.Call)]
+    asked = [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in _WEIGHTS]
+    return (blocks.path_of(asked[0]) or "") if len(asked) == 1 else ""
+
+
+def _model_kept(module: Module, body: ast.AST, kept: ast.expr) -> str:
+    """The model whose parameters a variable of the function, or an attribute of its class, is given and nothing else.
+
+    ``self.weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}``
+    """
+    path = blocks.path_of(kept)
+    around = body if isinstance(kept, ast.Name) else _class_of(module, body)
+    if path is None or around is None:
+        return ""
+    writing = [node for node in walk(around) if isinstance(node, ast.stmt) and path in _written_by(node)]
+    models = {
+        _model_asked(node.value) if isinstance(node, ast.Assign) and _gives_parameters(node.value) else ""
+        for node in writing
+    }
+    return models.pop() if len(models) == 1 else ""
+
+
+def _written_by(node: ast.stmt) -> set[str]:
+    """What a statement writes, but for the statements in it."""
+    return blocks.writes_itself(node) if hasattr(node, "body") else blocks.writes(node)
+
+
+def _class_of(module: Module, body: ast.AST) -> ast.ClassDef | None:
+    return next((item for item in module.ancestors(body) if isinstance(item, ast.ClassDef)), None)
+
+
+def _gives_parameters(node: ast.expr) -> bool:
+    """Whether a collection holds the parameters themselves, and not what is made of them."""
+    if isinstance(node, (ast.DictComp, ast.ListComp)):
+        held = node.value if isinstance(node, ast.DictComp) else node.elt
+        loops = node.generators
+        names = {part.id for part in walk(loops[0].target) if isinstance(part, ast.Name)}
+        return len(loops) == 1 and isinstance(held, ast.Name) and held.id in names
+    return isinstance(node, ast.Call) and blocks.path_of(node.func) in _COLLECTING and len(node.args) == 1

@@ -356,7 +356,9 @@ def _mode(program: Program, call: ast.Call, position: int, scope: Scope) -> set[
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             letters |= set(node.value)
             known = True
-    for value in program.flow.values(given, scope):
+    # Of ``mode + flags`` each part says some.
+    parts = [given.left, given.right] if isinstance(given, ast.BinOp) else [given]
+    for value in (value for part in parts for value in program.flow.values(part, scope)):
         if value.kind == "constant" and isinstance(value.ref, str):
             letters |= set(value.ref)
             known = True

@@ -14,7 +14,7 @@ from amp_rules.roles.kinds import is_loader_value, is_module, is_optimizer, is_s
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.scopes import FunctionNode, Scope
-from amp_rules.source.syntax import children
+from amp_rules.source.syntax import COMPREHENSIONS, children, own_variables, walk
 from amp_rules.torch.differentiability import (
     DETACHED_ATTRIBUTES,
     DETACHED_FUNCTIONS,
@@ -49,7 +49,11 @@ class GradientPaths:
         """The paths through which a gradient can flow into an expression, or into what a statement assigns."""
         found = set()
         for part in self._parts(node):
-            found |= {path for source in self._sources(part) if (path := blocks.path_of(source)) is not None}
+            own = _of_comprehensions(part)
+            for source in self._sources(part):
+                path = blocks.path_of(source)
+                if path is not None and own.isdisjoint(walk(source)):
+                    found.add(path)
         return found
 
     def calls(self, node: ast.AST) -> list[ast.Call]:
@@ -215,6 +219,16 @@ def _given_back(statement: ast.Assign, name: str, returns: Iterable[ast.expr]) -
                 if isinstance(item, ast.Name) and item.id == name:
                     tuples = [value for value in returns if isinstance(value, ast.Tuple)]
                     yield from (value.elts[index] for value in tuples if len(value.elts) == len(target.elts))
+
+
+def _of_comprehensions(node: ast.AST) -> set[ast.AST]:
+    """The names in comprehensions that stand for their own variables: those around them may have the same names."""
+    found: set[ast.AST] = set()
+    for item in walk(node):
+        if isinstance(item, COMPREHENSIONS):
+            own, given = own_variables(item), set(walk(item.generators[0].iter))
+            found |= {part for part in walk(item) if isinstance(part, ast.Name) and part.id in own} - given
+    return found
 
 
 def _is_object(value: Value) -> bool:

@@ -9,7 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.roles.bodies import Bodies
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.own_optimizers import models_within
-from amp_rules.roles.owned_parameters import owners
+from amp_rules.roles.owned_parameters import made_parameters, owners
 from amp_rules.roles.sites import Step
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.functions import TENSOR_MAKERS
@@ -182,7 +182,8 @@ class OptimizerModels(Bodies):
         """Tensors that this constructor call of an optimizer, or what adds a group, is given and that no model owns."""
         given = [*call.args[:1], *(item.value for item in call.keywords if item.arg in ("params", None))]
         loose = {value for value in self.given(call, given) if value.kind == "object" and value.ref in TENSOR_MAKERS}
-        return {value for value in loose if not self._owners(value)}
+        owned = {value for value in loose if self._owners(value)}
+        return loose - owned - made_parameters(self.flow, self.nodes(), loose - owned, owned)
 
     def fits_loose_tensors(self, step: Step) -> bool:
         """Whether a step is of tensors that are no model's parameters: of a temperature that calibrates its outputs."""

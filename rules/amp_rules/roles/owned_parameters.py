@@ -28,3 +28,21 @@ def owners(flow: Flow, nodes: Iterable[tuple[ast.AST, ast.AST, Scope]], value: V
             held = flow.values(node.value, scope)
             found |= {owner for owner in held if owner.kind == "instance" and is_module(owner)}
     return found
+
+
+def made_parameters(
+    flow: Flow, nodes: Iterable[tuple[ast.AST, ast.AST, Scope]], tensors: set[Value], owned: set[Value]
+) -> set[Value]:
+    """The tensors that stand under the name of an owned parameter: it was made of them.
+
+    ``self.scale = torch.ones(n)``, then ``self.scale = nn.Parameter(self.scale)``; a module refuses any other order.
+    """
+    if not tensors or not owned:
+        return set()
+    found: set[Value] = set()
+    for node, _, scope in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            values = flow.values(node, scope)
+            if not owned.isdisjoint(values):
+                found |= tensors & values
+    return found

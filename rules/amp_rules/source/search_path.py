@@ -28,6 +28,9 @@ def added_folders(module: Module) -> list[Path]:
             found.append((module.path.parent / path).resolve())
             if paths.is_of_a_machine(expression):
                 found += _in_this_clone(module, path)
+            elif not path.is_absolute() and path == Path():
+                # The script's own folder is there already: it is started from the one above, `python steps/train.py`.
+                found.append(module.path.parent.parent.resolve())
     return list(dict.fromkeys(found))
 
 

@@ -25,7 +25,8 @@ of an order, or the range over their places, `amp.prepare_loader(range(0, len(x)
 When nothing that can be shared out feeds the loop, or each step trains on all of the data at once; when a loader of
 DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
 part of the data, follows the batches that one process has seen; when labels are looked up by the number of the batch,
-`labels[i]` of `for i, x in enumerate(loader)`, in the order of all data (AMP291).
+`labels[i]` of `for i, x in enumerate(loader)`, in the order of all data; and when the dataset gives what a counter of
+its own has come to, whatever its index is (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -42,6 +43,7 @@ from collections.abc import Iterator
 from amp_rules.plan import declining
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.counted_batches import counted_batches
+from amp_rules.plan.datasets_that_go_on import going_on
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
 from amp_rules.plan.file_names import line_of, name_of
@@ -243,6 +245,15 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             "rows would stay old",
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
+    for item in going_on(program, data):
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            item.module,
+            item.node,
+            f"`{item.method}` gives what `{item.path}` has come to, whatever index it is asked for: each process would "
+            "go over the same samples",
+            "take the sample by its index there; or give each rank its share by `amp.rank()` and `amp.world_size()`",
+        )
     for site in queues:
         yield declining.decline(
             declining.HAND_BATCHES,
@@ -270,7 +281,7 @@ def _orders(processes: Distribution) -> Iterator[Declined]:
             origins = [origin for origin in ranks.origins(item) if origin.kind is Kind.BATCH]
             if not origins:
                 continue
-            cause = min(origins, key=lambda origin: origin.line)
+            cause = min(origins, key=lambda origin: (origin.line, str(origin.module.path), origin.text))
             place = line_of(program, cause.module, cause.line, module)
             yield declining.decline(
                 declining.HAND_BATCHES,

@@ -3,8 +3,9 @@
 ## What it does
 `model.state_dict()` becomes `amp.unwrap(model).state_dict()`, `torch.save(model, ...)` saves `amp.unwrap(model)`, as
 does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
-`amp.unwrap(model)`. A model that is exported or traced is unwrapped too: `torch.onnx.export(model, ...)`,
-`torch.jit.trace(model, ...)` or `writer.add_graph(model, ...)`. Of a choice between the model and what is in its
+`amp.unwrap(model)`. So it is in a static method of the model's class: `Net.package(model)`. A model that is exported
+or traced is unwrapped too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or
+`writer.add_graph(model, ...)`. Of a choice between the model and what is in its
 wrapper, `model.module.state_dict() if hasattr(model, "module") else model.state_dict()`, one branch stays.
 
 ## Why
@@ -236,7 +237,7 @@ def _unwraps(program: Program) -> list[Site]:
             if isinstance(receiver, ast.Attribute) and receiver.attr == "module":
                 continue
             trained = any(program.is_trained(value) for value in program.roles.modules(receiver, scope))
-            if trained and not program.is_model_code(body):
+            if trained and (not program.is_model_code(body) or _is_given_to_static(program, receiver, body)):
                 found[receiver] = Site(scope.module, scope, body, receiver)
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
             if "torch.save" in program.names(node.func, scope) and node.args:
@@ -259,6 +260,18 @@ def _unwraps(program: Program) -> list[Site]:
             if values and not _is_own_part(program, values) and not program.is_model_code(body):
                 found[node] = Site(scope.module, scope, body, node)
     return list(found.values())
+
+
+def _is_given_to_static(program: Program, receiver: ast.expr, body: ast.AST) -> bool:
+    """Whether it is a parameter of a model's static method, which is given the wrapper as any function is."""
+    info = program.function_of(body)
+    return (
+        info is not None
+        and info.cls is not None
+        and info.is_static
+        and isinstance(receiver, ast.Name)
+        and receiver.id in info.parameters
+    )
 
 
 def _traced(program: Program, node: ast.AST, scope: Scope) -> ast.expr | None:
