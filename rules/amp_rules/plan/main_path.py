@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
@@ -55,7 +55,7 @@ def anchor_of_first_process(
     """Where the process that the script is started in starts the runtime too, see :func:`anchor`.
 
     None, unless it trains itself where it starts no others: ``if args.ddp: spawn(worker) else: train()``. A worker that
-    it calls starts the runtime for it.
+    it calls starts the runtime for it, unless it uses the runtime itself: where it prepares what it gives the worker.
     """
     _, spawned = _spawned(program)
     if spawned is None or program.entry.cells:
@@ -64,9 +64,10 @@ def anchor_of_first_process(
     runs_apart = program.called_from(node for body in apart for node in blocks.walk_body(body))
     calls = [node for node in blocks.walk_body(program.entry.tree) if isinstance(node, ast.Call)]
     reached = program.called_from(calls, apart) | {program.entry.tree}
-    if not any(site.body in reached for site in program.backwards):
-        return None
     users = {statement for where, statement in used if blocks.body_of(where, statement) in reached}
+    if not any(site.body in reached for site in program.backwards):
+        if not users or not _calls_one_of(program, reached, apart):
+            return None
     uses_runtime = program.closure(lambda node: node in users)
     statement, after = _place(program, used, earlier, uses_runtime)
     statement, after = _above_uses(program.entry, statement, after, uses_runtime)
@@ -74,6 +75,17 @@ def anchor_of_first_process(
     if body in apart or (body in runs_apart and body is not program.entry.tree):
         return None
     return program.entry, statement, after and not uses_runtime(statement)
+
+
+def _calls_one_of(program: Program, bodies: Collection[ast.AST], workers: Collection[ast.AST]) -> bool:
+    """Whether what runs in one process calls a worker itself, besides starting it elsewhere."""
+    return any(
+        info.node in workers
+        for body in bodies
+        for call in program.nodes_of(body)
+        if isinstance(call, ast.Call)
+        for info in program.flow.callees(call)
+    )
 
 
 def _place(
