@@ -45,7 +45,10 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 ": the place that a sampler gives out holds another sample in each, and some samples are trained on by "
                 "several processes and others by none"
             )
-        elif any(_is_dealt(names, below) for _, names, below in _ways_of(own, site, made_of)):
+        elif any(
+            _is_dealt(names, below) or _is_dealt_by_methods(own, place, names)
+            for place, names, below in _ways_of(own, site, made_of)
+        ):
             outcome = ": some samples are in the shares of several processes, and others in none"
         elif not _is_run_in_training(own, site) and any(
             _are_halves(names, below) for _, names, below in _ways_of(own, site, _reordered)
@@ -195,6 +198,22 @@ def _is_dealt(names: set[str], below: list[ast.AST]) -> bool:
         and names_rank(node.slice.lower)
         and blocks.path_of(node.value) in names
         for node in below
+    )
+
+
+def _is_dealt_by_methods(own: OwnDdp, site: Site, names: set[str]) -> bool:
+    """Whether an object keeps a variable, and a method of its class, or of one made of that, takes such a part."""
+    info = own.program.function_of(site.body)
+    owner = own.program.flow.class_of(info) if info is not None else None
+    if info is None or owner is None or info.receiver is None:
+        return False
+    kept = {name.partition(".")[2] for name in names if name.startswith(f"{info.receiver}.")}
+    return bool(kept) and any(
+        _is_dealt({f"{method.receiver}.{attribute}" for attribute in kept}, [*blocks.walk_body(method.node)])
+        for cls in own.program.flow.classes.values()
+        if owner in cls.mro()
+        for method in cls.facts.methods.values()
+        if method.receiver is not None
     )
 
 
