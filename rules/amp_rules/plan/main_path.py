@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
-from amp_rules.roles.workers import training_workers
+from amp_rules.roles.workers import calls_one_of, of_first_process, training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.head import import_place_in_notebook, is_torch_import
@@ -62,11 +62,10 @@ def anchor_of_first_process(
         return None
     apart = {spawned, *(info.node for _, info in training_workers(program))}
     runs_apart = program.called_from(node for body in apart for node in blocks.walk_body(body))
-    calls = [node for node in blocks.walk_body(program.entry.tree) if isinstance(node, ast.Call)]
-    reached = program.called_from(calls, apart) | {program.entry.tree}
+    reached = of_first_process(program, apart)
     users = {statement for where, statement in used if blocks.body_of(where, statement) in reached}
     if not any(site.body in reached for site in program.backwards):
-        if not users or not _calls_one_of(program, reached, apart):
+        if not users or not calls_one_of(program, reached, apart):
             return None
     uses_runtime = program.closure(lambda node: node in users)
     statement, after = _place(program, used, earlier, uses_runtime)
@@ -75,17 +74,6 @@ def anchor_of_first_process(
     if body in apart or (body in runs_apart and body is not program.entry.tree):
         return None
     return program.entry, statement, after and not uses_runtime(statement)
-
-
-def _calls_one_of(program: Program, bodies: Collection[ast.AST], workers: Collection[ast.AST]) -> bool:
-    """Whether what runs in one process calls a worker itself, besides starting it elsewhere."""
-    return any(
-        info.node in workers
-        for body in bodies
-        for call in program.nodes_of(body)
-        if isinstance(call, ast.Call)
-        for info in program.flow.callees(call)
-    )
 
 
 def _place(
