@@ -30,6 +30,7 @@ from amp_rules.plan.own_ddp.shown_within import (
 )
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
+from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_module
@@ -131,7 +132,7 @@ class _Rest:
         nodes = list(self._program.nodes_of(site.body))
         made = self._made(site, name)
         sources = behind_loops(nodes, {name})
-        if self._is_told(site, nodes, sources, made):
+        if self._is_told(site, nodes, sources - self._of_other_loops(site, nodes, name, sources), made):
             return
         info = self._program.function_of(site.body)
         handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
@@ -335,6 +336,28 @@ class _Rest:
             for value in info.returns
             for path in blocks.reads(value)
         )
+
+    def _of_other_loops(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> set[str]:
+        """What a loop that only evaluates adds up under a name that a training loop has for a number of its own.
+
+        ``loss`` of the validation is another one than that of the training, which has a note.
+        """
+        loops = {
+            node: loop
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+            if (loop := blocks.loop_around(site.module, node)) is not None
+        }
+        adding = {loop for node, loop in loops.items() if name in added_to(node)}
+        if not adding or any(map(self._program.runs_backward, adding)):
+            return set()
+        training = {node for node, loop in loops.items() if self._program.runs_backward(loop)}
+        return {
+            path
+            for path in sources - {name}
+            if any(path in blocks.writes(node) for node in training)
+            and any(path in blocks.writes(node) for node, loop in loops.items() if loop in adding)
+        }
 
     def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> bool:
         """Whether an exchange may have made a number that of all processes.
