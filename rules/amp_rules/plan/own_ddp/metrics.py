@@ -356,7 +356,9 @@ class Metrics:
             if loop is None or not self._own.program.runs_model(loop):
                 continue
             ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at
-            if not ends and self._own.is_of_first_alone(use.module, use.node):
+            if ends or not self._own.is_of_first_alone(use.module, use.node):
+                continue
+            if not is_whole_by_flag(self._own, use, self.samplers_of(use)):
                 yield use
 
     def is_own_share(self, loader: Value) -> bool:

@@ -228,16 +228,18 @@ def _is_array(own: OwnDdp, metric: Metric) -> bool:
 
 def _is_gpu_known(own: OwnDdp) -> bool:
     """Whether a plain number can be moved to the GPU of its process: to the current one, unless NCCL takes no part."""
-    if own.program.calls_to(frozenset({SET_DEVICE})) or not any(map(_may_use_nccl, own.joins)):
+    if own.program.calls_to(frozenset({SET_DEVICE})) or not any(_may_use_nccl(own, join) for join in own.joins):
         return True
     return sees_its_own_gpu(own)
 
 
-def _may_use_nccl(join: Site) -> bool:
+def _may_use_nccl(own: OwnDdp, join: Site) -> bool:
     assert isinstance(join.node, ast.Call)
     backend = keyword(join.node, "backend") or next(iter(join.node.args), None)
-    name = literal(backend)
-    return not isinstance(name, str) or "nccl" in name.lower()
+    # ``def join(rank, size, backend="gloo")``, which each call may leave as it is
+    values = own.program.flow.values(backend, join.scope) if backend is not None else set()
+    names = [literal(backend)] if isinstance(backend, ast.Constant) else [item.ref for item in values]
+    return not names or any(not isinstance(name, str) or "nccl" in name.lower() for name in names)
 
 
 def _change(metric: Metric) -> Change:
