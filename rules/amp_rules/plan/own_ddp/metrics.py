@@ -544,9 +544,7 @@ def _comes_of(metric: Metric, call: Site) -> bool:
 def _deals(node: ast.AST) -> bool:
     """Whether a share is taken by the rank: ``order[self.rank::self.size]``."""
     cut = node.slice if isinstance(node, ast.Subscript) else None
-    return (
-        isinstance(cut, ast.Slice) and cut.lower is not None and cut.step is not None and names_rank(cut.lower)
-    )
+    return isinstance(cut, ast.Slice) and cut.lower is not None and cut.step is not None and names_rank(cut.lower)
 
 
 def _gives_all(sampler: ast.AST | None) -> bool:

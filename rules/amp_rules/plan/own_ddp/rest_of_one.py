@@ -11,7 +11,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeGuard
 
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.values import CallSite
@@ -97,7 +96,8 @@ class _Rest:
             if not tells(call) or not shows(self._program, call, scope):
                 continue
             site = Site(scope.module, scope, body, call)
-            held = {part.id for value in values_given(call) for part in walk(value) if _is_shown_whole(site, part)}
+            parts = [part for value in values_given(call) for part in walk(value) if isinstance(part, ast.Name)]
+            held = {part.id for part in parts if _is_shown_whole(site, part)}
             for name in sorted(held):
                 entries = self._entries(body, name)
                 if not any(self._is_made_of_batch(site, value) for value in entries):
@@ -124,7 +124,8 @@ class _Rest:
                 if isinstance(target, ast.Subscript):
                     if blocks.path_of(target.value) != name:
                         continue
-                    if isinstance(node, ast.Assign) and not self._is_of_batch(node.value) and literal(node.value) is ...:
+                    is_number = self._is_of_batch(node.value) or literal(node.value) is not ...
+                    if isinstance(node, ast.Assign) and not is_number:
                         return []
                     found.append(node.value)
                 elif blocks.path_of(target) == name and not isinstance(node.value, ast.Dict):
@@ -444,11 +445,9 @@ class _Rest:
         return is_of_batch(value, self._shares.ranks)
 
 
-def _is_shown_whole(site: Site, node: ast.AST) -> TypeGuard[ast.Name]:
+def _is_shown_whole(site: Site, node: ast.Name) -> bool:
     """Whether a variable is given itself, or stands in a text: ``f"metrics {scores}"``."""
-    return isinstance(node, ast.Name) and isinstance(
-        site.module.parents[node], (ast.FormattedValue, ast.Call, ast.keyword)
-    )
+    return isinstance(site.module.parents[node], (ast.FormattedValue, ast.Call, ast.keyword))
 
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
