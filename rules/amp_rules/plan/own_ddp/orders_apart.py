@@ -12,12 +12,13 @@ from amp_rules.plan.own_ddp.data_sets import shares
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import samplers
 from amp_rules.plan.own_ddp.spawned import Spawned
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.data import SHUFFLES
+from amp_rules.torch.data import JOINS_DATASETS, SHUFFLES
 from amp_rules.torch.replication import SEEDS
 
 _MAX_CALLERS = 3
@@ -37,7 +38,11 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     for site in shuffles:
         if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
-        if not spawned.run(site) or seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
+        if (
+            never_runs(own.program.flow, site.module, site.node)
+            or not spawned.run(site)
+            or seeds.may_seed(own.program.callee_names(site.node, site.scope))
+        ):  # type: ignore[arg-type]
             continue
         data = data or SharedData(own)
         if data.takes(site):
@@ -110,12 +115,24 @@ class SharedData:
         located = self._own.program.locate(loader) if loader is not None else None
         if given is None or located is None:
             return
-        for value in self._own.program.flow.values(given, located[1]):
+        values = self._own.program.flow.values(given, located[1])
+        for value in values | {part for value in values for part in self._joined(value)}:
             if value.site is None or shares(self._own, value):
                 continue
             self._made.add(value.site)
             if value.kind == "instance":
                 self._classes |= {value.ref}
+
+    def _joined(self, value: Value) -> set[Value]:
+        """The data sets that one is put together of: ``ConcatDataset([first, second])``."""
+        call = value.site
+        located = self._own.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or not call.args:
+            return set()
+        if not self._own.program.callee_names(call, located[1]) & JOINS_DATASETS:
+            return set()
+        flow = self._own.program.flow
+        return flow.elements(flow.values(call.args[0], located[1]))
 
     def takes(self, shuffle: Site) -> bool:
         """Whether one of them gives its samples in the order that a call draws."""
