@@ -182,11 +182,12 @@ SCALED = PART.replace("loss.backward", "scaler.scale(loss).backward").replace(
         (PART.replace('scaler = torch.amp.GradScaler("cuda")\n', ""), "declined"),
         (SCALED, "already"),
         (PART.replace("enabled=self.mixed", ""), "already"),
+        (PART.replace('scaler = torch.amp.GradScaler("cuda")\n', "").replace("enabled=", ""), "declined"),
     ],
 )
 def test_a_part_that_a_setting_lowers_is_no_precision_of_the_whole(text, precision, tmp_path):
     (tmp_path / "train.py").write_text(text)
     found = migrate(tmp_path / "train.py", Options(ddp=True))
     assert (found.precision, found.distribution) == (precision, "migrated")
-    said = "`autocast(enabled=self.mixed)` turns mixed precision on within the model where a setting says so"
+    said = "self.mixed)` turns mixed precision on within the model where a setting says so"
     assert any(said in item.message for item in found.refusals) == (precision == "declined")

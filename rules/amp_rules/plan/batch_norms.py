@@ -51,11 +51,11 @@ class BatchNorms:
         return name.startswith(PACKAGES_WITH_BATCH_NORM)
 
     def _are_in_parts(self, value: Value) -> bool:
-        """Whether parts of the script's own have batch norm that a model is given: ``Pair(encoder=net)``."""
+        """Whether parts have batch norm that a model is given: ``Pair(encoder=net)``."""
         known = self._given.get(value)
         if known is None:
             self._given[value] = False  # parts that hold the model
-            parts = (part for part in self._program.with_parts([value]) if part.kind == "instance" and part != value)
+            parts = (part for part in self._program.with_parts([value]) if part != value)
             known = self._given[value] = any(map(self.are_in, parts))
         return known
 
@@ -64,14 +64,18 @@ class BatchNorms:
         return self.are_in(value) or not (value.kind == "instance" or str(value.name).startswith("torch.nn."))
 
     def _are_given(self, call: ast.AST) -> bool:
-        """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``."""
+        """Whether a chain of torch is made of models with batch norm in variables: ``nn.Sequential(net, head)``.
+
+        Or of the layers of one: ``nn.Sequential(*list(net.children())[:-2])``.
+        """
         known = self._chains.get(call)
         if known is not None:
             return known
         self._chains[call] = False  # what is put into itself
         located = self._program.locate(call) if isinstance(call, ast.Call) else None
         if located is not None and isinstance(call, ast.Call):
-            parts = [value for item in call.args for value in self._program.roles.modules(item, located[1])]
+            given = [*call.args, *(part for item in call.args for part in _taken_apart(item))]
+            parts = [value for item in given for value in self._program.roles.modules(item, located[1])]
             self._chains[call] = any(map(self.are_in, parts))
         return self._chains[call]
 
@@ -168,6 +172,17 @@ class BatchNorms:
 def is_chosen(value: Value) -> bool:
     """Whether a network of a library is chosen by a name that is not known: ``getattr(torchvision.models, arch)``."""
     return isinstance(value.name, str) and value.name.endswith(UNKNOWN_MEMBER)
+
+
+def _taken_apart(given: ast.expr) -> Iterator[ast.expr]:
+    """Yield the models whose layers an argument spreads: ``*list(net.children())[:-2]``."""
+    for node in walk(given) if isinstance(given, ast.Starred) else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LAYERS:
+            yield node.func.value
+
+
+_LAYERS = frozenset({"children", "modules"})
+"""Methods that give the layers of a model."""
 
 
 def _without_looks(nodes: Iterable[ast.AST]) -> list[ast.AST]:

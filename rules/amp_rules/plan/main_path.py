@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.roles.program import Program
-from amp_rules.roles.workers import training_workers
+from amp_rules.roles.workers import calls_one_of, of_first_process, training_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.head import import_place_in_notebook, is_torch_import
@@ -55,18 +55,18 @@ def anchor_of_first_process(
     """Where the process that the script is started in starts the runtime too, see :func:`anchor`.
 
     None, unless it trains itself where it starts no others: ``if args.ddp: spawn(worker) else: train()``. A worker that
-    it calls starts the runtime for it.
+    it calls starts the runtime for it, unless it uses the runtime itself: where it prepares what it gives the worker.
     """
     _, spawned = _spawned(program)
     if spawned is None or program.entry.cells:
         return None
     apart = {spawned, *(info.node for _, info in training_workers(program))}
     runs_apart = program.called_from(node for body in apart for node in blocks.walk_body(body))
-    calls = [node for node in blocks.walk_body(program.entry.tree) if isinstance(node, ast.Call)]
-    reached = program.called_from(calls, apart) | {program.entry.tree}
-    if not any(site.body in reached for site in program.backwards):
-        return None
+    reached = of_first_process(program, apart)
     users = {statement for where, statement in used if blocks.body_of(where, statement) in reached}
+    if not any(site.body in reached for site in program.backwards):
+        if not users or not calls_one_of(program, reached, apart):
+            return None
     uses_runtime = program.closure(lambda node: node in users)
     statement, after = _place(program, used, earlier, uses_runtime)
     statement, after = _above_uses(program.entry, statement, after, uses_runtime)

@@ -33,6 +33,7 @@ from amp_rules.torch.mixed_precision import (
     APEX,
     APEX_LAYERS,
     AUTOCASTS,
+    AUTOCASTS_BY_DEVICE,
     FOLLOWS_AUTOCAST,
     TORCH_AMP,
     is_off,
@@ -263,7 +264,7 @@ def _of_a_setting(program: Program) -> Site | None:
         names = program.callee_names(call, scope) & AUTOCASTS
         if not names or is_off(min(names), call):
             continue
-        enabled = keyword(call, "enabled")
+        enabled = keyword(call, "enabled") or (call.args[0] if names & AUTOCASTS_BY_DEVICE and call.args else None)
         by_setting = isinstance(enabled, (ast.Name, ast.Attribute)) and len(call.args) + len(call.keywords) == 1
         if not by_setting or not program.is_model_code(body):
             return None

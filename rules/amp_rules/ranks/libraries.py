@@ -28,6 +28,7 @@ _TAKING = frozenset({"pop", "popleft", "get", "get_nowait", "popitem"})
 _READING = frozenset({"index", "count", "keys", "values", "items", "copy", "format", "join", "get_last_lr", "find"})
 _ORDERED = frozenset(f"builtins.{name}" for name in ("sum", "min", "max", "any", "all"))
 _IDENTITY = frozenset(f"builtins.{name}" for name in ("isinstance", "hasattr", "type", "id", "callable", "issubclass"))
+_TYPES = frozenset({"torch.is_tensor", "torch.is_floating_point", "torch.is_complex"})
 _COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "collections.deque"})
 _WHILE = frozenset({"itertools.takewhile", "itertools.dropwhile", "builtins.filter", "itertools.filterfalse"})
 _SHAPED_BY_ANOTHER = SHAPED_BY_ANOTHER - RETURNS_RECEIVER - {"resize_as_"}
@@ -107,6 +108,8 @@ class Libraries:
         if name in MADE_ALIKE:
             for item in exchanged(given.node, name):
                 make_alike(item, frame)
+            return REPLICATED
+        if name in _TYPES:
             return REPLICATED
         if name in _IDENTITY:
             return RankValue(frozenset().union(*(value.size for value in given.values)))

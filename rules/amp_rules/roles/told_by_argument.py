@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable
+from typing import Any
 
 from amp_rules.flow.values import CallSite
 from amp_rules.roles.program import Program
@@ -25,7 +28,7 @@ def may_reach(info: FunctionFacts, site: Site, caller: CallSite) -> bool:
         name = _asked(test)
         if name not in info.parameters or _is_rebound(site.body, name):
             continue
-        given = literal(info.argument_or_default(caller.call, name))
+        given = _constant(info.argument_or_default(caller.call, name))
         if given is ...:
             continue
         known = _outcome(test, given)
@@ -39,7 +42,7 @@ def suite_taken(info: FunctionFacts, branch: ast.If, call: ast.Call) -> list[ast
     name = _asked(branch.test)
     if name not in info.parameters or _is_rebound(info.node, name):
         return None
-    given = literal(info.argument_or_default(call, name))
+    given = _constant(info.argument_or_default(call, name))
     known = _outcome(branch.test, given) if given is not ... else None
     return None if known is None else branch.body if known else branch.orelse
 
@@ -61,7 +64,7 @@ def may_reach_within(info: FunctionFacts, site: Site, inner: ast.Call, outer: Fu
         handed = info.argument_or_default(inner, name)
         if isinstance(handed, ast.Name) and handed.id in outer.parameters:
             handed = outer.argument_or_default(call, handed.id)
-        given = literal(handed)
+        given = _constant(handed)
         known = _outcome(test, given) if given is not ... else None
         if known is not None and known is not holds:
             return False
@@ -97,12 +100,29 @@ def _outcome(test: ast.expr, given: object) -> bool | None:
     if isinstance(test, ast.Name):
         return bool(given)
     assert isinstance(test, ast.Compare)
-    other, operator = literal(test.comparators[0]), test.ops[0]
+    other, asks = _constant(test.comparators[0]), test.ops[0]
     if other is ...:
         return None
-    if isinstance(operator, (ast.Eq, ast.Is)):
+    if isinstance(asks, (ast.Eq, ast.Is)):
         return given == other
-    return given != other if isinstance(operator, (ast.NotEq, ast.IsNot)) else None
+    if isinstance(asks, (ast.NotEq, ast.IsNot)):
+        return given != other
+    order = _ORDERS.get(type(asks))
+    is_ordered = isinstance(given, (int, float)) and isinstance(other, (int, float))
+    return order(given, other) if order is not None and is_ordered else None
+
+
+_ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le,
+}  # fmt: skip
+
+
+def _constant(node: ast.AST | None) -> object:
+    """A constant, or a number below zero: the default of ``def load(rank=-1)``."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = literal(node.operand)
+        return -number if isinstance(number, (int, float)) else ...
+    return literal(node)
 
 
 def _is_rebound(body: ast.AST, name: str) -> bool:

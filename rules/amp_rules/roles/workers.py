@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from weakref import WeakKeyDictionary
 
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.distributed import (
@@ -53,6 +54,35 @@ def training_workers(program: Program) -> list[tuple[Site, FunctionFacts]]:
         for site, info in workers(program)
         if isinstance(info.node, ast.FunctionDef) and any(program.runs_backward(item) for item in info.node.body)
     ]
+
+
+def run_in_workers_alone(program: Program) -> set[ast.AST]:
+    """What runs in processes that train, where the one that starts them does not train itself."""
+    workers_there = {info.node for _, info in training_workers(program)}
+    if not workers_there:
+        return set()
+    reached = of_first_process(program, workers_there)
+    if any(site.body in reached for site in program.backwards) or calls_one_of(program, reached, workers_there):
+        return set()
+    inner = [node for body in workers_there for node in blocks.walk_body(body)]
+    return (program.called_from(inner) | workers_there) - reached
+
+
+def of_first_process(program: Program, apart: Collection[ast.AST]) -> set[ast.AST]:
+    """What runs in the process that the script is started in, but for functions that are started in others."""
+    calls = [node for node in blocks.walk_body(program.entry.tree) if isinstance(node, ast.Call)]
+    return program.called_from(calls, apart) | {program.entry.tree}
+
+
+def calls_one_of(program: Program, bodies: Collection[ast.AST], functions: Collection[ast.AST]) -> bool:
+    """Whether something in a body calls one of some functions itself, besides starting it elsewhere."""
+    return any(
+        info.node in functions
+        for body in bodies
+        for call in program.nodes_of(body)
+        if isinstance(call, ast.Call)
+        for info in program.flow.callees(call)
+    )
 
 
 def _given(program: Program, call: ast.Call, scope: Scope) -> list[ast.expr]:

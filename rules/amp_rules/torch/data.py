@@ -142,6 +142,9 @@ PLACES_OF_SAMPLES = frozenset({"torch.arange", "torch.randperm"})
 CUTS = frozenset({"chunk", "split", "tensor_split"})
 """Methods that cut a tensor into parts."""
 
+JOINS_DATASETS = frozenset({"torch.utils.data.ConcatDataset", "torch.utils.data.dataset.ConcatDataset"})
+"""Data sets that are others, one after the other."""
+
 SHUFFLES = SHUFFLES_IN_PLACE | {"numpy.random.permutation", "torch.randperm", "random.sample"}
 """Functions that draw an order, or put what they are given into one."""
 

@@ -26,10 +26,11 @@ from amp_rules.checks.common.rank_branches import (
 )
 from amp_rules.source.facts import FunctionFacts, ModuleFacts
 from amp_rules.source.index import Function, Loop, literal
-from amp_rules.source.syntax import called_name, last_name, walk
+from amp_rules.source.syntax import called_name, is_none, last_name, walk
 from amp_rules.torch.idioms import (
     EXACT_FIRST_RANK,
     EXACT_RANK,
+    NAMED_COUNT,
     NAMED_EPOCH,
     NAMED_LOCAL_RANK,
     NAMED_ONE_RANK,
@@ -334,6 +335,8 @@ class RankPaths:
             return Reach.EVERY
         if _is_of_number(test) or _is_of_launcher(test) or (not holds and _leaves_by_mistake(test)):
             return Reach.EVERY
+        if _are_given(test, holds):
+            return Reach.EVERY
         return Reach.EACH_NODE if self._is_local(test) else Reach.ONE
 
     def _in_several(self, test: ast.expr) -> bool | None:
@@ -488,6 +491,23 @@ def _is_of_launcher(test: ast.expr) -> bool:
     # ``world_size == -1``: it is not known yet.
     is_unknown = isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub) and literal(right.operand) == 1
     return is_unknown and counts_processes(name_of_test(test.left))
+
+
+def _are_given(test: ast.expr, holds: bool) -> bool:
+    """Whether a test that comes out like this says only that there is a rank: ``rank is not None``, however it is put.
+
+    One process gives none, and each of several its own.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _are_given(test.operand, not holds)
+    if isinstance(test, ast.BoolOp):
+        about = [item for item in test.values if names_rank(item)]
+        return isinstance(test.op, ast.And) is holds and bool(about) and all(_are_given(item, holds) for item in about)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not is_none(test.comparators[0]):
+        return False
+    name = last_name(test.left)
+    is_rank = bool(EXACT_RANK.search(name) or NAMED_COUNT.search(name))
+    return is_rank and isinstance(test.ops[0], ast.IsNot if holds else ast.Is)
 
 
 def _leaves_by_mistake(test: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.records import constructor_fields
@@ -27,6 +28,7 @@ from amp_rules.plan.part_by_part import PartByPart
 from amp_rules.plan.trained_before import TrainedBefore
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
+from amp_rules.roles.workers import run_in_workers_alone
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
@@ -371,6 +373,8 @@ class Homes:
             for item in candidates
             if not self._variables.comes_too_late(item) and not self._part_by_part.is_run(item.body)
         ]
+        # What the process that starts the others has prepared does not get to them: they get a copy of the weights.
+        candidates = [item for item in candidates if item.body in self._in_workers] or candidates
         # What a loop picks out of a list in each round is prepared where the list is made: once each.
         others = [item for item in candidates if not is_picked(self.program, item)]
         if len(others) < len(candidates) and self._where_made(value) is not None:
@@ -413,6 +417,10 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    @cached_property
+    def _in_workers(self) -> set[ast.AST]:
+        return run_in_workers_alone(self.program)
 
     def _made_alike(
         self, chosen: HoldingVariable, candidates: list[HoldingVariable], value: Value

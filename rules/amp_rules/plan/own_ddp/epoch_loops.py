@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from amp_rules.flow.values import CallSite
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rounds import begins_a_round
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.sites import Site, calling
@@ -52,8 +53,12 @@ class EpochLoop(Site):
 
 
 def epoch_loops(own: OwnDdp, use: LoaderUse) -> Iterator[EpochLoop]:
-    """Yield the nearest loops that count, around the loop over a loader or around the calls that lead there."""
-    inner = next((item for item in _loops(use) if _goes_through(item, use.loader)), None) or _loop_over_bar(use)
+    """Yield the nearest loops that count, around the loop over a loader or around the calls that lead there.
+
+    Batches that are taken by hand begin anew in each round of the loop around ``batches = iter(loader)``.
+    """
+    inner: ast.stmt | None = next((item for item in _loops(use) if _goes_through(item, use.loader)), None)
+    inner = inner or _loop_over_bar(use) or begins_a_round(use)
     if inner is not None:
         yield from _counting(own, Site(use.module, use.scope, use.body, inner), use.loader, frozenset())
 

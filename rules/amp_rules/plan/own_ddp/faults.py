@@ -300,10 +300,11 @@ def _evaluations(own: OwnDdp, shares: Shares) -> Iterator[Fault]:
     """Yield an evaluation that one process runs alone, on its share of the data."""
     for use in shares.metrics.of_one_alone():
         order = ", and comes in an order of the sampler's own" if any(is_shuffled(own, v) for v in use.values) else ""
+        is_own = any(map(shares.metrics.is_own_share, use.values))
+        sampler = "sampler that is told its rank" if is_own else "DistributedSampler"
         text = (
             f"only one process evaluates here, and `{use.module.text(use.loader)}` gives it its share by a "
-            f"DistributedSampler: what it finds leaves out those of the others{order}; give it a loader without that "
-            "sampler"
+            f"{sampler}: what it finds leaves out those of the others{order}; give it a loader without that sampler"
         )
         yield use.module, use.loader, text
 

@@ -109,25 +109,26 @@ def _gpu_given(call: ast.Call) -> ast.expr | None:
     ``torch.load(path, map_location={"cuda:0": f"cuda:{gpu}"})``.
     """
     if last_name(call.func) == "device":
-        return _gpu_named(call)
+        return gpu_named(call)
     if last_name(call.func) == "load":
         place = argument_at(call, "map_location", 1)
         place = place.values[-1] if isinstance(place, ast.Dict) and place.values else place
-        return _gpu_in_name(place)
+        return gpu_in_name(place)
     devices = keyword(call, "device_ids")
     if devices is not None:
         return devices.elts[0] if isinstance(devices, (ast.List, ast.Tuple)) and len(devices.elts) == 1 else None
     return call.args[0] if call.args and last_name(call.func) == "set_device" else None
 
 
-def _gpu_named(call: ast.Call) -> ast.expr | None:
+def gpu_named(call: ast.Call) -> ast.expr | None:
+    """The number that a call of ``torch.device`` is told: ``torch.device("cuda", gpu)``."""
     name = call.args[0] if call.args else None
     if isinstance(name, ast.Constant) and name.value == "cuda":
         return argument_at(call, "index", 1)
-    return _gpu_in_name(name)
+    return gpu_in_name(name)
 
 
-def _gpu_in_name(name: ast.expr | None) -> ast.expr | None:
+def gpu_in_name(name: ast.expr | None) -> ast.expr | None:
     """The number that the name of a GPU ends with: ``f"cuda:{gpu}"``, ``"cuda:%d" % gpu``, ``"cuda:" + str(gpu)``."""
     if isinstance(name, ast.JoinedStr) and len(name.values) == len(("cuda:", "gpu")):
         begin, number = name.values

@@ -168,10 +168,11 @@ class Metrics:
             pending = taken
 
     def _gives_shares(self, info: ClassInfo) -> bool:
-        """Whether a sampler is one of torch's for several processes, or takes its share by the rank torch tells."""
+        """Whether a sampler is one of torch's for several processes, or takes its share by the rank."""
         known = self._giving.get(info)
         if known is None:
-            by_rank = (last_name(node) == "get_rank" for part in info.mro() for node in walk(part.facts.node))
+            nodes = (node for part in info.mro() for node in walk(part.facts.node))
+            by_rank = (last_name(node) == "get_rank" or _deals(node) for node in nodes)
             known = self._giving[info] = bool(info.external_bases() & DISTRIBUTED_SAMPLERS) or any(by_rank)
         return known
 
@@ -347,7 +348,7 @@ class Metrics:
             if use.module not in self._own.modules or not use.values:
                 continue
             others = self._values_here(use) - (self._shared - self._of_training)
-            if not all(has_distributed_sampler(self._own, value) for value in others):
+            if not all(has_distributed_sampler(self._own, value) or self.is_own_share(value) for value in others):
                 continue
             loop = next((item for item in blocks.enclosing(use.module, use.node) if isinstance(item, ast.For)), None)
             if loop is None or not any(node is use.loader for node in walk(loop.iter)):
@@ -355,8 +356,33 @@ class Metrics:
             if loop is None or not self._own.program.runs_model(loop):
                 continue
             ends = any(isinstance(node, (ast.Break, ast.Return)) for node in walk(loop))  # a few batches to look at
-            if not ends and self._own.is_of_first_alone(use.module, use.node):
+            if ends or not self._own.is_of_first_alone(use.module, use.node):
+                continue
+            if not is_whole_by_flag(self._own, use, self.samplers_of(use)):
                 yield use
+
+    def is_own_share(self, loader: Value) -> bool:
+        """Whether all samplers that a loader may get where there are several processes are such ones of the project."""
+        if loader not in self.by_own_samplers or not isinstance(loader.site, ast.Call):
+            return False
+        located = self._own.program.locate(loader.site)
+        given = [given_to_loader(loader.site, name) for name in ("sampler", "batch_sampler")]
+        made = {
+            value
+            for node in given
+            if node is not None and located is not None
+            for value in self._own.program.flow.values(node, located[1])
+        }
+        several = [value for value in made if not self._is_of_one_process(value.site)]
+        return bool(several) and all(
+            value.kind == "instance" and self._gives_shares(value.ref) and not _gives_all(value.site)
+            for value in several
+        )
+
+    def _is_of_one_process(self, made: ast.AST | None) -> bool:
+        """Whether something is made where there is one process alone: ``if rank is None:``."""
+        located = self._own.program.locate(made) if made is not None else None
+        return made is not None and located is not None and self._own.reach(located[1].module, made) is Reach.ONE
 
     def _values_here(self, use: LoaderUse) -> frozenset[Value]:
         """The loaders that a loop may get, of those that one name stands for in its function."""
@@ -515,7 +541,13 @@ def _comes_of(metric: Metric, call: Site) -> bool:
     return metric.site.statement is call.statement or blocks.touches(blocks.writes(call.statement), read)
 
 
-def _gives_all(sampler: ast.AST) -> bool:
+def _deals(node: ast.AST) -> bool:
+    """Whether a share is taken by the rank: ``order[self.rank::self.size]``."""
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(cut, ast.Slice) and cut.lower is not None and cut.step is not None and names_rank(cut.lower)
+
+
+def _gives_all(sampler: ast.AST | None) -> bool:
     """Whether a sampler is made for one process: ``num_replicas=1``."""
     if not isinstance(sampler, ast.Call):
         return False

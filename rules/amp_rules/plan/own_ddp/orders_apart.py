@@ -12,12 +12,13 @@ from amp_rules.plan.own_ddp.data_sets import shares
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import samplers
 from amp_rules.plan.own_ddp.spawned import Spawned
+from amp_rules.roles.absent import never_runs
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import last_name, values_given, walk
-from amp_rules.torch.data import SHUFFLES
+from amp_rules.torch.data import JOINS_DATASETS, SHUFFLES
 from amp_rules.torch.replication import SEEDS
 
 _MAX_CALLERS = 3
@@ -37,7 +38,11 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     for site in shuffles:
         if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
-        if not spawned.run(site) or seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
+        if (
+            never_runs(own.program.flow, site.module, site.node)
+            or not spawned.run(site)
+            or seeds.may_seed(own.program.callee_names(site.node, site.scope))
+        ):  # type: ignore[arg-type]
             continue
         data = data or SharedData(own)
         if data.takes(site):
@@ -45,7 +50,10 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                 ": the place that a sampler gives out holds another sample in each, and some samples are trained on by "
                 "several processes and others by none"
             )
-        elif any(_is_dealt(names, below) for _, names, below in _ways_of(own, site, made_of)):
+        elif any(
+            _is_dealt(names, below) or _is_dealt_by_methods(own, place, names)
+            for place, names, below in _ways_of(own, site, made_of)
+        ):
             outcome = ": some samples are in the shares of several processes, and others in none"
         elif not _is_run_in_training(own, site) and any(
             _are_halves(names, below) for _, names, below in _ways_of(own, site, _reordered)
@@ -107,12 +115,24 @@ class SharedData:
         located = self._own.program.locate(loader) if loader is not None else None
         if given is None or located is None:
             return
-        for value in self._own.program.flow.values(given, located[1]):
+        values = self._own.program.flow.values(given, located[1])
+        for value in values | {part for value in values for part in self._joined(value)}:
             if value.site is None or shares(self._own, value):
                 continue
             self._made.add(value.site)
             if value.kind == "instance":
                 self._classes |= {value.ref}
+
+    def _joined(self, value: Value) -> set[Value]:
+        """The data sets that one is put together of: ``ConcatDataset([first, second])``."""
+        call = value.site
+        located = self._own.program.locate(call) if isinstance(call, ast.Call) else None
+        if located is None or not isinstance(call, ast.Call) or not call.args:
+            return set()
+        if not self._own.program.callee_names(call, located[1]) & JOINS_DATASETS:
+            return set()
+        flow = self._own.program.flow
+        return flow.elements(flow.values(call.args[0], located[1]))
 
     def takes(self, shuffle: Site) -> bool:
         """Whether one of them gives its samples in the order that a call draws."""
@@ -195,6 +215,22 @@ def _is_dealt(names: set[str], below: list[ast.AST]) -> bool:
         and names_rank(node.slice.lower)
         and blocks.path_of(node.value) in names
         for node in below
+    )
+
+
+def _is_dealt_by_methods(own: OwnDdp, site: Site, names: set[str]) -> bool:
+    """Whether an object keeps a variable, and a method of its class, or of one made of that, takes such a part."""
+    info = own.program.function_of(site.body)
+    owner = own.program.flow.class_of(info) if info is not None else None
+    if info is None or owner is None or info.receiver is None:
+        return False
+    kept = {name.partition(".")[2] for name in names if name.startswith(f"{info.receiver}.")}
+    return bool(kept) and any(
+        _is_dealt({f"{method.receiver}.{attribute}" for attribute in kept}, [*blocks.walk_body(method.node)])
+        for cls in own.program.flow.classes.values()
+        if owner in cls.mro()
+        for method in cls.facts.methods.values()
+        if method.receiver is not None
     )
 
 

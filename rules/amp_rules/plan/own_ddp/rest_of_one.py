@@ -28,14 +28,17 @@ from amp_rules.plan.own_ddp.shown_within import (
     reads_alike,
     shown_values,
 )
-from amp_rules.plan.rest_shown import root_of
+from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
+from amp_rules.plan.rest_shown import root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
+from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
 
@@ -82,6 +85,52 @@ class _Rest:
                 continue  # what every process says of itself, and the number of samples below a sum
             if any(root in numbers_in(value) and not self._is_within_call(site, value, root) for value in given):
                 yield from self._told_of(site, root, _MAX_HELPERS)
+        yield from self._dictionaries()
+
+    def _dictionaries(self) -> Iterator[tuple[Site, str]]:
+        """Yield the places that show a whole dictionary of the function, whose entries are numbers of batches.
+
+        ``scores[name] = scores.get(name, 0.0) + value.item()``, and ``print(scores)``.
+        """
+        for call, body, scope in self._program.calls():
+            if not tells(call) or not shows(self._program, call, scope):
+                continue
+            site = Site(scope.module, scope, body, call)
+            parts = [part for value in values_given(call) for part in walk(value) if isinstance(part, ast.Name)]
+            held = {part.id for part in parts if _is_shown_whole(site, part)}
+            for name in sorted(held):
+                entries = self._entries(body, name)
+                if not any(self._is_made_of_batch(site, value) for value in entries):
+                    continue
+                if any((body, root_of(path)) in self._told for value in entries for path in blocks.reads(value)):
+                    continue  # what it holds has a note
+                if not self._is_run(site) or (body, name) in self._told or self._is_of_each(site, call):
+                    continue
+                if any(map(names_process, shown_values(call))):
+                    continue
+                if not self._shares.metrics.unfollowed_exchanges.may_tell_of(body, name):
+                    yield site, name
+
+    def _entries(self, body: ast.AST, name: str) -> list[ast.expr]:
+        """What a function puts into a dictionary that it makes itself; nothing where it holds anything else.
+
+        What is no number of a batch is one of all processes for all that is known, unless it is written there.
+        """
+        found: list[ast.expr] = []
+        for node in self._program.nodes_of(body):
+            if not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Subscript):
+                    if blocks.path_of(target.value) != name:
+                        continue
+                    is_number = self._is_of_batch(node.value) or literal(node.value) is not ...
+                    if isinstance(node, ast.Assign) and not is_number:
+                        return []
+                    found.append(node.value)
+                elif blocks.path_of(target) == name and not isinstance(node.value, ast.Dict):
+                    return []
+        return found
 
     # ---- which places --------------------------------------------------------------------------------------------
 
@@ -117,9 +166,15 @@ class _Rest:
 
     @cached_property
     def _evaluated(self) -> set[ast.AST]:
-        """Functions with an evaluation of a share that has a note as a whole."""
+        """Functions with an evaluation of a share that has a note as a whole, or with one of all of the data."""
         alone = {blocks.body_of(use.module, use.node) for use in self._shares.metrics.of_one_alone()}
         metrics = self._shares.metrics
+        alone |= {
+            use.body
+            for use in self._own.data.evaluated
+            if is_whole_by_flag(self._own, use, metrics.samplers_of(use))
+            and self._own.is_of_first_alone(use.module, use.node)
+        }
         return alone | {loop.body for loop in metrics.unfollowed(metrics.found)}
 
     # ---- which numbers -------------------------------------------------------------------------------------------
@@ -131,7 +186,7 @@ class _Rest:
         nodes = list(self._program.nodes_of(site.body))
         made = self._made(site, name)
         sources = behind_loops(nodes, {name})
-        if self._is_told(site, nodes, sources, made):
+        if self._is_told(site, nodes, sources - self._of_other_loops(site, nodes, name, sources), made):
             return
         info = self._program.function_of(site.body)
         handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
@@ -336,6 +391,28 @@ class _Rest:
             for path in blocks.reads(value)
         )
 
+    def _of_other_loops(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> set[str]:
+        """What a loop that only evaluates adds up under a name that a training loop has for a number of its own.
+
+        ``loss`` of the validation is another one than that of the training, which has a note.
+        """
+        loops = {
+            node: loop
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+            if (loop := blocks.loop_around(site.module, node)) is not None
+        }
+        adding = {loop for node, loop in loops.items() if name in added_to(node)}
+        if not adding or any(map(self._program.runs_backward, adding)):
+            return set()
+        training = {node for node, loop in loops.items() if self._program.runs_backward(loop)}
+        return {
+            path
+            for path in sources - {name}
+            if any(path in blocks.writes(node) for node in training)
+            and any(path in blocks.writes(node) for node, loop in loops.items() if loop in adding)
+        }
+
     def _may_be_of_all(self, site: Site, nodes: list[ast.AST], name: str, sources: set[str]) -> bool:
         """Whether an exchange may have made a number that of all processes.
 
@@ -366,6 +443,11 @@ class _Rest:
 
     def _is_of_batch(self, value: ast.expr) -> bool:
         return is_of_batch(value, self._shares.ranks)
+
+
+def _is_shown_whole(site: Site, node: ast.Name) -> bool:
+    """Whether a variable is given itself, or stands in a text: ``f"metrics {scores}"``."""
+    return isinstance(site.module.parents[node], (ast.FormattedValue, ast.Call, ast.keyword))
 
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:

@@ -65,20 +65,40 @@ def _is_repeated(own: OwnDdp, site: Site, seen: frozenset[ast.AST]) -> bool:
 
 
 def _begun_again(use: LoaderUse) -> Iterator[Round]:
-    """Yield each ``batches = iter(loader)`` of the function that stands in ``except StopIteration:``."""
-    path = blocks.path_of(use.loader) if isinstance(use.loader, (ast.Name, ast.Attribute)) else None
-    if path is None:
-        return
-    for node in blocks.walk_body(use.body):
-        if not (isinstance(node, ast.Call) and last_name(node.func) == "iter" and len(node.args) == 1):
-            continue
-        [held] = node.args
-        if not isinstance(held, (ast.Name, ast.Attribute)) or blocks.path_of(held) != path:
-            continue
-        handler = next((item for item in use.module.ancestors(node) if isinstance(item, ast.ExceptHandler)), None)
-        if handler is not None and handler.type is not None and last_name(handler.type) == "StopIteration":
+    """Yield each ``batches = iter(loader)`` of the function, where some stand in ``except StopIteration:``.
+
+    The others are those that a loop comes to again.
+    """
+    again = [node for node in _begun(use) if _is_at_the_end(use, node)]
+    for node in _begun(use) if again else ():
+        if node in again or blocks.loop_around(use.module, node) is not None:
             statement = blocks.statement_of(use.module, node)
-            yield Round(use.module, use.scope, use.body, statement, held, False)
+            yield Round(use.module, use.scope, use.body, statement, node.args[0], False)
+
+
+def begins_a_round(use: LoaderUse) -> ast.stmt | None:
+    """The statement ``batches = iter(loader)`` by which a loader is used, where no other begins in the middle again."""
+    call, statement = use.module.parents[use.loader], use.statement
+    if not isinstance(statement, ast.Assign) or statement.value is not call or call not in _begun(use):
+        return None
+    return None if any(_is_at_the_end(use, node) for node in _begun(use)) else statement
+
+
+def _begun(use: LoaderUse) -> list[ast.Call]:
+    """The calls ``iter(loader)`` of the function around a use."""
+    path = blocks.path_of(use.loader) if isinstance(use.loader, (ast.Name, ast.Attribute)) else None
+    return [
+        node
+        for node in (blocks.walk_body(use.body) if path is not None else ())
+        if isinstance(node, ast.Call) and last_name(node.func) == "iter" and len(node.args) == 1
+        if isinstance(node.args[0], (ast.Name, ast.Attribute)) and blocks.path_of(node.args[0]) == path
+    ]
+
+
+def _is_at_the_end(use: LoaderUse, node: ast.AST) -> bool:
+    """Whether a round begins where no batch is left: in ``except StopIteration:``."""
+    handler = next((item for item in use.module.ancestors(node) if isinstance(item, ast.ExceptHandler)), None)
+    return handler is not None and handler.type is not None and last_name(handler.type) == "StopIteration"
 
 
 def _in_generators(own: OwnDdp, use: LoaderUse, call: ast.Call) -> Iterator[Round]:

@@ -113,7 +113,8 @@ def _skipping(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, ast.expr, ast.stmt
         loss = blocks.reads(backward.loss)
         for branch in around[: around.index(loop)]:
             if isinstance(branch, ast.If) and _asks_for_loss(branch.test, loss):
-                if not any(map(own.program.runs_backward, branch.orelse)):
+                sides = (any(map(own.program.runs_backward, side)) for side in (branch.body, branch.orelse))
+                if not all(sides):
                     yield module, branch.test, branch.test, loop
         for node in blocks.walk_own(loop):
             parent = module.parents.get(node)

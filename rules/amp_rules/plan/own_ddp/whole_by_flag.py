@@ -12,6 +12,7 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.told_by_argument import may_reach_within
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _MAX_DEPTH = 5
 """Names, parameters and helpers between a loop and the call that makes its loader."""
@@ -52,10 +53,12 @@ def _calls_of(
         for info in own.program.flow.callees(node):
             if info.node in makers:
                 yield info, node
+        if node.args and own.program.callee_names(node, site.scope) & PROGRESS_BARS:
+            yield from _calls_of(own, node.args[0], site, makers, depth - 1)
         return
     if not depth or not isinstance(node, (ast.Name, ast.Attribute)):
         return
-    for value in assigned(own.program, node, site.scope):
+    for value in [*assigned(own.program, node, site.scope), *_unpacked(site, node)]:
         body = blocks.body_of(site.module, value)
         where = Site(site.module, own.program.flow.scopes[body], body, value)
         yield from _calls_of(own, value, where, makers, depth - 1)
@@ -67,6 +70,15 @@ def _calls_of(
                 yield around, None
             else:
                 yield from _calls_of(own, given, calling(caller), makers, depth - 1)
+
+
+def _unpacked(site: Site, node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the calls of a function that give a variable with others: ``loader, data = make_loader(rank=-1)``."""
+    path = blocks.path_of(node)
+    for item in blocks.walk_body(site.body):
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call) and path in blocks.writes(item):
+            if any(isinstance(target, (ast.Tuple, ast.List)) for target in item.targets):
+                yield item.value
 
 
 def _is_kept_from(own: OwnDdp, maker: FunctionFacts, call: ast.Call, sampler: ast.Call) -> bool:

@@ -17,7 +17,8 @@ All processes look at the same time, all find nothing, and all but the first fai
         os.makedirs(args.output, exist_ok=True)
 
 ## When it declines
-Where a test on the way asks for the rank, or the rank is in the path; under a `try` that handles the error; and where
+Where a test on the way asks for the rank, or the rank is in the path; where only the process that spawns the others
+makes it; under a `try` that handles the error; and where
 the script did not look and the processes have not joined yet (AMP288).
 
 ## Leaving it out
@@ -35,6 +36,7 @@ from collections.abc import Iterator
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.spawned import Spawned
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.absent import never_runs
 from amp_rules.roles.new_folders import Folder, new_folders
@@ -51,12 +53,15 @@ _INITIALISED = "torch.distributed.is_initialized"
 
 def changes(own: OwnDdp) -> Iterator[Change]:
     """Yield an edit for each folder that all processes make."""
+    spawned = Spawned(own)
     for site in new_folders(own.program):
         call = site.node
         assert isinstance(call, ast.Call)
         if site.module not in own.modules or own.is_own_file(site.module, call):
             continue
         if never_runs(own.program.flow, site.module, call) or own.reach(site.module, call) is not Reach.EVERY:
+            continue
+        if spawned.is_left_to_parent(site):
             continue
         allowed = "True" if site.looked else _several(own, site)
         if allowed is None:

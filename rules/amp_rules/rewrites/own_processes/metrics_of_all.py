@@ -30,7 +30,8 @@ Where the function exchanges numbers between processes in any way already, or so
 it, or where torchmetrics does; where not every process gets there; where numbers are kept in an object that is no
 such meter, or that other loops add to; where a sum is set under a test of ranks; where each process tells it as its
 own (`print(f"[GPU{rank}] loss {total}")`); and where nothing says by `torch.cuda.set_device` which GPU is the current
-one of a process, and the backend may be NCCL: plain numbers are moved to it.
+one of a process, and the backend may be NCCL: plain numbers are moved to it. A tensor that the script puts on a GPU by
+its rank is reduced there.
 
 ## Leaving it out
 Yes: the numbers are then those of one process, as they were.
@@ -48,6 +49,7 @@ from amp_rules.plan.context import Change
 from amp_rules.plan.listing import listed
 from amp_rules.plan.own_ddp.meters_beside import meters_beside
 from amp_rules.plan.own_ddp.metrics import Kind, Metric, Metrics
+from amp_rules.plan.own_ddp.on_own_gpu import is_on_own_gpu
 from amp_rules.plan.own_ddp.plain_numbers import is_plain_number, is_plain_variable
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.visible_gpus import sees_its_own_gpu
@@ -167,7 +169,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
     of_tensors = {(metric.site.module, kind) for metric in found for kind in _of_tensors(own, metric)}
     for metric in found:
         module = metric.site.module
-        if not is_gpu_known:
+        if not is_gpu_known and not (metric.path is not None and is_on_own_gpu(own, metric.path, metric.site)):
             unplaced.setdefault((module, metric.site.node), []).append(metric)
             continue
         known = helpers.setdefault(module, {})
@@ -226,16 +228,18 @@ def _is_array(own: OwnDdp, metric: Metric) -> bool:
 
 def _is_gpu_known(own: OwnDdp) -> bool:
     """Whether a plain number can be moved to the GPU of its process: to the current one, unless NCCL takes no part."""
-    if own.program.calls_to(frozenset({SET_DEVICE})) or not any(map(_may_use_nccl, own.joins)):
+    if own.program.calls_to(frozenset({SET_DEVICE})) or not any(_may_use_nccl(own, join) for join in own.joins):
         return True
     return sees_its_own_gpu(own)
 
 
-def _may_use_nccl(join: Site) -> bool:
+def _may_use_nccl(own: OwnDdp, join: Site) -> bool:
     assert isinstance(join.node, ast.Call)
     backend = keyword(join.node, "backend") or next(iter(join.node.args), None)
-    name = literal(backend)
-    return not isinstance(name, str) or "nccl" in name.lower()
+    # ``def join(rank, size, backend="gloo")``, which each call may leave as it is
+    values = own.program.flow.values(backend, join.scope) if backend is not None else set()
+    names = [literal(backend)] if isinstance(backend, ast.Constant) else [item.ref for item in values]
+    return not names or any(not isinstance(name, str) or "nccl" in name.lower() for name in names)
 
 
 def _change(metric: Metric) -> Change:

@@ -6,7 +6,8 @@ At the head of the loop over epochs, the sampler of the loader that trains is to
 makes the sampler anew, the line stands before the loop over batches; where there may be no such sampler, a test stands
 before it. A call that the first process alone makes does not count: the others have the order of the first epoch.
 Where no loop counts the epochs, `sampler.set_epoch(sampler.epoch + 1)` stands between two rounds: below a loop over
-batches that a `while` runs again, or above the `iter(loader)` that follows a `StopIteration`.
+batches that a `while` runs again, or above the `iter(loader)` that follows a `StopIteration`, and above those that a
+loop runs again beside it. Without such a one, batches that are taken by `next` begin with their loop over epochs.
 
 ## Why
 The sampler shuffles by `seed + epoch`, and its epoch stays 0 until it is told. Every epoch has the same order then, and
