@@ -180,7 +180,7 @@ def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:
 def _is_network(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether it is a module of torch: of that a text shows the layers, whatever it keeps of its batches."""
     values = program.flow.values(node, scope)
-    return bool(values) and all(map(is_module, values))
+    return bool(values) and all(is_module(value) and not value.is_result for value in values)
 
 
 def _is_key(module: Module, node: ast.expr) -> bool:

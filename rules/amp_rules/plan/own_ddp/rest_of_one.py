@@ -27,7 +27,7 @@ from amp_rules.plan.own_ddp.shown_within import (
     reads_alike,
     shown_values,
 )
-from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, numbers_in, numbers_of, variables_in
+from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.rest_shown import root_of
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.ways_to_show import CARRYING, tells
@@ -282,7 +282,7 @@ class _Rest:
 
     def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
         name = root_of(ast.unparse(part))
-        if is_filled_alike(self._program, self._shares.ranks, site, name):
+        if is_told_sizes(self._program, self._shares.ranks, site, name):
             return False
         made = self._made(site, name) if name not in seen else [ast.Constant(0)]
         return not made or any(self._is_made_of_batch(site, value, seen | {name}) for value in made)

@@ -15,7 +15,7 @@ from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
-from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, numbers_in
+from amp_rules.plan.own_ddp.sizes_told import is_told_sizes, numbers_in
 from amp_rules.plan.rest_shown import OF_BATCHES, reads_of, root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
@@ -250,7 +250,7 @@ def _is_of_meters_alike(own: OwnDdp, shares: Shares, loop: TrainingLoop, values:
     names = {
         root_of(ast.unparse(part)) for value in values for part in reads_of(value) if is_of_batch(part, shares.ranks)
     }
-    return bool(names) and all(is_filled_alike(own.program, shares.ranks, loop, name) for name in names)
+    return bool(names) and all(is_told_sizes(own.program, shares.ranks, loop, name) for name in names)
 
 
 def _is_of_data(loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -> bool:

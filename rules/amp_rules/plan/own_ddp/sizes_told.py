@@ -47,16 +47,28 @@ def variables_in(value: ast.AST) -> Iterator[ast.expr]:
 
 def is_filled_alike(program: Program, ranks: Ranks, site: Site, name: str) -> bool:
     """Whether an object of a function is told nothing of batches but their sizes."""
+    told = _told(program, ranks, site, name)
+    return told is not None and not any(_is_more_than_size(program, ranks, site, item, frozenset()) for item in told)
+
+
+def is_told_sizes(program: Program, ranks: Ranks, site: Site, name: str) -> bool:
+    """Whether an object of a function is told the sizes of batches, and nothing else of them."""
+    return bool(_told(program, ranks, site, name)) and is_filled_alike(program, ranks, site, name)
+
+
+def _told(program: Program, ranks: Ranks, site: Site, name: str) -> list[ast.expr] | None:
+    """What is made of batches of what a function gives the methods of an object; None where it is no object."""
     node = ast.parse(name, mode="eval").body
     if not any(value.kind == "instance" for value in program.flow.values(node, site.scope)):
-        return False
-    return not any(
-        is_of_batch(item, ranks) and _is_more_than_size(program, ranks, site, item, frozenset())
+        return None
+    return [
+        item
         for part in program.nodes_of(site.body)
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
         if blocks.path_of(part.func.value) == name
         for item in values_given(part)
-    )
+        if is_of_batch(item, ranks)
+    ]
 
 
 def _is_more_than_size(program: Program, ranks: Ranks, site: Site, value: ast.expr, seen: frozenset[str]) -> bool:
