@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_rules.flow.cells import CellKey
+from amp_rules.flow.values import Value
 from amp_rules.plan.ending_iterators import counted_range, ends_within
 from amp_rules.plan.share_steps import StepCount, covers
 from amp_rules.plan.whole_lengths import WholeLengths
@@ -62,8 +63,28 @@ def counted_batches(
                     iterator = None if counts else ends_within(program, call, parent, site, behind)
                     if counts or iterator is not None:
                         found.add(parent)
-                        yield CountedLoop(scope.module, scope, body, parent, iterator)
+                        loop = parent if counts else _outermost(program, call, parent, site, behind)
+                        yield CountedLoop(scope.module, scope, body, loop, iterator)
             break
+
+
+def _outermost(program: Program, call: ast.Call, loop: ast.For, site: Site, behind: set[Value]) -> ast.For:
+    """The outermost of the counted loops around a call that its iterator is to last for."""
+    for parent in blocks.enclosing(site.module, loop):
+        if isinstance(parent, ast.For) and _end_of(counted_range(program, parent.iter, site)) is not None:
+            if ends_within(program, call, parent, site, behind) is not None:
+                loop = parent
+                continue
+        if isinstance(parent, blocks.LOOPS):
+            break
+    return loop
+
+
+def _end_of(node: ast.expr) -> ast.expr | None:
+    """Where a range ends: the number in ``range(n)``."""
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "range" and node.args):
+        return None
+    return node.args[-1 if len(node.args) == 1 else 1]
 
 
 def _starts_again(program: Program, loaders: Loaders, call: ast.Call) -> bool:
@@ -88,9 +109,10 @@ def _catches_end(program: Program, loaders: Loaders, info: FunctionFacts) -> boo
 
 def _bounds(program: Program, node: ast.expr, site: Site, lengths: WholeLengths) -> list[Place]:
     """Where a range ends, and what the variables in there may be."""
-    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "range" and node.args):
+    end = _end_of(node)
+    if end is None:
         return []
-    found: dict[ast.expr, Scope] = {node.args[-1 if len(node.args) == 1 else 1]: site.scope}
+    found: dict[ast.expr, Scope] = {end: site.scope}
     added = dict(found)
     for _ in range(_MAX_VARIABLES):
         keys = {key for item, scope in added.items() for key in _read(program, item, scope)}

@@ -17,13 +17,15 @@ from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _OWN_ORDER = ("sampler", "batch_sampler")
 
+_ITERATORS = frozenset({"builtins.iter", "builtins.enumerate"})
+
 
 def ends_within(program: Program, call: ast.Call, loop: ast.For, site: Site, loaders: Iterable[Value]) -> str | None:
     """The iterator that a round takes a batch from, where each of its loaders ends and nothing begins it anew.
 
     An order of the script's own may go on without end, as may a data set without a length: those are passed over.
     """
-    iterator = call.args[0] if call.args else None
+    iterator = _iterator_of(call)
     path = blocks.path_of(iterator) if iterator is not None else None
     if iterator is None or path is None or not program.runs_backward(loop):
         return None
@@ -55,13 +57,20 @@ def counted_range(program: Program, node: ast.expr, site: Site) -> ast.expr:
     return node
 
 
+def _iterator_of(call: ast.Call) -> ast.expr | None:
+    """What a batch is taken from: ``next(batches)``, ``batches.__next__()``."""
+    if call.args:
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
 def _is_plain(program: Program, made: Site) -> bool:
-    """Whether an assignment gives an iterator over the loader itself: ``batches = iter(loader)``."""
+    """Whether an assignment gives an iterator over the loader itself: ``batches = iter(loader)``, or ``enumerate``."""
     value = made.node.value  # type: ignore[attr-defined]
     return (
         isinstance(value, ast.Call)
         and len(value.args) == 1
-        and "builtins.iter" in program.callee_names(value, made.scope)
+        and bool(_ITERATORS & program.callee_names(value, made.scope))
         and bool(held := program.flow.values(value.args[0], made.scope))
         and all(map(is_loader_value, held))
     )

@@ -191,7 +191,8 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
     calls = part.calls
     one_for_each_model = _override_each_other(program, list(part.backwards))
     if not (one_for_each_model or _always_the_same_runs(program, part.backwards)):
-        return "a step has several backward passes"
+        is_of_a_step = any(_meet_in_a_step(program, *pair) for pair in itertools.combinations(part.backwards, 2))
+        return "a step has several backward passes" if is_of_a_step else "the model is trained in several places"
     overriding = (
         home is not None and _override_each_other(program, calls) and runs_once(program, home.module, home.statement)
     )
@@ -271,6 +272,20 @@ def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:
         if choice is None or changing.changes(choice.test, Site(one.module, one.scope, one.body, choice)):
             return False
     return True
+
+
+def _meet_in_a_step(program: Program, first: Site, second: Site) -> bool:
+    """Whether a round of one loop comes to two places, not a round of one of its loops each."""
+    one, two = _in_one_body(program, first, second)
+    if one.body is not two.body:
+        return False
+    around, around_other = (
+        [item for item in blocks.enclosing(site.module, site.node) if isinstance(item, blocks.LOOPS)]
+        for site in (one, two)
+    )
+    if not around or not around_other:
+        return around == around_other
+    return around[0] in around_other or around_other[0] in around
 
 
 def _in_one_body(program: Program, one: Site, two: Site) -> tuple[Site, Site]:

@@ -20,6 +20,7 @@ from amp_rules.plan.training_loops import TrainingLoop, variable
 from amp_rules.plan.ways_to_show import tells, tells_failure
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind, Origin
+from amp_rules.roles.kinds import is_module
 from amp_rules.roles.path_objects import assigned
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -144,6 +145,8 @@ def shown_of_shares(
                 for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
                     if _is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
+                    if tells(node) and _is_network(program, part, scope):
+                        continue
                     # In what order a loader is gone through changes no total of it.
                     if any(origin.kind is kind and not _is_order(origin) for origin in asked(part)):
                         yield Site(scope.module, scope, body, node), ast.unparse(_taken_from(scope.module, part))
@@ -172,6 +175,12 @@ def _is_length(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether a variable only holds how many there are of something: ``number = len(names)``."""
     given = assigned(program, node, scope) if isinstance(node, ast.Name) else []
     return bool(given) and all(isinstance(item, ast.Call) and called_name(item) == "len" for item in given)
+
+
+def _is_network(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether it is a module of torch: of that a text shows the layers, whatever it keeps of its batches."""
+    values = program.flow.values(node, scope)
+    return bool(values) and all(is_module(value) and not value.is_result for value in values)
 
 
 def _is_key(module: Module, node: ast.expr) -> bool:

@@ -357,9 +357,12 @@ class RankPaths:
         )
 
     def _is_flag(self, test: ast.expr) -> bool:
-        """Whether a test reads a switch that is set by the process: ``if rank == 0: saves = True``."""
+        """Whether a test reads a switch that is set by the process: ``if rank == 0: saves = True``.
+
+        Tests that stand around the reading too have let all processes by that come there.
+        """
         return any(
-            self._is_switched(value)
+            self._is_switched(value, frozenset(self.index.branches(item)))
             for item in walk(test)
             if isinstance(item, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load)
             for value in self.index.values_of(item)
@@ -397,13 +400,17 @@ class RankPaths:
         is_answer = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
         return self._is_switched(value) or (is_answer and not is_class(asks) and _tells_which(asks))
 
-    def _is_switched(self, value: ast.expr) -> bool:
-        """Whether a value is a flag that stands behind a test of the process."""
-        return isinstance(value, ast.Constant) and isinstance(value.value, bool) and self._is_by_rank(value)
+    def _is_switched(self, value: ast.expr, around: frozenset[tuple[ast.expr, bool]] = frozenset()) -> bool:
+        """Whether a value is a flag that stands behind a test of the process, beside those ``around``."""
+        return isinstance(value, ast.Constant) and isinstance(value.value, bool) and self._is_by_rank(value, around)
 
-    def _is_by_rank(self, node: ast.expr) -> bool:
+    def _is_by_rank(self, node: ast.expr, around: frozenset[tuple[ast.expr, bool]] = frozenset()) -> bool:
         """Whether a test around says which process this is by a rank; how many there are is alike on all."""
-        return any(_tells_which(test) or self._is_narrowed(test) for test, _ in self.index.branches(node))
+        return any(
+            _tells_which(test) or self._is_narrowed(test)
+            for test, holds in self.index.branches(node)
+            if (test, holds) not in around
+        )
 
     def _is_narrowed(self, test: ast.expr) -> bool:
         """Whether a test is a switch that the process narrows: ``shows = shows and rank == 0``."""

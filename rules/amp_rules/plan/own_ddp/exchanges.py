@@ -44,11 +44,21 @@ class Exchanges:
         own: the program.
         loops: its loops over loaders that are shared out.
         followed: exchanges that do not count, as their results are known otherwise.
+        known: exchanges that write to variables of their function alone, so that others made of the same batches stay
+            those of the process.
     """
 
-    def __init__(self, own: OwnDdp, loops: Iterable[TrainingLoop], followed: frozenset[ast.AST] = frozenset()) -> None:
+    def __init__(
+        self,
+        own: OwnDdp,
+        loops: Iterable[TrainingLoop],
+        *,
+        followed: frozenset[ast.AST] = frozenset(),
+        known: frozenset[ast.AST] = frozenset(),
+    ) -> None:
         self._own = own
         self._followed = followed
+        self._known = known
         loop_nodes = {loop.loop for loop in loops}
         self._loops_in = own.program.closure(lambda node: node in loop_nodes)
 
@@ -94,7 +104,7 @@ class Exchanges:
                 # What is gathered goes to another variable, and what it was taken from stays that of the process.
                 if blocks.touches(behind, gathered) or blocks.touches(of_sum, blocks.reads(call)):
                     return True
-            elif self._is_about(call, behind, made):
+            elif self._is_about(call, behind, of_sum if call in self._known else made):
                 return True
         return self.becomes_of_all(body)
 
@@ -194,8 +204,8 @@ class Exchanges:
             located = self._own.program.locate(caller.call)
             if located is None:
                 return True
-            # What another loop reduces are numbers of its own.
-            calls = [call for call in _calls(located[0]) if self.puts_together(call)]
+            # What another loop reduces are numbers of its own; of what the function itself exchanges is asked above.
+            calls = [call for call in _calls(located[0]) if call is not caller.call and self.puts_together(call)]
             reducing = [call for call in calls if call not in self._starts and not self._evaluates(call)]
             is_plain = bool(info.returns) and info.receiver is None
             given = _names_given(located[1].module, located[0], caller.call, info) if is_plain else None

@@ -65,6 +65,39 @@ class OwnGroup:
                 found.add((site.body, rank.id))
         return found
 
+    def in_several(self, test: ast.expr) -> bool | None:
+        """What a test is where there are several processes: by what it asks, or since they join under it alone."""
+        said = in_several(test)
+        if said is not None:
+            return said
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            held = self._joined_by.get(ast.unparse(test.operand))
+            return None if held is None else not held
+        return self._joined_by.get(ast.unparse(test))
+
+    @cached_property
+    def _joined_by(self) -> dict[str, bool]:
+        """The settings without which nothing joins, and what each is then: ``args.apex`` of ``if args.apex:``.
+
+        One that is set anew below, or elsewhere, says nothing of other places.
+        """
+        joins = [site for site in self.joins if site.body not in self.uncalled]
+        asked = [
+            {(ast.unparse(test), holds) for test, holds in self.branches(site.module, site.node) if _is_setting(test)}
+            for site in joins
+        ]
+        common = set.intersection(*asked) if asked else set()
+        found = {text: holds for text, holds in common if (text, not holds) not in common}
+        written = [
+            Site(scope.module, scope, body, node)
+            for node, body, scope in (self.program.nodes() if found else ())
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and ast.unparse(node) in found
+        ]
+        for site in written:
+            if not all(site.body is join.body and site.line < join.line for join in joins):
+                found.pop(ast.unparse(site.node), None)
+        return found
+
     @cached_property
     def is_several_always(self) -> bool:
         """Whether the script joins a group however it is started: no test stands before it."""
@@ -183,7 +216,7 @@ class OwnGroup:
     def several_alone(self, module: Module, node: ast.AST) -> bool | None:
         """Whether a place is reached in several processes alone: None where nothing around it says."""
         for test, holds in self.facts(module).index.branches(node):
-            said = in_several(test)
+            said = self.in_several(test)
             if said is not None:
                 return said is holds
         return True if self.is_several_always else None
@@ -214,6 +247,12 @@ class OwnGroup:
         """Whether no run comes to both places: one test is asked for them, and comes out differently."""
         tests = {(ast.unparse(test), not holds) for test, holds in self.branches(one.module, one.node)}
         return any((ast.unparse(test), holds) in tests for test, holds in self.branches(other.module, other.node))
+
+
+def _is_setting(test: ast.expr) -> bool:
+    """Whether a test asks for an entry of settings, by a path that is the same in all functions: ``args.apex``."""
+    root = (blocks.path_of(test) or "").partition(".")[0] if isinstance(test, ast.Attribute) else ""
+    return root not in ("", "self", "cls")
 
 
 _IN_ENVIRONMENT = RANK_VARIABLES | LOCAL_RANK_VARIABLES

@@ -98,8 +98,7 @@ def _is_zero_before(site: Site, branch: ast.If, name: str) -> bool:
 def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool]) -> Iterator[_Found]:
     """Yield the first place below where the others go on with what they do not have."""
     names = set(alone.names)
-    where = blocks.place(alone.module, alone.branch)
-    for item in where.suite[where.index + 1 :]:
+    for item in _below(alone):
         if not isinstance(item, (ast.Assign, ast.AugAssign)):
             # A loop over the name, or a test for the other processes, gives it a value of its own there.
             names -= blocks.writes(item)
@@ -115,6 +114,12 @@ def _first_use(own: OwnDdp, alone: _Alone, exchanges: Callable[[ast.AST], bool])
             names -= blocks.writes(item)
         elif isinstance(item, ast.Assign):
             names |= {path for path in blocks.writes(item) if "." not in path}
+
+
+def _below(alone: _Alone) -> Iterator[ast.stmt]:
+    """Yield the statements below an ``if``, and below those around it within its function."""
+    for where in (blocks.place(alone.module, alone.branch), *_places_outside(alone)):
+        yield from where.suite[where.index + 1 :]
 
 
 def _first_lack_outside(own: OwnDdp, alone: _Alone) -> Iterator[_Found]:

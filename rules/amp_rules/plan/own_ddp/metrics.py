@@ -392,12 +392,12 @@ class Metrics:
     @cached_property
     def exchanges(self) -> Exchanges:
         """Where the script puts numbers of all processes together itself."""
-        return Exchanges(self._own, self.loops)
+        return Exchanges(self._own, self.loops, known=followed_exchanges(self._own))
 
     @cached_property
     def unfollowed_exchanges(self) -> Exchanges:
         """The same without those whose results the abstract run of the ranks knows."""
-        return Exchanges(self._own, self.loops, followed_exchanges(self._own))
+        return Exchanges(self._own, self.loops, followed=followed_exchanges(self._own))
 
     @cached_property
     def whole_lengths(self) -> WholeLengths:

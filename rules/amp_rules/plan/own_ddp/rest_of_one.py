@@ -23,11 +23,11 @@ from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_within import (
     are_of_batches,
     is_of_tag,
-    numbers_in,
     only_divides,
     reads_alike,
     shown_values,
 )
+from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
 from amp_rules.plan.rest_shown import root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
@@ -153,7 +153,7 @@ class _Rest:
             and any(name in numbers_in(item) for item in (*part.args, *(given.value for given in part.keywords)))
         ]
         inside = {node for part in computing for item in (*part.args, *part.keywords) for node in walk(item)}
-        uses = [node for node in _variables(value) if root_of(ast.unparse(node)) == name]
+        uses = [node for node in variables_in(value) if root_of(ast.unparse(node)) == name]
         return bool(uses) and all(node in inside for node in uses)
 
     def _is_run(self, site: Site) -> bool:
@@ -289,7 +289,7 @@ class _Rest:
         for path in sorted({root_of(path) for path in numbers_in(given)}):
             if self._is_within_call(site, given, path):
                 continue
-            if any(root_of(ast.unparse(part)) == path and self._is_of_batch(part) for part in _variables(given)):
+            if any(root_of(ast.unparse(part)) == path and self._is_of_batch(part) for part in variables_in(given)):
                 yield from self._told_of(site, path, helpers - 1)
 
     def _made(self, site: Site, name: str) -> list[ast.expr]:
@@ -307,7 +307,7 @@ class _Rest:
         """Whether a variable holds what is computed of batches, and not only what they decide on."""
         if made and not any(self._is_made_of_batch(site, value) for value in made):
             return False
-        if self._is_filled_alike(site, name):
+        if is_filled_alike(self._program, self._shares.ranks, site, name):
             return False
         if any(map(is_text, made)) and any(body is site.body for body, _ in self._told):
             return False  # it tells the numbers that have a note
@@ -332,11 +332,13 @@ class _Rest:
         calls = [part for part in walk(value) if isinstance(part, ast.Call) and self._program.flow.callees(part)]
         if calls:
             return any(self._is_given_batches(site, call, seen) for call in calls)
-        parts = [part for part in _numbers(value) if self._is_of_batch(part)]
+        parts = [part for part in numbers_of(value) if self._is_of_batch(part)]
         return not parts or any(self._holds_batches(site, part, seen) for part in parts)
 
     def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
         name = root_of(ast.unparse(part))
+        if is_told_sizes(self._program, self._shares.ranks, site, name):
+            return False
         made = self._made(site, name) if name not in seen else [ast.Constant(0)]
         return not made or any(self._is_made_of_batch(site, value, seen | {name}) for value in made)
 
@@ -359,19 +361,6 @@ class _Rest:
             if item is held and any(value.kind == "instance" for value in values):
                 return True
         return False
-
-    def _is_filled_alike(self, site: Site, name: str) -> bool:
-        """Whether an object is told nothing of batches but their sizes: ``losses.update(mean_of_all, len(x))``."""
-        node = ast.parse(name, mode="eval").body
-        if not any(value.kind == "instance" for value in self._program.flow.values(node, site.scope)):
-            return False
-        return not any(
-            self._is_of_batch(item) and any(map(self._is_of_batch, _numbers(item)))
-            for part in self._program.nodes_of(site.body)
-            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
-            if blocks.path_of(part.func.value) == name
-            for item in values_given(part)
-        )
 
     def _is_alike(self, site: Site, value: ast.expr) -> bool:
         return is_time(self._program, site, value) or reads_alike(self._own, site, value)
@@ -472,13 +461,3 @@ def _given(node: ast.AST, name: str) -> ast.expr | None:
 def _value(node: ast.AST) -> ast.expr | None:
     value = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else getattr(node, "value", None)
     return value if isinstance(value, ast.expr) else None
-
-
-def _numbers(value: ast.AST) -> Iterator[ast.expr]:
-    """Yield the variables of an expression of which more than the shape is read."""
-    known = numbers_in(value)
-    return (node for node in _variables(value) if root_of(ast.unparse(node)) in known)
-
-
-def _variables(value: ast.AST) -> Iterator[ast.expr]:
-    return (node for node in walk(value) if isinstance(node, (ast.Name, ast.Attribute)))

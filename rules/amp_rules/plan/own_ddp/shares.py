@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from amp_rules.checks.common.rank_branches import in_several, names_rank
+from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rest_shown import Shown, shown_of_shares
@@ -55,7 +55,7 @@ class Shares:
 
     def _ranks_where(self, taken: Mapping[ast.expr, bool]) -> Ranks:
         tests = {
-            node.test: in_several(node.test)
+            node.test: self._own.in_several(node.test)
             for node, _, _ in self._own.program.nodes()
             if isinstance(node, (ast.If, ast.IfExp))
         }

@@ -15,7 +15,8 @@ from amp_rules.plan.own_ddp.of_themselves import names_process
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Named, Shares
 from amp_rules.plan.own_ddp.shown_entries import shown_entries
-from amp_rules.plan.rest_shown import OF_BATCHES, root_of, shows
+from amp_rules.plan.own_ddp.sizes_told import is_told_sizes, numbers_in
+from amp_rules.plan.rest_shown import OF_BATCHES, reads_of, root_of, shows
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import TrainingLoop
 from amp_rules.plan.ways_to_show import tells
@@ -25,9 +26,6 @@ from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 from amp_rules.torch.mixed_precision import SCALERS
-
-_OF_SHAPE = frozenset({"shape", "size", "device", "dtype", "ndim", "numel", "dim", "type"})
-"""What says nothing of the numbers themselves."""
 
 _TAGGED = frozenset({"add_scalar", "add_scalars", "log_metric", "log_scalar", "report_scalar"})
 """Methods whose first argument is the name of what they show."""
@@ -185,23 +183,6 @@ def shown_values(call: ast.Call) -> list[ast.expr]:
     return given[1:] if called_name(call) in _TAGGED and call.args else given
 
 
-def numbers_in(value: ast.AST) -> set[str]:
-    """The variables of an expression of which more than the shape is read."""
-    return {
-        root_of(ast.unparse(node))
-        for node in walk(value)
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-        if not _is_of_shape(value, node)
-    }
-
-
-def _is_of_shape(value: ast.AST, node: ast.expr) -> bool:
-    return any(
-        isinstance(part, ast.Attribute) and part.attr in _OF_SHAPE and any(inner is node for inner in walk(part))
-        for part in walk(value)
-    )
-
-
 def reads_alike(own: OwnDdp, site: Site, value: ast.expr) -> bool:
     """Whether a value is the norm of averaged gradients, a loss scale, or the name of a file."""
     names = own.program.callee_names(value, site.scope) if isinstance(value, ast.Call) else set()
@@ -250,7 +231,7 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str, val
     made_of = behind_loops(loop.inner, {path for value in values for path in blocks.reads(value)})
     if not _is_of_data(loop, values, made_of):
         return False  # alike on all, but for a process that has left the loop: a learning rate of the step
-    if _is_of_evaluation(own, loop, values, made_of):
+    if _is_of_evaluation(own, loop, values, made_of) or _is_of_meters_alike(own, shares, loop, values):
         return False
     exchanges = shares.metrics.exchanges
     calls = [node for node in blocks.walk_body(loop.body) if isinstance(node, ast.Call)]
@@ -262,6 +243,14 @@ def _is_of_round(own: OwnDdp, shares: Shares, loop: TrainingLoop, name: str, val
     if any(may_be_reduced(own, Filling(name, value, loop.scope, tuple(inner)), exchanges) for value in values):
         return False
     return not _is_given_reduced(own, exchanges, loop, values)
+
+
+def _is_of_meters_alike(own: OwnDdp, shares: Shares, loop: TrainingLoop, values: list[ast.expr]) -> bool:
+    """Whether all that a number has of batches is that of meters which are told nothing of them but their sizes."""
+    names = {
+        root_of(ast.unparse(part)) for value in values for part in reads_of(value) if is_of_batch(part, shares.ranks)
+    }
+    return bool(names) and all(is_told_sizes(own.program, shares.ranks, loop, name) for name in names)
 
 
 def _is_of_data(loop: TrainingLoop, values: list[ast.expr], made_of: set[str]) -> bool:

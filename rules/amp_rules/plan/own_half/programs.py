@@ -25,11 +25,14 @@ from amp_rules.plan.selection import Selection
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.syntax import last_name
 
 MigratePlain = Callable[[Program, OwnStart], Report]
 
 _MARKS = (".half(", "_to_half", "FP16", "convert_network")
 _SAVING = frozenset({"load_state_dict", "save", "save_checkpoint", "save_model", "save_pretrained", "state_dict"})
+_WRAPPING = "network_to_half"
+"""What makes ``nn.Sequential(tofp16(), model)`` of a model."""
 _PART_OF_A_DRAFT: frozenset[str] = frozenset()
 
 
@@ -84,7 +87,7 @@ def migrate_own_half(program: Program, selection: Selection, migrate_plain: Migr
     text = f"the level stays {whose}, which AMP_OPT_LEVEL overrides"
     if _saves(program):
         text += "; checkpoints hold float32 weights at every level, under the names of the plain model"
-    text += _told(own, report)
+    text += _told(own, report, _loads_what_is_wrapped(program))
     return Attempt(replace(report, notes=(*report.notes, notes.note(notes.APEX_LEVEL, program.entry, None, text))))
 
 
@@ -96,9 +99,27 @@ def _saves(program: Program) -> bool:
     )
 
 
-def _told(own: OwnHalf, report: Report) -> str:
+def _loads_what_is_wrapped(program: Program) -> bool:
+    """Whether a model is given saved weights, and ``network_to_half`` has put one behind a part that casts."""
+    loads = wraps = False
+    for call, _, scope in program.calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
+            loads = loads or bool(program.roles.modules(call.func.value, scope))
+        elif last_name(call.func) == _WRAPPING:
+            given_back = [value for info in program.flow.callees(call) for value in info.returns]
+            wraps = wraps or not given_back or any(map(_makes_chain, given_back))
+    return loads and wraps
+
+
+def _makes_chain(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) == "Sequential"
+
+
+def _told(own: OwnHalf, report: Report, loads_what_is_wrapped: bool) -> str:
     """What else is another thing than with half precision by hand."""
     text = ""
+    if loads_what_is_wrapped:
+        text += f"; weights that were saved behind `{_WRAPPING}` have `1.` before each name, so they do not load"
     codes = {edit.code for edit in report.edits}
     if own.keeps_state:
         text += "; the state of an optimizer is that of the plain one, so what `FP16_Optimizer` saved does not load"
