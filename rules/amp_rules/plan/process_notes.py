@@ -244,8 +244,8 @@ def _evaluated_without_loader(program: Program) -> Iterator[Note]:
 
 
 def _shown(program: Program) -> str:
-    """What an evaluation may show; a time only where something in the script measures one."""
-    return "the metrics and the time" if program.calls_to(STOPWATCHES) else "the metrics"
+    """What an evaluation may show, metrics or pictures; a time only where something in the script measures one."""
+    return "the results and the time" if program.calls_to(STOPWATCHES) else "the results"
 
 
 def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:

@@ -35,6 +35,7 @@ class Expressions:
         self._depth = 0
         self._constants: dict[ast.Constant, RankValue] = {}
         self._configurations: dict[ast.AST, bool] = {}
+        self._nonlocal = {name for scope in world.flow.scopes.values() for name in scope.nonlocal_names}
         setting = world.setting
         self._rebound = {statement for statement, _ in setting.rebound_after}
         self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
@@ -293,6 +294,9 @@ class Expressions:
             return frame.variables[node.id]
         if owner is not frame.scope and node.id in frame.closed:
             return frame.closed[node.id]
+        if owner is frame.scope and owner.is_function and node.id not in self._nonlocal:
+            # A path on which it has no value yet, and none that another call of the function gave its own.
+            return nothing(frame.assigned.get(node.id)).unknown()
         known = self._memory.variable(owner.node, node.id)
         return nothing(known).unknown() if owner is not frame.scope else nothing(known)
 
