@@ -146,7 +146,8 @@ def test_what_a_first_round_does_not_have_yet_is_not_of_another_call(tmp_path):
 def test_how_many_samples_a_collated_batch_has_is_known(made, local, tmp_path):
     more = f"def collate(samples):\n    rows, labels = zip(*samples)\n    return {made}, torch.stack(labels)\n\n\n"
     more += "collated = DataLoader(data, batch_size=4, shuffle=True, collate_fn=collate)\n"
-    step = "pass\nfor a, b in collated:\n    model(a).mean().backward()\n    optimizer.step()\n    ask(len(a))\n    ask(len(b))"
+    step = "pass\nfor a, b in collated:\n    model(a).mean().backward()\n    optimizer.step()\n    "
+    step += "ask(len(a))\n    ask(len(b))"
     found = kinds(tmp_path, more=more, step=step)
     assert found == [{Kind.BATCH} if local else set(), set()]
 
