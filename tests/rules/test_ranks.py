@@ -107,6 +107,51 @@ def test_a_name_holds_what_was_assigned_last(tmp_path):
     assert kinds(tmp_path, after=after) == [{Kind.BATCH}, set()]
 
 
+def test_a_value_of_an_earlier_round_is_known_behind_a_continue(tmp_path):
+    more = (
+        "def follow(value):\n    for index in range(4):\n        if index % 2 == 0:\n            last = value\n"
+        "            continue\n        ask(last)\n\n\n"
+    )
+    assert kinds(tmp_path, more=more, step="follow(loss)") == [{Kind.BATCH}]
+
+
+def test_what_a_first_round_does_not_have_yet_is_not_of_another_call(tmp_path):
+    """Each of them reads the variable on a path that only later rounds take."""
+    more = (
+        "def summed(value):\n    for index in range(4):\n        if index == 0:\n            total = value\n"
+        "        else:\n            total = total + value\n    return total\n\n\n"
+    )
+    after = "ask(summed(0.5))"
+    assert kinds(tmp_path, more=more, step="ask(summed(loss))", after=after) == [{Kind.BATCH}, set()]
+
+
+@pytest.mark.parametrize(
+    ("made", "local"),
+    [
+        ("torch.stack(rows)", False),
+        ("torch.stack(rows, 1)", True),
+        ("torch.cat(rows)", True),
+        ("torch.tensor([len(row) for row in rows])", False),
+        ("torch.tensor([len(row) for row in rows if len(row) > 3])", True),
+        ("torch.zeros(len(rows), max(len(row) for row in rows))", False),
+        ("torch.zeros(max(len(row) for row in rows), len(rows))", True),
+        ("torch.zeros((len(rows), 4)).long().unsqueeze(1)", False),
+        ("torch.stack(rows).unsqueeze(0)", True),
+        ("torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)", False),
+        ("torch.nn.utils.rnn.pad_sequence(rows)", True),
+        ("rows", False),
+        ("[row for row in rows if row.sum() > 0]", True),
+    ],
+)
+def test_how_many_samples_a_collated_batch_has_is_known(made, local, tmp_path):
+    more = f"def collate(samples):\n    rows, labels = zip(*samples)\n    return {made}, torch.stack(labels)\n\n\n"
+    more += "collated = DataLoader(data, batch_size=4, shuffle=True, collate_fn=collate)\n"
+    step = "pass\nfor a, b in collated:\n    model(a).mean().backward()\n    optimizer.step()\n    "
+    step += "ask(len(a))\n    ask(len(b))"
+    found = kinds(tmp_path, more=more, step=step)
+    assert found == [{Kind.BATCH} if local else set(), set()]
+
+
 def test_two_objects_of_a_class_are_two(tmp_path):
     more = "trained, evaluated = Meter(), Meter()\n"
     after = "evaluated.update(1.0)\nask(evaluated.mean)\nask(trained.mean)"

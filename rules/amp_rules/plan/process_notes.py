@@ -41,7 +41,7 @@ from amp_rules.plan.rest_shown import (
     shown_elsewhere,
     shown_of_shares,
 )
-from amp_rules.plan.saved_of_shares import not_told, saved_of_shares
+from amp_rules.plan.saved_of_shares import DECIDES, not_told, saved_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
@@ -120,7 +120,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
     # What is only saved says nothing of what is shown.
     for told in [*found, *not_told(processes, saved, found)]:
-        if (told.site.body, told.name) not in named:
+        if (told.site.body, told.name) not in named or told.one == DECIDES[0]:
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if found and has_rest(processes, places, found) else ""
@@ -244,8 +244,8 @@ def _evaluated_without_loader(program: Program) -> Iterator[Note]:
 
 
 def _shown(program: Program) -> str:
-    """What an evaluation may show; a time only where something in the script measures one."""
-    return "the metrics and the time" if program.calls_to(STOPWATCHES) else "the metrics"
+    """What an evaluation may show, metrics or pictures; a time only where something in the script measures one."""
+    return "the results and the time" if program.calls_to(STOPWATCHES) else "the results"
 
 
 def _more(program: Program, module: Module, uses: list[LoaderUse]) -> str:

@@ -167,7 +167,7 @@ class RankSums:
     def _uses(self, place: Counted, path: str) -> _Uses:
         found = _Uses()
         for item in _seeing(place, path):
-            for node in _reads(item, path):
+            for node in _reads_of_sum(place, item, path):
                 use, where = self._use_of(place, path, node)
                 if use == "all" and (path not in place.steps or _divides(where)):
                     found.whole.append(where)
@@ -266,7 +266,7 @@ class RankSums:
         """What all reads of a sum after its loop want of it: see :data:`_Use`."""
         found: set[str] = set()
         for item in _seeing(place, path):
-            found |= {self._use_of(place, path, node)[0] for node in _reads(item, path)}
+            found |= {self._use_of(place, path, node)[0] for node in _reads_of_sum(place, item, path)}
             if isinstance(item, ast.AugAssign) and _ends(item, path):
                 found.add(self._of_divisor(item.value, place))
         return found
@@ -282,7 +282,7 @@ class RankSums:
         """
         items = [] if reduced else _seeing(place, path)
         for item in [*items, *getattr(place.node, "body", [])]:
-            for node in _reads(item, path):
+            for node in _reads_of_sum(place, item, path):
                 use, where = self._use_of(place, path, node)
                 if use == "all" and not isinstance(where, ast.BinOp) and shares.isdisjoint(walk(where)):
                     return True
@@ -411,6 +411,11 @@ def _reads(item: ast.stmt, path: str) -> Iterator[ast.AST]:
         elif isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
             if variable(node) == path or (base != path and variable(node) == base and not _is_item(node, item)):
                 yield node
+
+
+def _reads_of_sum(place: Counted, item: ast.stmt, path: str) -> Iterator[ast.AST]:
+    """The same, but for what is read below another value that the variable gets within the statement."""
+    yield from (node for node in _reads(item, path) if not _is_begun_anew(place, node, path))
 
 
 def _is_item(node: ast.AST, item: ast.stmt) -> bool:

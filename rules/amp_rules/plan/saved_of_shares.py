@@ -28,7 +28,7 @@ _SAVED = (
     "is saved and rests on the batches of one process: it covers only rank 0's share of the data",
     "are saved and rest on the batches of one process: they cover only rank 0's share of the data",
 )
-_DECIDES = (
+DECIDES = (
     "decides what is saved and rests on the batches of one process: only rank 0's share of the data has a say",
     "decide what is saved and rest on the batches of one process: only rank 0's share of the data has a say",
 )
@@ -76,13 +76,19 @@ def saved_of_shares(processes: Distribution) -> Iterator[Saved]:
 
 
 def not_told(processes: Distribution, saved: Sequence[Saved], told: Sequence[Told]) -> Iterator[Told]:
-    """Yield those that are not told already, and are not made of what is; of each variable the first place."""
-    places = {(item.site, item.name): item for item in saved}
+    """Yield what decides, and what is saved that is not told already and not made of that; each variable once.
+
+    Who is told that a number is shown of one process does not know yet that it decides.
+    """
+    deciding = [(item.site, item.name) for item in saved if item.decides]
+    others = [(item.site, item.name) for item in saved if not item.decides]
     known: set[tuple[ast.AST, str]] = set()
-    for site, name in not_named(processes, list(places), told):
-        if (site.body, root_of(name)) not in known:
-            known.add((site.body, root_of(name)))
-            yield Told(site, name, *(_DECIDES if places[site, name].decides else _SAVED))
+    for places, text in ((deciding, DECIDES), (not_named(processes, others, told), _SAVED)):
+        for site, name in places:
+            variable = site.body, root_of(name)
+            if variable not in known:
+                known.add(variable)
+                yield Told(site, name, *text)
 
 
 def _deciding(processes: Distribution, node: ast.If) -> str | None:

@@ -12,6 +12,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.flow.values import Value
 from amp_rules.plan import notes
 from amp_rules.plan.batch_loops import BatchLoop
+from amp_rules.plan.catching_up import catches_up
 from amp_rules.plan.changed_each_step import changed_each_step
 from amp_rules.plan.counters_given import given_tests
 from amp_rules.plan.counts_of_loaders import MAX_VARIABLES, comes_of_loader, is_length, of_loader
@@ -493,15 +494,21 @@ def _warm_up(call: ast.Call) -> ast.expr | None:
 
 
 def _counts_of_epochs(program: Program, processes: Distribution, loop: BatchLoop) -> set[str]:
-    """Variables that count up once as many rounds as the loader has: ``if step % len(loader) == 0: epoch += 1``."""
-    inside = set(loop.inner)
+    """Variables that count up once as many rounds as the loader has: ``if step % len(loader) == 0: epoch += 1``.
+
+    Those that catch up with the epochs count among them.
+    """
     found: set[str] = set()
-    for node in loop.inner:
-        if counts_up(node) and any(
-            isinstance(item, ast.If) and item in inside and of_loader(program, processes, item.test, loop.scope)
-            for item in blocks.enclosing(loop.module, node)
-        ):
-            found.update(added_to(node))
+    for branch in loop.inner:
+        if not isinstance(branch, ast.If):
+            continue
+        taken = [node for item in branch.body for node in blocks.walk_own(item)]
+        other = [node for item in branch.orelse for node in blocks.walk_own(item)]
+        counted = {path for node in taken if counts_up(node) for path in added_to(node)}
+        if of_loader(program, processes, branch.test, loop.scope):
+            found |= counted | {path for node in other if counts_up(node) for path in added_to(node)}
+        else:
+            found |= {path for path in counted if catches_up(loop, branch, path)}
     return found
 
 

@@ -40,6 +40,7 @@ class Elements:
         self._levels: dict[ast.AST, int] = {}
         self._loaders: dict[ast.AST, bool] = {}
         self._named: dict[tuple[ast.AST, str], ast.AST] = {}
+        self._samples: dict[ast.AST, ast.List] = {}
 
     def of(self, value: RankValue, node: ast.expr, frame: Frame, *, keys: bool = True) -> RankValue:
         """What iterating over a value gives; of a dictionary its keys, or what stands under them."""
@@ -156,6 +157,7 @@ class Elements:
             joined.size | owner.size,
             joined.refs | alias,
             joined.constant if not alias and not owner.content and len(found) == 1 else UNKNOWN,
+            joined.rows if not alias and not owner.size else None,
         )
 
     def _of_file(self, ref: Ref, key: object) -> Ref | None:
@@ -259,20 +261,28 @@ class Elements:
         return RankValue(value.content, value.size, value.refs | {ref})
 
     def _batch(self, sites: Sequence[ast.AST | None], origin: Origins, sizes: Origins, frame: Frame) -> RankValue:
-        """A batch; where a function of the project collates it into a list, that says how long the list is."""
-        if not sizes or len(sites) != 1 or not isinstance(sites[0], ast.Call):
+        """A batch; a function of the project that collates it says how long it is, and how many rows its parts have."""
+        loader = sites[0] if sizes and len(sites) == 1 else None
+        made = self._collated(loader, origin, frame) if isinstance(loader, ast.Call) else None
+        if made is None or not isinstance(loader, ast.Call):
             return RankValue(origin, sizes)
-        length = self._length_of_collated(sites[0], origin, frame)
-        if length is None:
-            return RankValue(origin, sizes)
+        if not (made.refs and all(map(is_container, made.refs))):
+            return RankValue(origin, sizes, rows=made.rows)
         batch = self._memory.made(
-            Ref(next(item for item in sites[0].keywords if item.arg == "collate_fn"), frame.context)
+            Ref(next(item for item in loader.keywords if item.arg == "collate_fn"), frame.context)
         )
-        self._memory.write(batch, ELEMENTS, RankValue(origin, sizes))
-        return RankValue(origin, length, frozenset((batch,)))
+        keys = set[object]().union(*map(self._memory.keys, made.refs))
+        for key in keys - {None}:
+            part = self.at(made, key, loader, frame)
+            is_list = bool(part.refs) and all(map(is_container, part.refs))
+            rows = self._memory.length(part) | part.content if is_list else part.rows
+            self._memory.write(batch, element(key), RankValue(origin, sizes, rows=rows))
+        if None in keys or not keys:
+            self._memory.write(batch, ELEMENTS, RankValue(origin, sizes))
+        return RankValue(origin, self._memory.length(made) | made.content, frozenset((batch,)))
 
-    def _length_of_collated(self, loader: ast.Call, origin: Origins, frame: Frame) -> Origins | None:
-        """Why the length of the list differs that a loader's ``collate_fn`` makes; None where it makes no list."""
+    def _collated(self, loader: ast.Call, origin: Origins, frame: Frame) -> RankValue | None:
+        """What a loader's ``collate_fn`` makes of as many samples on all ranks; None where that is not known."""
         given = {item.arg: item.value for item in loader.keywords}
         located = self._world.program.locate(loader)
         if located is None or None in given or "collate_fn" not in given or given.keys() & _OWN_SAMPLING:
@@ -281,27 +291,32 @@ class Elements:
         infos = [value.ref for value in values if value.kind == "function" and value.receiver is None]
         if len(infos) != 1 or len(values) != 1 or len(infos[0].positional) != 1:
             return None
-        samples = self._memory.made(Ref(given["collate_fn"], frame.context))
+        listed = self._samples.setdefault(loader, ast.copy_location(ast.List([], ast.Load()), loader))
+        samples = self._memory.made(Ref(listed, frame.context))
         self._memory.write(samples, ELEMENTS, RankValue(origin, origin))
-        dropped = given.get("drop_last")
-        if not (isinstance(dropped, ast.Constant) and dropped.value):
-            # The last batch of one rank can have a sample less than that of another.
+        size = given.get("batch_size")
+        if not (self._pads(loader) and not is_none(size)):
+            # The last batch of one rank can have fewer samples than that of another.
             self._memory.write(samples, LENGTH, RankValue(origin))
         bound = {infos[0].positional[0]: RankValue(refs=frozenset((samples,)))}
         apart, frame.state.apart = frame.state.apart, True
         made = self._world.run(Given(infos[0], bound, frame))
         frame.state.apart = apart
-        are_lists = all(
-            isinstance(ref.site, _DISPLAYS)
-            or (isinstance(ref.site, ast.Call) and called_name(ref.site) in ("list", "tuple", "dict"))
-            for ref in made.refs
-        )
-        return self._memory.length(made) | made.content if made.refs and are_lists else None
+        return made
+
+    def _pads(self, loader: ast.Call) -> bool:
+        """Whether this is a loader of torch, of whose samples each rank gets as many as the others."""
+        located = self._world.program.locate(loader)
+        values = self._world.flow.values(loader, located[1]) if located is not None else set()
+        return bool(values) and all(map(is_loader_value, values))
 
     def _sizes(self, value: RankValue, origin: Origins) -> Origins:
-        """Why the shapes of a loader's batches differ: because some object that it may be was told how to collate."""
-        sites = [ref.site for ref in value.refs if isinstance(ref.site, ast.Call)]
-        is_plain = bool(sites) and all(isinstance(site, ast.Call) and self._is_plain(site) for site in sites)
+        """Why the shapes of a loader's batches differ: because some object that it may be was told how to collate.
+
+        Or is no loader: its batches are shared out as they are, and one of them may be the last, which is smaller.
+        """
+        made = [(ref, ref.site) for ref in value.refs if isinstance(ref.site, ast.Call)]
+        is_plain = bool(made) and all(self._is_loader(ref) and self._is_plain(site) for ref, site in made)
         return NOWHERE if is_plain else of_shapes(origin)
 
     def _has_equal_batches(self, node: ast.expr, frame: Frame) -> bool:
@@ -331,6 +346,13 @@ class Elements:
             elif item.arg in _SAMPLING and not is_none(item.value):
                 return False
         return True
+
+
+def is_container(ref: Ref) -> bool:
+    """Whether an object is a list, a tuple or a dictionary; also one that unpacking makes, ``*rest``."""
+    site = ref.site
+    is_made = isinstance(site, ast.Call) and called_name(site) in ("list", "tuple", "dict")
+    return not ref.view and (is_made or isinstance(site, (*_DISPLAYS, ast.Tuple, ast.Starred)))
 
 
 def _keeps_keys(ref: Ref) -> bool:

@@ -35,6 +35,7 @@ class Expressions:
         self._depth = 0
         self._constants: dict[ast.Constant, RankValue] = {}
         self._configurations: dict[ast.AST, bool] = {}
+        self._nonlocal = {name for scope in world.flow.scopes.values() for name in scope.nonlocal_names}
         setting = world.setting
         self._rebound = {statement for statement, _ in setting.rebound_after}
         self._changed: frozenset[ast.AST] = setting.alike.union(setting.prepared, setting.reduced)
@@ -117,10 +118,15 @@ class Expressions:
         values = [self.evaluate(child, frame) for child in children(node) if isinstance(child, ast.expr)]
         sizes: Origins = frozenset().union(*(self._memory.length(value) for value in values))
         refs = frozenset[Ref]()
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and not is_text(node):
-            # Lists that are added keep what they hold.
-            refs = frozenset().union(*(value.refs for value in values))
-        return RankValue(self._world.deep(values), sizes, refs)
+        rows: Origins | None = None
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Add) and not is_text(node):
+                # Lists that are added keep what they hold.
+                refs = frozenset().union(*(value.refs for value in values))
+            others = [value for value in values if not isinstance(value.constant, (int, float))]
+            # A number makes no tensor larger.
+            rows = others[0].rows if len(others) == 1 else None
+        return RankValue(self._world.deep(values), sizes, refs, rows=rows)
 
     def _display(self, node: ast.List | ast.Tuple, frame: Frame) -> RankValue:
         ref = self._world.new(node, frame)
@@ -293,6 +299,9 @@ class Expressions:
             return frame.variables[node.id]
         if owner is not frame.scope and node.id in frame.closed:
             return frame.closed[node.id]
+        if owner is frame.scope and owner.is_function and node.id not in self._nonlocal:
+            # A path on which it has no value yet, and none that another call of the function gave its own.
+            return nothing(frame.assigned.get(node.id)).unknown()
         known = self._memory.variable(owner.node, node.id)
         return nothing(known).unknown() if owner is not frame.scope else nothing(known)
 
@@ -365,6 +374,10 @@ class Expressions:
         chosen = self._memory.deep(index)
         if isinstance(node.slice, ast.Slice):
             return RankValue(owner.content | chosen, owner.size | chosen, owner.refs)
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and index.constant == 0:
+            asked = self.evaluate(node.value.value, frame)
+            if asked.rows is not None:
+                return RankValue(asked.rows)
         found = self._elements.at(owner, index.constant, node, frame)
         refs = found.refs - {ref for ref in found.refs if self._is_shared_below(ref, node, frame)}
         return RankValue(found.content | chosen, found.size | chosen, refs, found.constant)

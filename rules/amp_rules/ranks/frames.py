@@ -43,11 +43,12 @@ class State:
 
 @dataclass
 class Loop:
-    """Decisions that leave a loop, or its present round."""
+    """Decisions that leave a loop, or its present round, and what variables held where one was left."""
 
     ended: Decisions = UNDECIDED
     skipped: Decisions = UNDECIDED
     left: list[Variables] = field(default_factory=list)
+    skipping: list[Variables] = field(default_factory=list)
     outer: Decisions = UNDECIDED
 
 
@@ -61,6 +62,7 @@ class Frame:
         context: which evaluation this is.
         variables: what its own variables hold at this point, and attributes of its object that it gave a value.
         closed: what variables of the function around it hold, which calls it.
+        assigned: what its own variables were given at any point so far.
         control: what decides whether this point is reached.
         state: see :class:`State`.
         loops: the loops around this point.
@@ -82,6 +84,7 @@ class Frame:
     returned: RankValue | None = None
     ended: Decisions = UNDECIDED
     closed: Variables = field(default_factory=dict)
+    assigned: Variables = field(default_factory=dict)
 
     @property
     def deciding(self) -> Decisions:
@@ -111,6 +114,12 @@ class Frame:
             decision = replace(decision, origins=origins)
         self.control = before - {decision} | {decision}
         return before
+
+    def give(self, name: str, value: RankValue) -> None:
+        """Let a variable of its own hold a value from here on."""
+        self.variables[name] = value
+        known = self.assigned.get(name)
+        self.assigned[name] = value if known is None else join(known, value)
 
     def own_variable(self, node: ast.AST) -> str | None:
         """The name of a variable of its own, which holds something at this point, where an expression is one."""

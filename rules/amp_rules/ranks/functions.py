@@ -197,7 +197,12 @@ class Functions:
     def _way(self, info: FunctionFacts, given: Given, bound: dict[str, RankValue]) -> Way:
         frame = given.frame
         differs: Key = (bool(self._world.deep(bound.values())), bool(frame.control_origins))
-        told = (differs[0], *_modes(bound)) if info.is_forward else self._told_apart(info, given, bound)
+        if info.is_forward:
+            # What a model keeps of its last pass is no input of the next.
+            inputs = [value for name, value in bound.items() if name != info.receiver]
+            told: Key = (bool(self._world.deep(inputs)), *_modes(bound))
+        else:
+            told = self._told_apart(info, given, bound)
         key = (*told, *frame.state.key())
         ways = self._ways[info.node]
         if key not in ways and len(ways) >= _MAX_WAYS:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amp_rules.ranks.elements import Elements
+from amp_rules.ranks.elements import Elements, is_container
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, STATE, attribute, element, is_mapping, nothing
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins
@@ -19,7 +19,17 @@ from amp_rules.source.syntax import last_name
 from amp_rules.torch.distributed import GIVES_ALIKE, INTO_ANOTHER, MADE_ALIKE, REDUCING_NAME
 from amp_rules.torch.gradients import SHAPED_BY_ANOTHER
 from amp_rules.torch.models import RETURNS_RECEIVER
-from amp_rules.torch.replication import KIND_METHODS, SIZE_METHODS, SIZED_BY_CONTENT, SIZED_BY_REST
+from amp_rules.torch.replication import (
+    KIND_METHODS,
+    MADE_IN_A_SHAPE,
+    MADE_OF_ROWS,
+    PADDING,
+    SAME_ROWS,
+    SIZE_METHODS,
+    SIZED_BY_CONTENT,
+    SIZED_BY_REST,
+    STACKING,
+)
 from amp_rules.torch.wrappers import RETURNS_FIRST_ARGUMENT, SHOWN_BY_BARS
 from amp_rules.torch.writers import PATH_WRITERS, WRITERS
 
@@ -67,7 +77,7 @@ class Libraries:
         self._elements = elements
         self._sources = Sources(world)
         self._functions: dict[str, Callable[[Arguments, Frame], RankValue]] = {
-            "builtins.len": lambda given, frame: RankValue(frozenset().union(*map(self._memory.length, given.values))),
+            "builtins.len": lambda given, frame: RankValue(frozenset().union(*map(self._memory.rows, given.values))),
             "builtins.range": lambda given, frame: RankValue(NOWHERE, world.deep(given.values)),
             "builtins.next": self._next,
             "builtins.enumerate": self._enumerate,
@@ -148,7 +158,25 @@ class Libraries:
             self._memory.write(ref, ELEMENTS, RankValue(deep))
         if not names and isinstance(self._world_parent(given.node, frame), ast.Expr):
             self._take_up(given, frame)
-        return RankValue(content, sizes, frozenset((ref,)))
+        return RankValue(content, sizes, frozenset((ref,)), rows=self._first_dimension(given, names, frame))
+
+    def _first_dimension(self, given: Arguments, names: set[str], frame: Frame) -> Origins | None:
+        """Why the number of rows differs of a tensor that is made of a list, or in a given shape."""
+        first = given.node.args[0] if given.node.args else None
+        if first is None or isinstance(first, ast.Starred) or not names:
+            return None
+        value = given.values[0]
+        if names <= MADE_IN_A_SHAPE:
+            if isinstance(first, (ast.Tuple, ast.List)) and first.elts and not isinstance(first.elts[0], ast.Starred):
+                value = self._elements.at(value, 0, first, frame)
+            return self._world.deep([value])
+        is_list = bool(value.refs) and all(map(is_container, value.refs))
+        if not is_list or not (names <= MADE_OF_ROWS or names <= PADDING):
+            return None
+        told = [given.keywords[name] for name in ("dim", "axis", "batch_first") if name in given.keywords]
+        told += given.values[1:2] if names <= STACKING | PADDING else []
+        is_told = [item.constant for item in told] == [True] if names <= PADDING else all(map(_is_zero, told))
+        return self._memory.length(value) | value.content if is_told else None
 
     def _of_file(self, given: Arguments, frame: Frame) -> RankValue:
         """What a program or an opened file gives: what was written to a temporary file, whatever that is called."""
@@ -215,7 +243,8 @@ class Libraries:
         if any(is_module(value) and not value.is_result for value in values):
             return self._of_module(name, given, frame)
         if name in SIZE_METHODS:
-            return RankValue(self._memory.length(receiver))
+            is_first = name == "__len__" or (name == "size" and len(given.all) == 1 and _is_zero(given.all[0]))
+            return RankValue((self._memory.rows if is_first else self._memory.length)(receiver))
         if name in _ADDING and given.values:
             return self._add(name, given, frame)
         if name in ("extend", "update", "extendleft"):
@@ -241,7 +270,8 @@ class Libraries:
             self._take_up(given, frame)
         sizes: Origins = frozenset().union(*(value.size for value in [receiver, *given.all]))
         refs = frozenset((self._world.new(given.node, frame),)) | (receiver.refs if in_place else frozenset())
-        return RankValue(origins, sizes | (origins if name in SIZED_BY_CONTENT else NOWHERE), refs)
+        sizes |= origins if name in SIZED_BY_CONTENT else NOWHERE
+        return RankValue(origins, sizes, refs, rows=receiver.rows if _keeps_rows(name, given) else None)
 
     def _shaped_by_another(self, given: Arguments, frame: Frame) -> RankValue:
         """``window.type_as(images)``: the numbers of the receiver alone."""
@@ -381,11 +411,27 @@ class Libraries:
         return self._rows([REPLICATED, self._elements.of(given.values[0], given.node.args[0], frame)], given, frame)
 
     def _zip(self, given: Arguments, frame: Frame) -> RankValue:
+        (only,) = given.node.args if len(given.node.args) == 1 else (None,)
+        if isinstance(only, ast.Starred) and not any(map(self._memory.is_pass, given.values)):
+            return self._columns(only, given, frame)
         parts = [
             value if isinstance(item, ast.Starred) else self._elements.of(value, item, frame)
             for item, value in zip(given.node.args, given.values, strict=False)
         ]
         return self._rows(parts, given, frame)
+
+    def _columns(self, rows: ast.Starred, given: Arguments, frame: Frame) -> RankValue:
+        """``zip(*samples)``: tuples, each with something of every sample; as many as a sample has parts."""
+        held = self._world.evaluate(rows.value, frame)
+        outer = self._world.new(given.node, frame)
+        column = self._memory.made(Ref(rows, frame.context))
+        self._memory.write(column, ELEMENTS, self._elements.of(given.values[0], rows.value, frame).unknown())
+        if self._memory.length(held):
+            self._memory.write(column, LENGTH, RankValue(self._memory.length(held)))
+        self._memory.write(outer, ELEMENTS, RankValue(refs=frozenset((column,))))
+        if self._memory.length(given.values[0]):
+            self._memory.write(outer, LENGTH, RankValue(self._memory.length(given.values[0])))
+        return RankValue(NOWHERE, NOWHERE, frozenset((outer,)))
 
     def _next(self, given: Arguments, frame: Frame) -> RankValue:
         if not given.node.args:
@@ -471,6 +517,19 @@ class Libraries:
                 slot = attribute(str(given.values[1].constant)) if given.values[1].constant is not UNKNOWN else STATE
                 self._memory.write(ref, slot, given.values[2].with_origins(frame.control_origins))
         return REPLICATED
+
+
+def _is_zero(value: RankValue) -> bool:
+    """Whether an argument names the first dimension."""
+    return type(value.constant) is int and value.constant == 0
+
+
+def _keeps_rows(name: str, given: Arguments) -> bool:
+    """Whether a method leaves the first dimension as it is: ``x.unsqueeze(1)``, and of one that has some, ``-1``."""
+    if name in SAME_ROWS:
+        return True
+    places = [value.constant for value in given.all]
+    return name == "unsqueeze" and len(places) == 1 and type(places[0]) is int and (places[0] == -1 or places[0] > 0)
 
 
 def exchanged(call: ast.Call, name: str) -> list[ast.expr]:

@@ -155,6 +155,10 @@ class Memory:
                 found = found | known.own
         return found
 
+    def rows(self, value: RankValue) -> Origins:
+        """Why the length of a value differs between ranks, whatever its further dimensions are."""
+        return self.length(value) if value.rows is None else value.rows
+
     def members(self, value: RankValue) -> Origins:
         """Why iterating a value gives something else on each rank: of a dictionary its keys, not what they hold."""
         mappings = frozenset(ref for ref in value.refs if has_known_keys(ref))

@@ -189,7 +189,7 @@ class Statements:
             owner = frame.scope.owner(name)
             value = frame.variables.get(name)
             if owner is frame.scope and value is not None:
-                frame.variables[name] = value.with_origins(origins)
+                frame.give(name, value.with_origins(origins))
                 self._memory.assign(owner.node, name, frame.variables[name])
 
     def _while(self, node: ast.While, frame: Frame) -> bool:
@@ -220,9 +220,12 @@ class Statements:
         for _ in range(_MAX_PASSES):
             before, ended, apart = dict(frame.variables), loop.ended, frame.state.apart
             loop.skipped = UNDECIDED
+            loop.skipping = []
             begin()
             self.run(node.body, frame)
             frame.variables = merged(before, frame.variables)
+            for left in loop.skipping:
+                frame.variables = merged(frame.variables, left)
             has_parted = frame.state.apart and not apart
             if frame.variables == before and loop.ended == ended and not has_parted:
                 break
@@ -243,10 +246,13 @@ class Statements:
             # What one round makes is no object of another.
             frame.context = self._world.round_of(context, item)
             loop.skipped = UNDECIDED
+            loop.skipping = []
             self._targets.assign(node.target, self._world.evaluate(item, frame), frame)
             before = dict(frame.variables)
             if not self.run(node.body, frame):
                 frame.variables = merged(before, frame.variables)
+            for left in loop.skipping:
+                frame.variables = merged(frame.variables, left)
         frame.context = context
         frame.loops.pop()
         for left in loop.left:
@@ -264,6 +270,7 @@ class Statements:
         if frame.loops:
             frame.loops[-1].skipped |= frame.deciding
             frame.loops[-1].left.append(dict(frame.variables))
+            frame.loops[-1].skipping.append(dict(frame.variables))
         return False
 
     # ---- branches ------------------------------------------------------------------------------------------------

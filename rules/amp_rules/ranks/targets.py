@@ -28,7 +28,7 @@ class Targets:
             self._world.note(target, value)
             owner = frame.scope.owner(target.id)
             if owner is frame.scope:
-                frame.variables[target.id] = value
+                frame.give(target.id, value)
             self._memory.assign(owner.node, target.id, value)
         elif isinstance(target, ast.Attribute):
             self._world.note(target, value)

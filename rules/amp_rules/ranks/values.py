@@ -57,12 +57,14 @@ class RankValue(NamedTuple):
         size: why its length or shape differs, or how often it can be iterated.
         refs: the objects it may be.
         constant: the literal that it is, where that is certain.
+        rows: why its first dimension differs, where more is known of that than of its shape: the number of samples.
     """
 
     content: Origins = NOWHERE
     size: Origins = NOWHERE
     refs: frozenset[Ref] = frozenset()
     constant: object = UNKNOWN
+    rows: Origins | None = None
 
     @property
     def own(self) -> Origins:
@@ -75,7 +77,8 @@ class RankValue(NamedTuple):
         """The same, assigned where ``origins`` decide whether it is."""
         if not origins:
             return self
-        return RankValue(self.content | origins, self.size | origins, self.refs)
+        rows = None if self.rows is None else self.rows | origins
+        return RankValue(self.content | origins, self.size | origins, self.refs, rows=rows)
 
     def unknown(self) -> RankValue:
         """The same without its constant."""
@@ -96,9 +99,11 @@ def join(one: RankValue, other: RankValue) -> RankValue:
     if len(refs) > _MAX_REFS:
         refs = one.refs
     content, size = _union(one.content, other.content), _union(one.size, other.size)
-    if content is one.content and size is one.size and refs is one.refs and constant is one.constant:
+    rows = None if one.rows is None or other.rows is None else _union(one.rows, other.rows)
+    is_same = content is one.content and size is one.size and refs is one.refs
+    if is_same and constant is one.constant and rows is one.rows:
         return one
-    return RankValue(content, size, refs, constant)
+    return RankValue(content, size, refs, constant, rows)
 
 
 def _union(one: frozenset[_Item], other: frozenset[_Item]) -> frozenset[_Item]:

@@ -22,10 +22,14 @@ from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPREHENSIONS, own_name, walk
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _MAX_CALLERS = 6
 """Callers of callers through which the loops around a step are followed; trainers have up to four. A loop further out
 iterates over epochs, not batches."""
+
+_GOES_OVER = PROGRESS_BARS | {"builtins.enumerate"}
+"""Calls that give each batch of what they are given, once."""
 
 
 @dataclass
@@ -85,14 +89,14 @@ class DataFlow:
         """Find what feeds every backward pass that the program runs."""
         data = TrainingData()
         receivers = Receivers(self.program)
-        training_nodes: set[ast.AST] = set()
+        training: list[tuple[Site, LoaderUse]] = []
         for site in self.program.backwards:
             if site.body in self._uncalled or is_ruled_out(self.program, site.module, site.node):
                 continue
             feeding = self.feeding(site)
             for loop, uses in feeding.loops:
                 found = [receivers.trained_on(use) for use in uses]
-                training_nodes.update(use.node for use in found)
+                training.extend((loop, use) for use in found)
                 data.loops.append(loop)
                 known = {use.node for use in data.uses}
                 data.uses.extend(use for use in found if use.node not in known)
@@ -104,12 +108,55 @@ class DataFlow:
             drawn = self._drawn.statement(list(self.loops_of(site)), site)
             if drawn is not None:
                 data.random[site.node] = drawn
+        training_nodes = {use.node for _, use in training}
+        mixed: list[tuple[Site, LoaderUse]] = []
         for loop, use in self._all_uses():
             if use.node not in training_nodes:
                 data.evaluated.append(use)
             elif self._takes_from_training(loop, use):
-                data.mixed.append(loop)
+                mixed.append((loop, use))
+        for node in dict.fromkeys(use.node for _, use in mixed):
+            self._part(
+                data,
+                [item for item in training if item[1].node is node],
+                [item for item in mixed if item[1].node is node],
+            )
         return data
+
+    def _part(
+        self, data: TrainingData, trained: list[tuple[Site, LoaderUse]], others: list[tuple[Site, LoaderUse]]
+    ) -> None:
+        """Tell the training loops over the objects of a class, which iterate one loader, from the loops that evaluate.
+
+        Where each goes over an object itself, this is what is trained on or evaluated, and not what is within it.
+        """
+        over = [self._over_object(loop, use) for loop, use in trained]
+        evaluated = [self._over_object(loop, use) for loop, use in others]
+        if not all(over) or not all(evaluated):
+            data.mixed.extend(loop for loop, _ in others)
+            return
+        within = trained[0][1].node
+        place = next(index for index, use in enumerate(data.uses) if use.node is within)
+        data.uses[place : place + 1] = [use for use in over if use is not None]
+        data.evaluated.extend(use for use in evaluated if use is not None)
+
+    def _over_object(self, loop: Site, use: LoaderUse) -> LoaderUse | None:
+        """The object that a loop goes over, where its class iterates the loader by ``__iter__``."""
+        info = self.program.function_of(use.body)
+        if info is None or info.cls is None or info.name != "__iter__":
+            return None
+        if isinstance(loop.node, (ast.For, ast.AsyncFor)) and use.node not in {
+            item.node for item in self._in_head(loop)
+        }:
+            return None
+        node = getattr(loop.node, "iter", None)
+        while isinstance(node, ast.Call) and node.args and self.program.callee_names(node, loop.scope) & _GOES_OVER:
+            node = node.args[0]
+        values = self.program.flow.values(node, loop.scope) if isinstance(node, (ast.Name, ast.Attribute)) else set()
+        if not values or any(item.kind != "instance" or item.ref.find_method("__iter__") is None for item in values):
+            return None
+        assert isinstance(node, ast.expr)
+        return LoaderUse(loop.module, loop.scope, loop.body, node, node, use.values)
 
     def _only_measures(self, site: Site) -> bool:
         """Whether a pass trains nothing: its function clears the gradients first, and no loop that runs it steps.

@@ -189,3 +189,26 @@ SIZED_BY_CONTENT = frozenset(
 
 SIZED_BY_REST = frozenset({"split", "repeat_interleave"})
 """Those of the functions that are told by what follows the first argument; a method ``split`` may be that of a text."""
+
+STACKING = frozenset({"torch.stack", "numpy.stack"})
+"""Functions that put tensors of one shape into one, with a new dimension in front of theirs unless told otherwise."""
+
+MADE_OF_ROWS = STACKING | frozenset(
+    {
+        "torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor", "torch.IntTensor",
+        "torch.BoolTensor", "torch.DoubleTensor", "numpy.array", "numpy.asarray", "torch.utils.data.default_collate",
+        "torch.utils.data.dataloader.default_collate", "torch.utils.data._utils.collate.default_collate",
+    }
+)  # fmt: skip
+"""Functions that make a row of each element of a list."""
+
+PADDING = frozenset({"torch.nn.utils.rnn.pad_sequence"})
+"""Functions that make a row of each sequence in a list where they are told that the batch comes first."""
+
+MADE_IN_A_SHAPE = frozenset(
+    f"{library}.{name}" for library in ("torch", "numpy") for name in ("zeros", "ones", "empty", "full")
+)
+"""Functions that are told the shape of what they make, the first dimension first."""
+
+SAME_ROWS = frozenset({"long", "int", "bool", "byte", "short", "pin_memory", "type_as", "requires_grad_", "fill_"})
+"""Methods of tensors that change neither the number of rows nor their order."""

@@ -10,7 +10,8 @@ Without it every process trains on the same batches: several devices do the work
 is wrapped in the training loop only, so that its metrics stay those of all data. So is a loader whose length goes to a
 schedule that is stepped once an epoch, `T_max=len(train_loader)`. A loader from a file in which nothing else changes
 is prepared at the variable that takes it; so is one within a tuple at the variable that takes it out, and an entry of
-a dictionary that is given to a function for training alone. Where one loop goes over `loaders[phase]`, the entry for
+a dictionary that is given to a function for training alone; and an object whose class iterates its loader by
+`__iter__`, where others of the class are evaluated. Where one loop goes over `loaders[phase]`, the entry for
 training is prepared behind the dictionary, or below what goes over all of it first, for a mean or for counts. Where a
 script makes its batches by itself, what its loop iterates is shared out: a list or a generator of batches, the parts
 of an order, or the range over their places, `amp.prepare_loader(range(0, len(x), size))`.
