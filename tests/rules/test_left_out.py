@@ -280,6 +280,29 @@ def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward:
 
 
 @pytest.mark.parametrize(
+    ("forward", "skipped"),
+    [
+        ("if x.size(-1) != self.width:\n    x = self.norm(x)", True),
+        ("if x.shape[-1] == 8:\n    x = self.norm(x)", True),
+        ("if x.dim() == 2 and self.width > 4:\n    x = self.norm(x)", True),
+        ("rows, width = x.shape\nif width != self.width:\n    x = self.norm(x)", True),
+        ("if x.dim() == 3:\n    return x\nx = self.norm(x)", True),
+        ("if x.dim() == 2:\n    x = self.norm(x)\nelse:\n    x = self.norm(x[0])", False),
+        ("if x.dim() == 2:\n    x = self.norm(x)\nelse:\n    raise ValueError(x.shape)", False),
+        ("if x.dim() == 3:\n    x = x[0]\nx = self.norm(x)", False),
+        ("if x.size(-1) != self.width:\n    x = self.norm(x)\nx = self.norm(x)", False),
+        ("for i in range(x.size(0)):\n    if i < x.size(0) - 1:\n        x = self.norm(x)", False),
+        ("for part in (x, x[:4]):\n    if part.size(0) > 4:\n        x = self.norm(part)", False),
+        ("if self.head.weight.size(0) == 3:\n    x = self.norm(x)", False),
+        ("if x.dtype == torch.float16:\n    x = self.norm(x)", False),
+    ],
+)  # fmt: skip
+def test_layers_that_a_shape_leaves_out(tmp_path: Path, forward: str, skipped: bool) -> None:
+    found = of_network(tmp_path, "self.width = 8\nself.norm = nn.LayerNorm(8)", forward)
+    assert ("may leave layers out" in found) is skipped
+
+
+@pytest.mark.parametrize(
     ("forward", "reason"),
     [
         ("x = x + self.norm(x).detach()", "`self.norm(x).detach()` (line 16) cuts off"),
