@@ -180,6 +180,132 @@ def test_outputs_that_enter_the_loss_in_some_steps_only(
     assert bool(message(tmp_path, forward, step)) is delayed
 
 
+LOSSES = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.kind = nn.Linear(8, 3)
+        self.box = nn.Linear(8, 4)
+
+    def forward(self, x):
+        hidden = torch.relu(self.body(x))
+        box = self.box(hidden)
+        box = box.view(-1, 4)
+        return {returned}
+
+
+class Criterion(nn.Module):
+    def __init__(self, weight=1.0):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, kinds, boxes, targets):
+        kind, place = targets[:, 0].long(), targets[:, 1:]
+        found = kind > 0
+        first = F.cross_entropy(kinds, kind)
+{body}
+
+
+loader = DataLoader(TensorDataset(torch.randn(96, 8), torch.randint(0, 3, (96, 5))), batch_size=16, shuffle=True)
+model = Net()
+criterion = Criterion()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    kinds, boxes = model(x)
+    loss = criterion(kinds, boxes, y)
+    loss.backward()
+    optimizer.step()
+"""
+TWO_HEADS = "self.kind(hidden), box"
+
+
+@pytest.mark.parametrize(
+    ("returned", "body", "delayed"),
+    [
+        (
+            TWO_HEADS,
+            "if found.any():\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "else:\n    second = torch.tensor(0.0)\nreturn first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "second = 0.0\nif found.sum() > 0:\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "return first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "losses = [first]\nchosen = boxes[found]\nif found.sum() > 0:\n"
+            "    losses.append(F.l1_loss(chosen, place[found]))\nreturn torch.stack(losses).sum()",
+            True,
+        ),
+        (TWO_HEADS, "if not found.any():\n    return first\nreturn first + F.l1_loss(boxes, place)", True),
+        (
+            TWO_HEADS,
+            "chosen = boxes[found]\nif chosen.shape[0] == 0:\n    return first\nreturn first + chosen.mean()",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "second = F.l1_loss(boxes[found], place[found]) if found.any() else torch.tensor(0.0)\nreturn first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "if found.any():\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "else:\n    second = boxes.sum() * 0.0\nreturn first + second",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "if not found.any():\n    return first + boxes.sum() * 0\nreturn first + F.l1_loss(boxes, place)",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "second = F.l1_loss(boxes, place)\nif found.any():\n    second = second + F.mse_loss(boxes, place)\n"
+            "return first + second",
+            False,
+        ),
+        (TWO_HEADS, "if found.any():\n    print(boxes.mean())\nreturn first + F.l1_loss(boxes, place)", False),
+        (
+            TWO_HEADS,
+            "if self.weight == 1.0:\n    return first + F.l1_loss(boxes, place)\nreturn first + boxes.mean()",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "if found.any():\n    first = first * 2\nreturn first + F.l1_loss(boxes, place)",
+            False,
+        ),
+        (
+            "self.kind(box.repeat(1, 2)), box",
+            "second = 0.0\nif found.any():\n    second = F.l1_loss(boxes[found], place[found])\nreturn first + second",
+            False,
+        ),
+        (
+            "self.kind(hidden), hidden[:, :4]",
+            "second = 0.0\nif found.any():\n    second = F.l1_loss(boxes[found], place[found])\nreturn first + second",
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_outputs_of_which_a_loss_is_made_for_some_data_alone(
+    tmp_path: Path, returned: str, body: str, delayed: bool
+) -> None:
+    source = LOSSES.format(returned=returned, body=textwrap.indent(body, " " * 8))
+    found, _ = migrated(tmp_path, source)
+    assert ("decides which outputs of the model enter the loss" in found) is delayed
+
+
 NETWORK = """import torch
 import torch.nn.functional as F
 import torchvision
