@@ -180,6 +180,132 @@ def test_outputs_that_enter_the_loss_in_some_steps_only(
     assert bool(message(tmp_path, forward, step)) is delayed
 
 
+LOSSES = """import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.kind = nn.Linear(8, 3)
+        self.box = nn.Linear(8, 4)
+
+    def forward(self, x):
+        hidden = torch.relu(self.body(x))
+        box = self.box(hidden)
+        box = box.view(-1, 4)
+        return {returned}
+
+
+class Criterion(nn.Module):
+    def __init__(self, weight=1.0):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, kinds, boxes, targets):
+        kind, place = targets[:, 0].long(), targets[:, 1:]
+        found = kind > 0
+        first = F.cross_entropy(kinds, kind)
+{body}
+
+
+loader = DataLoader(TensorDataset(torch.randn(96, 8), torch.randint(0, 3, (96, 5))), batch_size=16, shuffle=True)
+model = Net()
+criterion = Criterion()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    kinds, boxes = model(x)
+    loss = criterion(kinds, boxes, y)
+    loss.backward()
+    optimizer.step()
+"""
+TWO_HEADS = "self.kind(hidden), box"
+
+
+@pytest.mark.parametrize(
+    ("returned", "body", "delayed"),
+    [
+        (
+            TWO_HEADS,
+            "if found.any():\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "else:\n    second = torch.tensor(0.0)\nreturn first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "second = 0.0\nif found.sum() > 0:\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "return first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "losses = [first]\nchosen = boxes[found]\nif found.sum() > 0:\n"
+            "    losses.append(F.l1_loss(chosen, place[found]))\nreturn torch.stack(losses).sum()",
+            True,
+        ),
+        (TWO_HEADS, "if not found.any():\n    return first\nreturn first + F.l1_loss(boxes, place)", True),
+        (
+            TWO_HEADS,
+            "chosen = boxes[found]\nif chosen.shape[0] == 0:\n    return first\nreturn first + chosen.mean()",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "second = F.l1_loss(boxes[found], place[found]) if found.any() else torch.tensor(0.0)\nreturn first + second",
+            True,
+        ),
+        (
+            TWO_HEADS,
+            "if found.any():\n    second = F.l1_loss(boxes[found], place[found])\n"
+            "else:\n    second = boxes.sum() * 0.0\nreturn first + second",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "if not found.any():\n    return first + boxes.sum() * 0\nreturn first + F.l1_loss(boxes, place)",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "second = F.l1_loss(boxes, place)\nif found.any():\n    second = second + F.mse_loss(boxes, place)\n"
+            "return first + second",
+            False,
+        ),
+        (TWO_HEADS, "if found.any():\n    print(boxes.mean())\nreturn first + F.l1_loss(boxes, place)", False),
+        (
+            TWO_HEADS,
+            "if self.weight == 1.0:\n    return first + F.l1_loss(boxes, place)\nreturn first + boxes.mean()",
+            False,
+        ),
+        (
+            TWO_HEADS,
+            "if found.any():\n    first = first * 2\nreturn first + F.l1_loss(boxes, place)",
+            False,
+        ),
+        (
+            "self.kind(box.repeat(1, 2)), box",
+            "second = 0.0\nif found.any():\n    second = F.l1_loss(boxes[found], place[found])\nreturn first + second",
+            False,
+        ),
+        (
+            "self.kind(hidden), hidden[:, :4]",
+            "second = 0.0\nif found.any():\n    second = F.l1_loss(boxes[found], place[found])\nreturn first + second",
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_outputs_of_which_a_loss_is_made_for_some_data_alone(
+    tmp_path: Path, returned: str, body: str, delayed: bool
+) -> None:
+    source = LOSSES.format(returned=returned, body=textwrap.indent(body, " " * 8))
+    found, _ = migrated(tmp_path, source)
+    assert ("decides which outputs of the model enter the loss" in found) is delayed
+
+
 NETWORK = """import torch
 import torch.nn.functional as F
 import torchvision
@@ -277,6 +403,29 @@ def test_layers_that_a_setting_leaves_out(tmp_path: Path, setting: str, forward:
     (tmp_path / "options.py").write_text("import os\nOPTIONS = make(os.environ)\n", encoding="utf-8")
     found = of_network(tmp_path, made, forward, "from options import OPTIONS")
     assert ("is a setting, by which layers may be left out" in found) is skipped
+
+
+@pytest.mark.parametrize(
+    ("forward", "skipped"),
+    [
+        ("if x.size(-1) != self.width:\n    x = self.norm(x)", True),
+        ("if x.shape[-1] == 8:\n    x = self.norm(x)", True),
+        ("if x.dim() == 2 and self.width > 4:\n    x = self.norm(x)", True),
+        ("rows, width = x.shape\nif width != self.width:\n    x = self.norm(x)", True),
+        ("if x.dim() == 3:\n    return x\nx = self.norm(x)", True),
+        ("if x.dim() == 2:\n    x = self.norm(x)\nelse:\n    x = self.norm(x[0])", False),
+        ("if x.dim() == 2:\n    x = self.norm(x)\nelse:\n    raise ValueError(x.shape)", False),
+        ("if x.dim() == 3:\n    x = x[0]\nx = self.norm(x)", False),
+        ("if x.size(-1) != self.width:\n    x = self.norm(x)\nx = self.norm(x)", False),
+        ("for i in range(x.size(0)):\n    if i < x.size(0) - 1:\n        x = self.norm(x)", False),
+        ("for part in (x, x[:4]):\n    if part.size(0) > 4:\n        x = self.norm(part)", False),
+        ("if self.head.weight.size(0) == 3:\n    x = self.norm(x)", False),
+        ("if x.dtype == torch.float16:\n    x = self.norm(x)", False),
+    ],
+)  # fmt: skip
+def test_layers_that_a_shape_leaves_out(tmp_path: Path, forward: str, skipped: bool) -> None:
+    found = of_network(tmp_path, "self.width = 8\nself.norm = nn.LayerNorm(8)", forward)
+    assert ("may leave layers out" in found) is skipped
 
 
 @pytest.mark.parametrize(

@@ -189,16 +189,25 @@ class Changing:
         return any(self._may_be_absent(value, where, depth + 1) for value, where in self._arguments(node, site))
 
     def _is_selected(self, path: str, site: Site) -> bool:
-        """Whether a variable holds as many items as the data says: ``rows = (choice == i).nonzero()``."""
-        for node in self._program.nodes_of(site.body):
-            if not isinstance(node, ast.Assign):
-                continue
+        """Whether a variable has as many items as the data says: ``rows = (kind == i).nonzero()``, ``x[kind == i]``."""
+        assigned = [node for node in self._program.nodes_of(site.body) if isinstance(node, ast.Assign)]
+        masks = {
+            part
+            for node in assigned
+            if isinstance(node.value, ast.Compare)
+            for target in node.targets
+            for part in _paths(target)
+        }
+        for node in assigned:
             if path not in {part for target in node.targets for part in _paths(target)}:
                 continue
             for part in walk(node.value):
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in SELECTS:
                     return True
-                if isinstance(part, ast.Subscript) and any(isinstance(item, ast.Compare) for item in walk(part.slice)):
+                if isinstance(part, ast.Subscript) and (
+                    blocks.path_of(part.slice) in masks
+                    or any(isinstance(item, ast.Compare) for item in walk(part.slice))
+                ):
                     return True
         return False
 

@@ -13,6 +13,7 @@ from amp_rules.plan.changing import Changing
 from amp_rules.plan.file_names import name_of
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.outputs_in_loss import Outputs, at
+from amp_rules.plan.outputs_in_losses import OutputsInLosses
 from amp_rules.plan.parts_cut_off import why_cut_off
 from amp_rules.plan.parts_of_networks import why_in_parts
 from amp_rules.plan.precision import Precision
@@ -80,6 +81,7 @@ class _LeftOut:
         return (
             outputs.reason(self.calls)
             or outputs.dropped_inside()
+            or OutputsInLosses(self.program, self._uses_part, outputs.entering).reason()
             or self._never_called()
             or why_in_parts(self.program)
             or why_skipped(self.program, self._trained)

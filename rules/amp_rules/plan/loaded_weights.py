@@ -14,7 +14,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name
+from amp_rules.source.syntax import is_none, last_name
 from amp_rules.torch.file_access import WEIGHT_LOADERS
 from amp_rules.torch.mixed_precision import SCALERS
 
@@ -93,6 +93,12 @@ def _is_copied(program: Program, node: ast.expr, scope: Scope, seen: _Names = fr
         if _is_number(parent.slice) or _is_given_as_number(program, parent, scope):
             return True
         return _is_copied(program, parent, scope, seen)
+    if isinstance(parent, ast.Return):
+        return _are_copied_by_callers(program, parent, scope, seen)
+    if isinstance(parent, ast.Compare) and parent.left is node:
+        return (
+            len(parent.ops) == 1 and isinstance(parent.ops[0], (ast.Is, ast.IsNot)) and is_none(parent.comparators[0])
+        )
     if isinstance(parent, ast.Compare) and node in parent.comparators:
         return all(isinstance(item, (ast.In, ast.NotIn)) for item in parent.ops)
     if isinstance(parent, ast.Attribute):
@@ -156,6 +162,18 @@ def _are_copied_by_helper(program: Program, call: ast.Call, given: ast.expr, see
         if name is None or not _are_all_copied(program, name, program.flow.scopes[info.node], seen):
             return False
     return bool(callees)
+
+
+def _are_copied_by_callers(program: Program, given: ast.Return, scope: Scope, seen: _Names) -> bool:
+    """Whether so does what a function gives back, wherever it is called: ``saved = load_last(args)``."""
+    info = program.function_of(blocks.body_of(scope.module, given))
+    item = (info.node, "return") if info is not None else None
+    if info is None or item is None or info.yields or len(seen) == _MAX_NAMES:
+        return False
+    if item in seen:
+        return True
+    callers = program.flow.callers(info)
+    return bool(callers) and all(_is_copied(program, site.call, site.scope, seen | {item}) for site in callers)
 
 
 def _are_put(program: Program, weights: ast.expr, scope: Scope, seen: _Names) -> bool:

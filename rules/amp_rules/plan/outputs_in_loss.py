@@ -130,7 +130,7 @@ class Outputs:
 
         An option that never holds is no better: what makes the output gets no gradient in any step.
         """
-        entering = self._entering(call)
+        entering = self.entering(call)
         for element in (item for target in statement.targets if isinstance(target, ast.Tuple) for item in target.elts):
             reads = [node for node in entering if isinstance(element, ast.Name) and node.id == element.id]
             reads = [node for node in reads if statement.lineno < node.lineno]
@@ -139,7 +139,7 @@ class Outputs:
                 return f"{self._at(call, tests[0])} decides which outputs of the model enter the loss"
         return ""
 
-    def _entering(self, call: Site) -> list[ast.Name]:
+    def entering(self, call: Site) -> list[ast.Name]:
         """The reads, in the body of the call, of what the loss there is made of, or what the body returns."""
         nodes = list(self._program.nodes_of(call.body))
         backwards = [site for site in self._precision.backwards if site.body is call.body]
@@ -208,7 +208,7 @@ class Outputs:
         found = False
         for info in self._program.flow.callees(call.node):
             for given in info.returns:
-                made = _item(given, key)
+                made = item_of(given, key)
                 if made is None:
                     continue  # of evaluation, say: here the result is unpacked
                 found = True
@@ -293,9 +293,9 @@ def _test_above(read: ast.Name, others: list[ast.Name], call: Site) -> ast.expr 
     return None
 
 
-def _item(given: ast.expr, key: object) -> ast.expr | None:
-    """An element of a tuple that is written out, or an entry of a dictionary."""
-    if isinstance(given, ast.Tuple) and isinstance(key, int):
+def item_of(given: ast.expr, key: object) -> ast.expr | None:
+    """An element of a tuple or a list that is written out, or an entry of a dictionary."""
+    if isinstance(given, (ast.Tuple, ast.List)) and isinstance(key, int):
         return given.elts[key] if key < len(given.elts) else None
     if isinstance(given, ast.Dict):
         return next((item for name, item in zip(given.keys, given.values, strict=True) if literal(name) == key), None)

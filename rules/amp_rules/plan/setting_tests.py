@@ -1,18 +1,25 @@
-"""What a test in a model's own code gives in training, by settings: attributes of the model, options, arguments."""
+"""What a test in a model's own code gives in training, by settings: attributes of the model, options, arguments.
+
+What a test gives that asks for the shape of a tensor is not known.
+"""
 
 from __future__ import annotations
 
 import ast
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from amp_rules.flow.values import ClassInfo
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
+from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import COMPARISONS, is_none, walk
+from amp_rules.torch.varying import ASKED_OF_SHAPE
 
 Outcomes = frozenset[bool | None]
 """What a test may give, None where that is not known; empty for what is no test of settings."""
@@ -44,6 +51,8 @@ class SettingTests:
             return self._together(test)
         if own_attribute(test, self._info) == "training":
             return frozenset({True})
+        if self.asks_for_shape(test):
+            return _ANY
         if isinstance(test, ast.Compare):
             return self._compared(test) if len(test.ops) == 1 else frozenset()
         found = self._given(test)
@@ -74,6 +83,50 @@ class SettingTests:
             return _ANY if self._given(other) is not None else frozenset()
         holds = COMPARISONS[type(operation)]
         return frozenset(_tried(holds, item, right) for item in found)
+
+    def asks_for_shape(self, test: ast.expr) -> bool:
+        """Whether a test compares what a tensor's shape says: ``x.size(-1) != self.width``.
+
+        What a loop counts or goes through may have another shape in its next round, in all steps alike.
+        """
+        if not isinstance(test, ast.Compare):
+            return False
+        module = self._scope.module
+        loops = [parent for parent in blocks.enclosing(module, test) if isinstance(parent, (ast.For, ast.AsyncFor))]
+        if any(blocks.reads(test) & blocks.writes_target(loop) for loop in loops):
+            return False
+        return any(map(self._is_of_shape, (test.left, *test.comparators)))
+
+    def _is_of_shape(self, node: ast.expr) -> bool:
+        """``x.shape[1]``, ``x.size(1) // 2``, and a variable that is given nothing else."""
+        for part in walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                given = self._shapes.get(part.id, ())
+                if given and all(any(map(self._asks, walk(value))) for value in given):
+                    return True
+            elif self._asks(part):
+                return True
+        return False
+
+    @cached_property
+    def _shapes(self) -> dict[str, list[ast.AST]]:
+        """What each variable of the method is given, and the statement where that is no value."""
+        found: defaultdict[str, list[ast.AST]] = defaultdict(list)
+        for node in self._program.nodes_of(self._info.node):
+            for name in blocks.writes_itself(node):
+                found[name].append(node.value if isinstance(node, ast.Assign) else node)
+        return found
+
+    def _asks(self, node: ast.AST) -> bool:
+        """Whether it is the shape of a tensor that the method was given or made: the model's own stay as they are."""
+        if not isinstance(node, ast.Attribute) or node.attr not in ASKED_OF_SHAPE:
+            return False
+        asked = node.value
+        while isinstance(asked, (ast.Attribute, ast.Subscript)):
+            asked = asked.value
+        return (
+            isinstance(asked, ast.Name) and asked.id != self._info.receiver and self._scope.owner(asked.id).is_function
+        )
 
     def _given(self, node: ast.expr) -> list[object] | None:
         """What a setting may be, ``...`` where that is not known; None of what is no setting."""

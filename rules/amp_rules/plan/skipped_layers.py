@@ -1,4 +1,7 @@
-"""Layers that a model has and its forward pass skips by a setting: DDP waits for their gradients, unless it looks."""
+"""Layers that a model has and its forward pass skips by a setting: DDP waits for their gradients, unless it looks.
+
+What the shape of a tensor decides is not known, so that it may skip them as well.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from amp_rules.torch.functions import PARAMETER_MAKERS
 def why_skipped(program: Program, trained: set[ClassInfo]) -> str:
     """Why a model may skip layers in all steps, for the report: ``if self.normed: x = self.norm(x)``.
 
-    A setting counts that some construction may give the value with which the layers are skipped, and an argument that
-    some call may. Layers that are made under a condition of their own do not count: they may be missing where they are
-    skipped.
+    A setting counts that some construction may give the value with which the layers are skipped, an argument that
+    some call may, and what the shape of a tensor decides. Layers that are made under a condition of their own do not
+    count: they may be missing where they are skipped.
     """
     by_class: defaultdict[ClassInfo, list[_Side]] = defaultdict(list)
     for body, scope in program.bodies:
@@ -48,6 +51,8 @@ def why_skipped(program: Program, trained: set[ClassInfo]) -> str:
                 test = at(program, side.scope.module, side.choice.test)
                 if any(own_attribute(node, side.info) == "training" for node in walk(side.choice.test)):
                     return f"{test} leaves layers out of training"
+                if side.by_shape:
+                    return f"{test} may leave layers out"
                 return f"{test} is a setting, by which layers may be left out"
     return ""
 
@@ -62,6 +67,7 @@ class _Side:
         choice: the condition.
         nodes: what the side runs.
         asked: the attributes that are asked whether they are there: a layer that is itself asked for may be none.
+        by_shape: whether the shape of a tensor decides.
     """
 
     info: FunctionFacts
@@ -69,6 +75,7 @@ class _Side:
     choice: ast.If | ast.IfExp
     nodes: frozenset[ast.AST]
     asked: frozenset[str]
+    by_shape: bool
 
 
 def _skipped_sides(
@@ -85,10 +92,11 @@ def _skipped_sides(
     asked = frozenset(_asked_for(node.test, info))
     for test in tests:
         found = settings.outcomes(test)
+        by_shape = any(isinstance(part, ast.expr) and settings.asks_for_shape(part) for part in walk(test))
         if found - {True} and not _is_refused(orelse):
-            yield _Side(info, scope, node, frozenset(part for item in body for part in walk(item)), asked)
+            yield _Side(info, scope, node, frozenset(part for item in body for part in walk(item)), asked, by_shape)
         if len(tests) == 1 and found - {False} and not _is_refused(body):
-            yield _Side(info, scope, node, frozenset(part for item in orelse for part in walk(item)), asked)
+            yield _Side(info, scope, node, frozenset(part for item in orelse for part in walk(item)), asked, by_shape)
 
 
 def _asked_for(test: ast.expr, info: FunctionFacts) -> Iterator[str]:

@@ -258,6 +258,12 @@ FOLDER_LOADERS = frozenset({"torchvision.datasets.ImageFolder", "torchvision.dat
 WEIGHT_LOADERS = frozenset({"torch.load"})
 """Of these, what reads the weights that ``torch.save`` has written."""
 
+UNPICKLERS = WEIGHT_LOADERS | {
+    "pickle.load", "pickle.loads", "_pickle.load", "cPickle.load", "dill.load", "dill.loads", "cloudpickle.load",
+    "joblib.load", "torch.jit.load",
+}  # fmt: skip
+"""What gives objects of any kind, as a file holds them."""
+
 IMAGE_LOADERS = frozenset({"PIL.Image.open", "cv2.imread", "imageio.imread"})
 """Of these, what reads images, which are most often what a script trains on."""
 

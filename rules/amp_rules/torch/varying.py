@@ -35,6 +35,9 @@ OF_THE_SHAPE = frozenset({"shape", "ndim", "dtype", "device", "is_cuda", "requir
 ASKS_SHAPE = frozenset({"size", "dim", "numel", "ndimension", "is_floating_point", "get_device"})
 """Methods of the same kind."""
 
+ASKED_OF_SHAPE = frozenset({"shape", "ndim", "size", "dim", "ndimension", "numel"})
+"""Attributes and methods of tensors that say their shape."""
+
 ASKS_KIND = frozenset({"isinstance", "issubclass", "hasattr", "callable", "type", "len", "getattr", "id"})
 """Builtins of the same kind."""
 

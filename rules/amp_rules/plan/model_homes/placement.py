@@ -14,6 +14,7 @@ from amp_rules.roles.kinds import is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
 from amp_rules.torch.devices import MOVING
@@ -54,7 +55,12 @@ class Placement:
             suite, start, limit = moved
         last = start
         for index in range(start, limit):
-            inner = [node for node in walk(suite[index]) if isinstance(node, ast.stmt)]
+            inner = [
+                node
+                for node in walk(suite[index])
+                if isinstance(node, ast.stmt)
+                and not (isinstance(node, ast.Expr) and _leaves_with(node, suite[index], item.module))
+            ]
             if not isinstance(suite[index], (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and any(
                 self._variables.is_placing(node, item.path) or self._initialises(node, item, value) for node in inner
             ):
@@ -65,10 +71,8 @@ class Placement:
                 break
             if self._completes(suite[index], item):
                 last = index
-        fence = next(
-            (index for index in range(start + 1, limit) if index < last and self._leaks(suite[index], item.path)),
-            None,
-        )
+        made = _made_last(suite[: last + 1], item.path, start)
+        fence = next((part for part in suite[made + 1 : last] if self._leaks(part, item.path)), None)
         statement = suite[last]
         inline = None
         is_optional = any(
@@ -327,6 +331,16 @@ def _assigned(statement: ast.stmt) -> ast.expr | None:
     return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
 
 
+def _made_last(suite: Sequence[ast.stmt], path: str, start: int) -> int:
+    """Where a suite makes the last model of a variable: what was kept of one before it is no part of this one."""
+    for index in range(len(suite) - 1, start, -1):
+        statement = suite[index]
+        if isinstance(statement, ast.Assign) and path not in blocks.reads(statement.value):
+            if any(exact_path(target) == path for target in statement.targets):
+                return index
+    return start
+
+
 def _always_gives(suite: object, path: str) -> bool:
     """Whether running a suite assigns a variable, whatever conditions in it hold."""
     for statement in suite if isinstance(suite, list) else ():
@@ -398,6 +412,23 @@ def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> b
 
 def _may_end(node: ast.AST) -> bool:
     return isinstance(node, _ENDS) or (isinstance(node, ast.Expr) and ends_process(node.value))
+
+
+def _leaves_with(node: ast.stmt, statement: ast.stmt, module: Module) -> bool:
+    """Whether no training comes behind a part of a statement: ``if args.evaluate: model.load_state_dict(...); return``.
+
+    What places the model or sets its weights for another use does not complete the one that is trained.
+    """
+    while node is not statement:
+        place = blocks.place(module, node)
+        end = place.suite[-1]
+        if isinstance(end, (ast.Return, ast.Raise)) or (isinstance(end, ast.Expr) and ends_process(end.value)):
+            return True
+        parent = module.parents[node]
+        if not isinstance(parent, ast.stmt):
+            return False
+        node = parent
+    return False
 
 
 def _asks_for_attribute(statement: ast.stmt, path: str) -> bool:
