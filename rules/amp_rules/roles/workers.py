@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.distributed import (
     LIBRARY_LAUNCHERS,
@@ -16,6 +17,7 @@ from amp_rules.torch.distributed import (
     POOL_METHODS,
     PROCESS_POOLS,
     PROCESSES,
+    SPAWNS,
 )
 
 _FOUND: WeakKeyDictionary[Program, list[tuple[Site, FunctionFacts]]] = WeakKeyDictionary()
@@ -52,6 +54,16 @@ def training_workers(program: Program) -> list[tuple[Site, FunctionFacts]]:
         (site, info)
         for site, info in workers(program)
         if isinstance(info.node, ast.FunctionDef) and any(program.runs_backward(item) for item in info.node.body)
+    ]
+
+
+def spawned_workers(program: Program) -> list[FunctionFacts]:
+    """Those that train in processes which begin anew: forked ones go on with what the files have made already."""
+    spawns = {site.node for site in program.calls_to(SPAWNS)}
+    return [
+        info
+        for site, info in (training_workers(program) if spawns else ())
+        if site.node in spawns and isinstance(site.node, ast.Call) and keyword(site.node, "start_method") is None
     ]
 
 

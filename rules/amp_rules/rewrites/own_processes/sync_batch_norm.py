@@ -48,10 +48,10 @@ from amp_rules.plan.file_names import place_of
 from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
+from amp_rules.plan.own_ddp.dropped_wrappers import is_dropped
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
 from amp_rules.plan.own_ddp.left_on_cpu import is_left_on_cpu
-from amp_rules.plan.own_ddp.dropped_wrappers import is_dropped
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_tests import certain_parts
 from amp_rules.plan.own_ddp.switches import off_unless_given
