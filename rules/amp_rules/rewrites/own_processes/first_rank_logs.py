@@ -19,9 +19,10 @@ Several clients in one folder make curves that jump back and forth, and N proces
     writer = SummaryWriter("runs") if rank == 0 else None
 
 ## When it declines
-Where not every process gets there; where the client is made at the head of a file that spawned processes run anew; where `wandb.init` has a `group` or a `mode`; where the script reads the run's
-configuration, which a sweep can fill, or takes artifacts from it; for runs of ClearML, MLflow and SwanLab; and where
-the client is used in another way than to log, or logs under names that hold the rank (AMP288).
+Where not every process gets there; where the client is made at the head of a file that spawned processes run anew;
+where `wandb.init` has a `group` or a `mode`; where the script reads the run's configuration, which a sweep can fill, or
+takes artifacts from it; for runs of ClearML, MLflow and SwanLab; and where the client is used in another way than to
+log, or logs under names that hold the rank (AMP288).
 
 ## Leaving it out
 Yes: training and checkpoints are the same; each process then has curves of its own.
