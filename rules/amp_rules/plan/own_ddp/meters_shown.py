@@ -11,10 +11,12 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 
@@ -38,7 +40,11 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
         displays = _displays(own, loop, path)
         if any(blocks.touches({path, *displays}, blocks.reads(call)) for call in together):
             continue  # which may be given the meter, and reduce what it keeps
-        if _is_told(loop, nodes, path) or any(_shows(own, node, displays) for node in nodes):
+        if (
+            _is_told(loop, nodes, path)
+            or is_told_by_callers(own, loop, [path])
+            or any(_shows(own, node, displays) for node in nodes)
+        ):
             yield path
 
 
@@ -156,7 +162,7 @@ def _updated(call: ast.Call) -> str | None:
 
 
 def _averages(info: ClassInfo) -> bool:
-    """Whether a class keeps an average of what its ``update`` is told one by one."""
+    """Whether a class keeps an average of what its ``update`` is told, or gives the share of what that counts."""
     update = info.find_method("update")
     if update is None or len(update.parameters) < 2:
         return False
@@ -168,7 +174,27 @@ def _averages(info: ClassInfo) -> bool:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
     takes = any(isinstance(node, ast.Name) and node.id == value for node in blocks.walk_body(update.node))
-    return takes and bool(AVERAGES & (kept | info.facts.methods.keys()))
+    return takes and (bool(AVERAGES & (kept | info.facts.methods.keys())) or _gives_share(info, update))
+
+
+def _gives_share(info: ClassInfo, update: FunctionFacts) -> bool:
+    """Whether a method or property divides what ``update`` adds up: ``return self.right / self.seen``."""
+    summed = {
+        node.target.attr
+        for node in blocks.walk_body(update.node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.target, ast.Attribute)
+    }
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Div)
+        and isinstance(part.left, ast.Attribute)
+        and isinstance(part.right, ast.Attribute)
+        and {part.left.attr, part.right.attr} <= summed
+        for method in info.facts.methods.values()
+        if len(method.parameters) == 1
+        for value in method.returns
+        for part in walk(value)
+    )
 
 
 def _is_of_batch(own: OwnDdp, shares: Shares, loop: TrainingLoop, given: ast.expr) -> bool:
