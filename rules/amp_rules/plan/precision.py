@@ -170,6 +170,8 @@ def plan(
     if not initialised and program.steps and not program.unknown_steps:
         with reasons.collecting():
             found.homes = homes(program)
+    unfound = left_unfollowed.unfound_optimizers(program)
+    reasons.begin_with(unfound, declining.GRADIENT_ACCESS, declining.UNKNOWN_MODEL)
     reasons.decline()
     # A factory may give the model together with the criterion, of which the loss is made.
     making = [run for run in found.training if makes_model(program, found.homes, run)]

@@ -234,7 +234,8 @@ _PAGES = {
         A script that imports a module of the project which is Python 2, has a syntax error, an unknown encoding, or
         more than 2 MB, or that uses torch's old `Pipe` (`torch.distributed.pipeline`), which current PyTorch has no
         more. Where no backward pass was found: one that calls, or hands on, something named for training whose import
-        leads to no file of the project.
+        leads to no file of the project. Where gradients are used, or a model is not known: an optimizer that is made by
+        what such an import gives.
 
         ## Why
         What the module holds is not known: it may be the model, or a second training step.

@@ -140,6 +140,7 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[Filling]:
                 yield Filling(path, node.args[0], loop.scope, inner)
             continue
         for info in own.program.flow.callees(node):
+            yield from _of_holder(own, node, info)
             for name in info.parameters:
                 given = info.argument(node, name)
                 held = blocks.path_of(given) if isinstance(given, ast.Name) else None
@@ -152,6 +153,22 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[Filling]:
                 for part in nodes:
                     if isinstance(part, ast.Call) and _updated(part) == name:
                         yield Filling(held, part.args[0], own.program.flow.scopes[info.node], nodes)
+
+
+def _of_holder(own: OwnDdp, call: ast.Call, info: FunctionFacts) -> Iterator[Filling]:
+    """Yield what a method tells the meters of its object: ``tracker.step(loss)``, with ``self.losses.update(loss)``."""
+    held = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    if held is None or info.receiver is None or info.cls is None:
+        return
+    scope, nodes = own.program.flow.scopes[info.node], tuple(blocks.walk_body(info.node))
+    for part in nodes:
+        path = _updated(part) if isinstance(part, ast.Call) else None
+        if path is None or not path.startswith(f"{info.receiver}.") or not isinstance(part, ast.Call):
+            continue
+        assert isinstance(part.func, ast.Attribute)
+        values = own.program.flow.values(part.func.value, scope)
+        if values and all(value.kind == "instance" and _averages(value.ref) for value in values):
+            yield Filling(f"{held}.{path.partition('.')[2]}", part.args[0], scope, nodes)
 
 
 def _updated(call: ast.Call) -> str | None:
@@ -214,6 +231,26 @@ def _displays(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:
             values = own.program.flow.values(node.value, loop.scope)
             if values and all(value.kind == "instance" for value in values):
                 found |= blocks.writes(node)
+    return found | _displays_of_holder(own, loop, meter)
+
+
+def _displays_of_holder(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:
+    """The same of objects that a holder of meters makes itself: ``self.line = Line([self.losses])``."""
+    held, _, attribute = meter.rpartition(".")
+    if not held or held == "self":
+        return set()
+    found = set()
+    for value in own.program.flow.values(ast.parse(held, mode="eval").body, loop.scope):
+        for method in value.ref.facts.methods.values() if value.kind == "instance" else ():
+            scope = own.program.flow.scopes[method.node]
+            for node in blocks.walk_body(method.node):
+                if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                    continue
+                if f"{method.receiver}.{attribute}" in blocks.reads(node.value):
+                    made = own.program.flow.values(node.value, scope)
+                    if made and all(item.kind == "instance" for item in made):
+                        own_paths = (path for path in blocks.writes(node) if path.startswith(f"{method.receiver}."))
+                        found |= {f"{held}.{path.partition('.')[2]}" for path in own_paths}
     return found
 
 
