@@ -148,6 +148,7 @@ def test_a_loader_that_may_feed_a_step_is_told_as_such(tmp_path, given, told):
         ("AMP291/loader_given_from_elsewhere.py", "`train_batches`, which `fit` (train.py:5) is given by a script"),
         ("AMP196/trainer_made_elsewhere.py", "`self.optimizer` is not known, which `Trainer` (train.py:6) is given by"),
         ("AMP196/optimizer_of_a_grid.py", 'makes (train.py:17), and what `chosen["optimizer"]` holds is not known'),
+        ("AMP196/parameters_in_settings.py", '(train.py:22) takes the parameters out of `self.settings["rates"]`, and'),
     ],
 )
 def test_what_another_script_gives_is_told_as_such(tmp_path, script, told):

@@ -51,6 +51,12 @@ class Reasons:
         """Take what a check yields; of its own order, so that the report is the same every time."""
         self._found.extend(found)
 
+    def begin_with(self, found: Iterable[Declined], *rules: Rule) -> None:
+        """Put what a check yields before the reasons that follow from it, where some are of these rules."""
+        codes = {rule.code for rule in rules}
+        if any(refusal.code in codes for declined in self._found for refusal in declined.refusals):
+            self._found = [*found, *self._found]
+
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Take what the block raises as :class:`Declined`, and go on after it."""

@@ -19,11 +19,15 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.gradients import (
     EXCHANGE_HOOK,
+    EXCHANGE_HOOK_FUNCTION,
     EXCHANGES_OF_BUCKETS,
     GRADIENT,
     GRADIENT_HOOK_FUNCTIONS,
     GRADIENT_HOOKS,
+    KEEP_ERRORS,
+    KEEP_NO_GRADIENTS,
     TESTS_OF_NUMBERS,
+    WRAPS_EXCHANGES,
 )
 
 _MAKES_ANEW = frozenset({"len", "range", "tuple", "list", "zip", "enumerate", "float", "int"})
@@ -55,19 +59,63 @@ def reasons(program: Program) -> Iterator[Declined]:
 def _exchanges_anew(program: Program) -> Iterator[Declined]:
     """Hooks of wrappers that do more with the gradients of a bucket than to exchange them: ``clamp_`` wants a unit."""
     for call, _, scope in program.calls():
-        if not (isinstance(call.func, ast.Attribute) and call.func.attr == EXCHANGE_HOOK):
+        hook = _exchange_hook(call)
+        if hook is None:
             continue
-        hook = argument_at(call, "hook", 1)
-        values = program.flow.values(hook, scope) if hook is not None else set()
-        hooks = [value.ref for value in values if value.kind == "function"]
-        if not all(map(_only_exchanges, hooks)):
+        text = f"`{scope.module.text(call)}`"
+        of_torch, own = _hooks(program, hook, scope)
+        if not all(map(_only_exchanges, own)):
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 scope.module,
                 call,
-                f"`{scope.module.text(call)}` changes gradients where they are exchanged, and they are scaled there",
+                f"{text} changes gradients where they are exchanged, and they are scaled there",
                 "divide by `amp.scaler.get_scale()` in the hook, and multiply what it gives back, then migrate by hand",
             )
+            continue
+        keeping = sorted(of_torch - KEEP_NO_GRADIENTS)
+        if not keeping and (of_torch or own):
+            continue
+        if KEEP_ERRORS.issuperset(keeping) and keeping:
+            found = (
+                f"{text} keeps what `{keeping[0]}` cuts off of the gradients for the next step: they are scaled there, "
+                "so what is kept does not fit once the scale changes, and the first gradient that overflows leaves NaN "
+                "in it, after which every step is skipped"
+            )
+        else:
+            found = f"{text} exchanges scaled gradients by a hook that may keep something of them from step to step"
+        yield declining.decline(
+            declining.GRADIENT_ACCESS,
+            scope.module,
+            call,
+            found,
+            "register a hook that keeps nothing, as `fp16_compress_hook`, or none, then migrate",
+        )
+
+
+def _exchange_hook(call: ast.Call) -> ast.expr | None:
+    """The hook that a call registers with a wrapper; the call itself where it names none."""
+    name = own_name(call.func)
+    if name == EXCHANGE_HOOK and isinstance(call.func, ast.Attribute):
+        return argument_at(call, "hook", 1) or call
+    if name == EXCHANGE_HOOK_FUNCTION:
+        return argument_at(call, "comm_hook_type", 0) or call
+    return None
+
+
+def _hooks(program: Program, hook: ast.expr, scope: Scope) -> tuple[set[str], list[FunctionFacts]]:
+    """The last names of the hooks of libraries that an expression may be, and those of the project."""
+    if isinstance(hook, ast.Call) and own_name(hook.func) in WRAPS_EXCHANGES and hook.args:
+        return _hooks(program, hook.args[0], scope)
+    names: set[str] = set()
+    own: list[FunctionFacts] = []
+    for value in program.flow.values(hook, scope):
+        value = value.ref if value.kind == "partial" else value
+        if value.kind == "function":
+            own.append(value.ref)
+        else:
+            names.add(str(value.ref).rpartition(".")[2] if value.kind in ("external", "object") else "")
+    return names, own
 
 
 def _only_exchanges(info: FunctionFacts) -> bool:

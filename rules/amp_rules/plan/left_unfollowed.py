@@ -191,6 +191,30 @@ def unfound_imports(program: Program) -> Iterator[tuple[Module, ast.stmt, str]]:
                 yield module, statement, found
 
 
+def unfound_optimizers(program: Program) -> Iterator[Declined]:
+    """Yield the first step whose optimizer is made by what comes from a file that was not found."""
+    for step in program.steps:
+        for value in program.flow.values(step.optimizer, step.scope):
+            call = value.site
+            located = program.locate(call) if isinstance(call, ast.Call) and value.kind == "object" else None
+            found = _import_of(program, call.func, located[1]) if located and isinstance(call, ast.Call) else None
+            if found is None or not isinstance(call, ast.Call):
+                continue
+            module, statement, name = found
+            yield declining.decline(
+                declining.UNREADABLE,
+                module,
+                statement,
+                f"`{step.module.text(step.optimizer)}` ({place_of(program, step.module, step.node)}) may be made by "
+                f"`{module.text(call.func)}`, and `{name}`, from which that comes, was not found in this project: "
+                "which gradients it holds is not known",
+                "add the files, as `git submodule update --init` does where they are a submodule of git, or say where "
+                "they are: in `sys.path`, the packaging, or `PYTHONPATH` in a script of the project; where it is an "
+                "installed library, do what the other reasons say",
+            )
+            return
+
+
 def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:
     """The import that gives what is called, where it leads to no file and to no library that is known."""
     path = blocks.path_of(node)

@@ -40,7 +40,7 @@ from amp_rules.plan.refused_types import Refusing, refusing
 from amp_rules.plan.saving_apart import without_saving
 from amp_rules.plan.tight_loops import into_loops
 from amp_rules.plan.unprepared import makes_model, without_others, without_parts_alone, without_unprepared
-from amp_rules.plan.unresolved import model_trail, optimizer_trail, owned_unseen, unheld
+from amp_rules.plan.unresolved import given_in_settings, model_trail, optimizer_trail, owned_unseen, unheld
 from amp_rules.plan.unscale_places import Unscale, unscales
 from amp_rules.roles.evaluation_regions import EvaluationRegions
 from amp_rules.roles.given_computations import Given
@@ -171,6 +171,8 @@ def plan(
     if not initialised and program.steps and not program.unknown_steps:
         with reasons.collecting():
             found.homes = homes(program)
+    unfound = left_unfollowed.unfound_optimizers(program)
+    reasons.begin_with(unfound, declining.GRADIENT_ACCESS, declining.UNKNOWN_MODEL)
     reasons.decline()
     # A factory may give the model together with the criterion, of which the loss is made.
     making = [run for run in found.training if makes_model(program, found.homes, run)]
@@ -426,7 +428,10 @@ def homes(program: Program) -> list[Home]:
         tensors = [reason for step in program.steps if (reason := _of_tensors(program, step)) is not None]
         trail = "" if tensors else model_trail(program)
         unmade = "" if tensors or trail else optimizer_trail(program)
-        unknown = _unknown_optimizer(program, unmade) if unmade else _unknown_model(program, "", trail)
+        given = "" if tensors or trail or unmade else given_in_settings(program)
+        unknown = _unknown_model(program, "", trail)
+        if unmade or given:
+            unknown = _unknown_optimizer(program, unmade or given, is_made=not given)
         reasons.extend(tensors[:1] or [unknown])
     elif found:
         reasons.extend(_unknown_model(program, "", trail, step) for step, trail in owned_unseen(program))
@@ -449,15 +454,16 @@ def _of_tensors(program: Program, step: Step) -> Declined | None:
     )
 
 
-def _unknown_optimizer(program: Program, trail: str) -> Declined:
-    """The model may stand in a variable: what the optimizer does with its parameters is not known."""
+def _unknown_optimizer(program: Program, trail: str, *, is_made: bool) -> Declined:
+    """The model may stand in a variable: what the optimizer does with its parameters is not known, or which it has."""
     step = program.steps[0]
+    how = "make the optimizer by the name of its class" if is_made else "give the optimizer its parameters at its place"
     return declining.decline(
         declining.UNKNOWN_MODEL,
         step.module,
         step.node,
         f"the model that `{step.module.text(step.optimizer)}` trains was not found{trail}",
-        "make the optimizer by the name of its class: `torch.optim.SGD(model.parameters(), lr=lr)`",
+        f"{how}: `torch.optim.SGD(model.parameters(), lr=lr)`",
     )
 
 

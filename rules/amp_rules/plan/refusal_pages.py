@@ -151,7 +151,8 @@ _PAGES = {
 
         ## What is refused
         Hooks that read gradients (`register_hook`, `register_full_backward_hook` and the like), or change them where a
-        wrapper exchanges them (`register_comm_hook`);
+        wrapper exchanges them (`register_comm_hook`); hooks of wrappers that keep something of the gradients from step
+        to step, as those of PowerSGD do, or are not known to keep nothing;
         `loss.backward(gradient)` with the script's own gradients; clipping, logging and edits of gradients if the
         optimizer that holds them is not known; gradients of tensors that no optimizer holds, such as inputs and hidden
         layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
@@ -233,7 +234,8 @@ _PAGES = {
         A script that imports a module of the project which is Python 2, has a syntax error, an unknown encoding, or
         more than 2 MB, or that uses torch's old `Pipe` (`torch.distributed.pipeline`), which current PyTorch has no
         more. Where no backward pass was found: one that calls, or hands on, something named for training whose import
-        leads to no file of the project.
+        leads to no file of the project. Where gradients are used, or a model is not known: an optimizer that is made by
+        what such an import gives.
 
         ## Why
         What the module holds is not known: it may be the model, or a second training step.

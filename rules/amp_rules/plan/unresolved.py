@@ -257,6 +257,25 @@ def owned_unseen(program: Program) -> Iterator[tuple[Step, str]]:
                 yield step, f": what `{text}` belongs to is assigned nowhere{made}"
 
 
+def given_in_settings(program: Program) -> str:
+    """What to say of the first optimizer that gets its parameters by a mapping, which may hold those of any model."""
+    for step in program.steps:
+        for value in sorted(program.flow.values(step.optimizer, step.scope), key=made_at):
+            call = value.site
+            located = program.locate(call) if isinstance(call, ast.Call) else None
+            if located is None or not isinstance(call, ast.Call) or call.args:
+                continue
+            if any(map(is_module, program.models_of_optimizer(call))):
+                continue
+            module = located[1].module
+            given = next((item.value for item in call.keywords if item.arg is None), None)
+            if given is not None and not any(item.arg == "params" for item in call.keywords):
+                where = place_of(program, module, call)
+                made = f"`{module.text(call)}` ({where})"
+                return f": {made} takes the parameters out of `{module.text(given)}`, and whose they are is not known"
+    return ""
+
+
 _MAX_TOLD = 3
 """Classes of models that one reason names; a name from a configuration can be any of a whole family."""
 

@@ -10,6 +10,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import keyword
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.distributed import (
     LIBRARY_LAUNCHERS,
@@ -17,6 +18,7 @@ from amp_rules.torch.distributed import (
     POOL_METHODS,
     PROCESS_POOLS,
     PROCESSES,
+    SPAWNS,
 )
 
 _FOUND: WeakKeyDictionary[Program, list[tuple[Site, FunctionFacts]]] = WeakKeyDictionary()
@@ -83,6 +85,16 @@ def calls_one_of(program: Program, bodies: Collection[ast.AST], functions: Colle
         if isinstance(call, ast.Call)
         for info in program.flow.callees(call)
     )
+
+
+def spawned_workers(program: Program) -> list[FunctionFacts]:
+    """Those that train in processes which begin anew: forked ones go on with what the files have made already."""
+    spawns = {site.node for site in program.calls_to(SPAWNS)}
+    return [
+        info
+        for site, info in (training_workers(program) if spawns else ())
+        if site.node in spawns and isinstance(site.node, ast.Call) and keyword(site.node, "start_method") is None
+    ]
 
 
 def _given(program: Program, call: ast.Call, scope: Scope) -> list[ast.expr]:

@@ -78,6 +78,31 @@ EXCHANGES_OF_BUCKETS = frozenset(
 )
 """Last names of functions and methods that such a hook may call and whose result grows with the gradients."""
 
+EXCHANGE_HOOK_FUNCTION = "register_ddp_comm_hook"
+"""The function that registers such a hook, which it is told first by a member of an enumeration."""
+
+WRAPS_EXCHANGES = frozenset({"fp16_compress_wrapper", "bf16_compress_wrapper"})
+"""Last names of functions that make such a hook of the one that they are given."""
+
+KEEP_NO_GRADIENTS = frozenset(
+    """
+    allreduce_hook fp16_compress_hook bf16_compress_hook noop_hook post_localSGD_hook
+    ALLREDUCE FP16_COMPRESS BF16_COMPRESS NOOP
+    """.split()
+)
+"""Last names of torch's own hooks, and of the members that stand for them, that keep nothing from step to step."""
+
+KEEP_ERRORS = frozenset(
+    """
+    powerSGD_hook batched_powerSGD_hook
+    POWER_SGD POWER_SGD_RANK2 BATCHED_POWER_SGD BATCHED_POWER_SGD_RANK2
+    """.split()
+)
+"""Those that keep what they cut off of the gradients, and add it to those of the next step.
+
+Source: https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html#powersgd-communication-hook
+"""
+
 GRADIENT_HOOK_FUNCTIONS = frozenset(
     {
         "torch.autograd.graph.register_multi_grad_hook",

@@ -48,7 +48,7 @@ NAMED_LOCAL_RANK = re.compile(r"local_?(rank|main|master|zero|process|leader)", 
 
 NAMED_SEVERAL = re.compile(
     r"^_?(training_|train_)?(is_|use_|with_|enable_|do_)?(multi_?processing_?)?(distributed|dist|ddp)(_training|_mode|_run|_train)?$"
-    r"|^(is_)?(dist_)?(is_)?(avail|available)?(_and_)?(is_)?initialized$|^(get_)?world_?size$"
+    r"|^(is_)?(dist_|distributed_)?(is_)?(avail|available)?(_and_)?(is_)?initialized$|^(get_)?world_?size$"
     r"|^(n_?procs?|num_(processes|replicas|procs)|nprocs)$",
     re.IGNORECASE,
 )

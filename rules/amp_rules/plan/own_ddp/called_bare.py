@@ -1,7 +1,7 @@
 """Models that are called in the place of their wrappers: ``wrapped = DDP(model)``, then ``loss = f(model(x), y)``.
 
 Or whose wrapper nothing keeps: ``model = DDP(model).module``, in one step or in two. Or that a name has from before:
-``model = self.model``, then ``self.model = DDP(self.model)``.
+``model = self.model``, then ``self.model = DDP(self.model)``. Or whose wrapper the function that makes it drops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.own_ddp.averaging import may_average
+from amp_rules.plan.own_ddp.dropped_wrappers import dropped_wrappers
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -28,6 +29,7 @@ _ASKED = frozenset(
 
 def called_bare(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     """Yield the first such call of each model, where the loop trains and nothing uses the wrapper otherwise."""
+    yield from dropped_wrappers(own)
     for wrap in own.wraps if own.wraps and not may_average(own.program) else ():
         parent = wrap.module.parents.get(wrap.node)
         if not (isinstance(parent, ast.Attribute) and parent.attr == "module"):

@@ -11,10 +11,12 @@ from amp_rules.plan.clock_times import is_time
 from amp_rules.plan.own_ddp.exchanges import Exchanges
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.shares import Shares
+from amp_rules.plan.own_ddp.told_by_callers import is_told_by_callers
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import SHOWING, TrainingLoop
 from amp_rules.plan.ways_to_show import is_shown
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 
@@ -38,7 +40,11 @@ def shown_meters(own: OwnDdp, shares: Shares, loop: TrainingLoop) -> Iterator[st
         displays = _displays(own, loop, path)
         if any(blocks.touches({path, *displays}, blocks.reads(call)) for call in together):
             continue  # which may be given the meter, and reduce what it keeps
-        if _is_told(loop, nodes, path) or any(_shows(own, node, displays) for node in nodes):
+        if (
+            _is_told(loop, nodes, path)
+            or is_told_by_callers(own, loop, [path])
+            or any(_shows(own, node, displays) for node in nodes)
+        ):
             yield path
 
 
@@ -134,6 +140,7 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[Filling]:
                 yield Filling(path, node.args[0], loop.scope, inner)
             continue
         for info in own.program.flow.callees(node):
+            yield from _of_holder(own, node, info)
             for name in info.parameters:
                 given = info.argument(node, name)
                 held = blocks.path_of(given) if isinstance(given, ast.Name) else None
@@ -148,6 +155,22 @@ def _fillings(own: OwnDdp, loop: TrainingLoop) -> Iterator[Filling]:
                         yield Filling(held, part.args[0], own.program.flow.scopes[info.node], nodes)
 
 
+def _of_holder(own: OwnDdp, call: ast.Call, info: FunctionFacts) -> Iterator[Filling]:
+    """Yield what a method tells the meters of its object: ``tracker.step(loss)``, with ``self.losses.update(loss)``."""
+    held = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    if held is None or info.receiver is None or info.cls is None:
+        return
+    scope, nodes = own.program.flow.scopes[info.node], tuple(blocks.walk_body(info.node))
+    for part in nodes:
+        path = _updated(part) if isinstance(part, ast.Call) else None
+        if path is None or not path.startswith(f"{info.receiver}.") or not isinstance(part, ast.Call):
+            continue
+        assert isinstance(part.func, ast.Attribute)
+        values = own.program.flow.values(part.func.value, scope)
+        if values and all(value.kind == "instance" and _averages(value.ref) for value in values):
+            yield Filling(f"{held}.{path.partition('.')[2]}", part.args[0], scope, nodes)
+
+
 def _updated(call: ast.Call) -> str | None:
     """The variable of ``meter.update(value, n)``."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "update" and call.args:
@@ -156,7 +179,7 @@ def _updated(call: ast.Call) -> str | None:
 
 
 def _averages(info: ClassInfo) -> bool:
-    """Whether a class keeps an average of what its ``update`` is told one by one."""
+    """Whether a class keeps an average of what its ``update`` is told, or gives the share of what that counts."""
     update = info.find_method("update")
     if update is None or len(update.parameters) < 2:
         return False
@@ -168,7 +191,27 @@ def _averages(info: ClassInfo) -> bool:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
     takes = any(isinstance(node, ast.Name) and node.id == value for node in blocks.walk_body(update.node))
-    return takes and bool(AVERAGES & (kept | info.facts.methods.keys()))
+    return takes and (bool(AVERAGES & (kept | info.facts.methods.keys())) or _gives_share(info, update))
+
+
+def _gives_share(info: ClassInfo, update: FunctionFacts) -> bool:
+    """Whether a method or property divides what ``update`` adds up: ``return self.right / self.seen``."""
+    summed = {
+        node.target.attr
+        for node in blocks.walk_body(update.node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.target, ast.Attribute)
+    }
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Div)
+        and isinstance(part.left, ast.Attribute)
+        and isinstance(part.right, ast.Attribute)
+        and {part.left.attr, part.right.attr} <= summed
+        for method in info.facts.methods.values()
+        if len(method.parameters) == 1
+        for value in method.returns
+        for part in walk(value)
+    )
 
 
 def _is_of_batch(own: OwnDdp, shares: Shares, loop: TrainingLoop, given: ast.expr) -> bool:
@@ -188,6 +231,26 @@ def _displays(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:
             values = own.program.flow.values(node.value, loop.scope)
             if values and all(value.kind == "instance" for value in values):
                 found |= blocks.writes(node)
+    return found | _displays_of_holder(own, loop, meter)
+
+
+def _displays_of_holder(own: OwnDdp, loop: TrainingLoop, meter: str) -> set[str]:
+    """The same of objects that a holder of meters makes itself: ``self.line = Line([self.losses])``."""
+    held, _, attribute = meter.rpartition(".")
+    if not held or held == "self":
+        return set()
+    found = set()
+    for value in own.program.flow.values(ast.parse(held, mode="eval").body, loop.scope):
+        for method in value.ref.facts.methods.values() if value.kind == "instance" else ():
+            scope = own.program.flow.scopes[method.node]
+            for node in blocks.walk_body(method.node):
+                if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                    continue
+                if f"{method.receiver}.{attribute}" in blocks.reads(node.value):
+                    made = own.program.flow.values(node.value, scope)
+                    if made and all(item.kind == "instance" for item in made):
+                        own_paths = (path for path in blocks.writes(node) if path.startswith(f"{method.receiver}."))
+                        found |= {f"{held}.{path.partition('.')[2]}" for path in own_paths}
     return found
 
 

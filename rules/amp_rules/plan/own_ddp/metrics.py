@@ -141,6 +141,12 @@ class Metrics:
                     found.add(value)
         return frozenset(found)
 
+    @cached_property
+    def by_classes(self) -> frozenset[Value]:
+        """Loaders that train, of a class of the project whose constructor gives each process a share."""
+        values = {value for use in self._own.data.uses for value in use.values}
+        return frozenset(value for value in values if has_distributed_sampler(self._own, value))
+
     def _is_own(self, node: ast.expr, scope: Scope, depth: int) -> bool:
         return next(self._made(node, scope, depth, frozenset()), None) is not None
 
@@ -242,7 +248,9 @@ class Metrics:
     @cached_property
     def training_loops(self) -> list[TrainingLoop]:
         """The loops that train, over what may be such a loader, that every process runs."""
-        uses = [use for use in self._own.data.uses if use.values & (self._shared | self.by_own_samplers)]
+        uses = [
+            use for use in self._own.data.uses if use.values & (self._shared | self.by_own_samplers | self.by_classes)
+        ]
         return [loop for loop in self._loops_over(uses, trains=True) if self._own.program.runs_backward(loop.loop)]
 
     def _loops_over(self, uses: Iterable[LoaderUse], *, trains: bool = False) -> list[TrainingLoop]:

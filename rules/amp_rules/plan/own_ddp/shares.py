@@ -40,7 +40,8 @@ class Shares:
     @cached_property
     def loaders(self) -> frozenset[ast.AST]:
         """The calls that make loaders of which each process has a share."""
-        own = {value.site for value in self.metrics.by_own_samplers if value.site is not None}
+        values = self.metrics.by_own_samplers | self.metrics.by_classes
+        own = {value.site for value in values if value.site is not None}
         return self.metrics.shared_loaders | self.metrics.trained_by_batches | own
 
     @cached_property

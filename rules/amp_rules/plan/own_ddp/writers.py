@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
+from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.roles.sites import Site
+from amp_rules.roles.workers import spawned_workers
 from amp_rules.source import blocks
+from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
@@ -62,6 +65,26 @@ def clients(own: OwnDdp) -> list[Client]:
             client.reason = f"it logs `{tag}`, which tells the processes apart: the curves of all are wanted"
         found.append(client)
     return found
+
+
+def made_on_import(own: OwnDdp) -> Iterator[tuple[Client, FunctionFacts]]:
+    """Yield clients of files' own bodies by which started processes log, with what these are started with.
+
+    A process that is spawned, and not forked off, runs the files once more, but for what is under the main guard.
+    """
+    started = spawned_workers(own.program)
+    for site in own.program.calls_to(WRITERS) if started else ():
+        statement = site.statement
+        if site.module not in own.modules or not isinstance(site.body, ast.Module):
+            continue
+        if not isinstance(statement, ast.Assign) or statement.value is not site.node or len(statement.targets) != 1:
+            continue
+        if is_under_main_guard(site.module, site.node) or own.may_be_own_file(site.module, site.node) is not None:
+            continue
+        client = Client(site, site.module.text(statement.targets[0]))
+        _follow(own, client)
+        if any(own.reach(log.module, log.node) is Reach.EVERY for log, _ in client.logs):
+            yield client, started[0]
 
 
 def _follow(own: OwnDdp, client: Client) -> None:

@@ -19,9 +19,10 @@ Several clients in one folder make curves that jump back and forth, and N proces
     writer = SummaryWriter("runs") if rank == 0 else None
 
 ## When it declines
-Where not every process gets there; where `wandb.init` has a `group` or a `mode`; where the script reads the run's
-configuration, which a sweep can fill, or takes artifacts from it; for runs of ClearML, MLflow and SwanLab; and where
-the client is used in another way than to log, or logs under names that hold the rank (AMP288).
+Where not every process gets there; where the client is made at the head of a file that spawned processes run anew;
+where `wandb.init` has a `group` or a `mode`; where the script reads the run's configuration, which a sweep can fill, or
+takes artifacts from it; for runs of ClearML, MLflow and SwanLab; and where the client is used in another way than to
+log, or logs under names that hold the rank (AMP288).
 
 ## Leaving it out
 Yes: training and checkpoints are the same; each process then has curves of its own.
@@ -39,7 +40,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank, Test
 from amp_rules.plan.own_ddp.program import OwnDdp
-from amp_rules.plan.own_ddp.writers import Client, clients
+from amp_rules.plan.own_ddp.writers import Client, clients, made_on_import
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
 from amp_rules.plan.step_conditions import conditions_at
@@ -66,6 +67,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         yield from _change(own, client, first_rank)
     yield from _logs_without_run(own, first_rank)
     yield from _logs_without_client(own, first_rank)
+    _leave_made_on_import(own)
     _leave_runs(own)
     read = read_from_run(own.program)
     for site in own.program.calls_to(RUNS):
@@ -91,6 +93,16 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         elif test is not None:
             edit = keyword_within(site.module, call, f'mode="disabled" if {test.negated} else None')
             yield Change(RULE, site.module, call, "one run for all processes", [Replace(call, edit)])
+
+
+def _leave_made_on_import(own: OwnDdp) -> None:
+    """Note clients that stand at the head of a file which every started process runs."""
+    for client, worker in made_on_import(own):
+        text = (
+            f"every process makes `{client.path}` when it runs this file's own lines, the one that starts the others, "
+            f"too, and all log into one folder: make it in `{worker.name}`, on the first process alone"
+        )
+        own.leave(RULE, client.made.module, client.made.node, text)
 
 
 def _leave_runs(own: OwnDdp) -> None:

@@ -48,6 +48,7 @@ from amp_rules.plan.file_names import place_of
 from amp_rules.plan.given_flags import may_be_true
 from amp_rules.plan.own_ddp.averaging import may_average
 from amp_rules.plan.own_ddp.drawn_layers import skipped_by_some
+from amp_rules.plan.own_ddp.dropped_wrappers import is_dropped
 from amp_rules.plan.own_ddp.earlier import Earlier
 from amp_rules.plan.own_ddp.kept_in_evaluation import is_kept_in_evaluation
 from amp_rules.plan.own_ddp.left_on_cpu import is_left_on_cpu
@@ -97,7 +98,7 @@ def changes(own: OwnDdp) -> Iterator[Change]:
         call = site.node
         assert isinstance(call, ast.Call)
         model = argument_at(call, "module", 0)
-        if model is None or isinstance(model, ast.Starred):
+        if model is None or isinstance(model, ast.Starred) or is_dropped(own, site):
             continue
         values = own.program.roles.modules(model, site.scope)
         if not any(map(norms.are_in, values)) or _is_frozen(own, values, norms):
