@@ -21,8 +21,8 @@ use of Apex is not understood, or on request (`--apex compat`).
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
 `apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex (AMP480 names
 it). When it reads what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`); what stands in
-a function that nothing calls does not count. When it asks for Apex by its name: `"apex" in sys.modules`. When the handle
-of `amp.init` scales losses, which Apex refuses since `amp.initialize`.
+a function that nothing calls does not count. When it asks for Apex by its name: `"apex" in sys.modules`. When the
+handle of `amp.init` scales losses, which Apex refuses since `amp.initialize`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
