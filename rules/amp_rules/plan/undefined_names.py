@@ -12,7 +12,7 @@ from amp_rules.roles.file_effects import try_that_catches
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
-from amp_rules.source.resolver import names_of
+from amp_rules.source.resolver import bound_name, names_of
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.apex_names import DROPIN_NAMES
@@ -72,7 +72,7 @@ def notes(program: Program) -> Iterator[Note]:
             continue
         if body not in trains:
             trains[body] = any(map(program.runs_backward, getattr(body, "body", ())))
-        if not trains[body] or _is_set_elsewhere(program, node.id):
+        if not trains[body] or _is_imported(module, node.id) or _is_set_elsewhere(program, node.id):
             continue
         told.add((module, node.id))
         text = f"`{node.id}` is defined nowhere in this file, and nothing imports it: this line ends in a `NameError`"
@@ -89,6 +89,13 @@ def _is_read(module: Module, node: ast.Name) -> bool:
             break
         child = parent
     return try_that_catches(module, node, {"NameError", "Exception", "BaseException"}) is None
+
+
+def _is_imported(module: Module, name: str) -> bool:
+    """Whether another function imports it: a name of Apex, for one, becomes the runtime's at the head of the file."""
+    return any(
+        isinstance(node, (ast.Import, ast.ImportFrom)) and name in map(bound_name, node.names) for node in module.nodes
+    )
 
 
 def _is_set_elsewhere(program: Program, name: str) -> bool:
