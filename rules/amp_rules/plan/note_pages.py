@@ -560,16 +560,17 @@ _PAGES = {
 
         ## What is noted
         A script with torch's mixed precision went on without Apex (AMP414). An option that is named for Apex, or a
-        value of one, is left in its parser: commands that give it still work. Where the branches for Apex could not be
-        taken out, the options that choose them are named too, and whether they do by default.
+        value of one, is left in its parser: commands that give it still work. So is a warning that is left and tells to
+        install Apex. Where the branches for Apex could not be taken out, the options that choose them are named too,
+        and whether they do by default.
 
         ## Why
         `apex.amp` can no longer be imported. What the option does now is what it did where Apex was not installed: in
         most scripts nothing, or a warning that it trains in full precision. Branches that are left stop the script.
 
         ## What to do by hand
-        Choose torch's mixed precision in commands that gave the option, or take the option out. To keep both ways, with
-        the runtime in Apex's place, migrate with `--apex compat`.
+        Choose torch's mixed precision in commands that gave the option, or take the option and the warning out. To keep
+        both ways, with the runtime in Apex's place, migrate with `--apex compat`.
         """,
 }
 
