@@ -42,7 +42,10 @@ def test_a_path_through_a_module_that_is_not_there_is_declined(path, outcome, tm
     ("line", "outcome"),
     [
         ("print(amp._amp_state.loss_scalers[0]._overflow_buf)", "declined"),
-        ("scaler = amp._amp_state.loss_scalers[0]\nscaler._loss_scale = 4.0\nprint(scaler._has_overflow)", "declined"),
+        ("scaler = amp._amp_state.loss_scalers[0]\nscaler._loss_scale = 4.0\nprint(scaler._overflow_buf)", "declined"),
+        ("print(amp._amp_state.loss_scalers[0]._has_overflow)", "migrated"),
+        ("def report():\n    print(amp._amp_state.loss_scalers[0]._overflow_buf)", "migrated"),
+        ("def report():\n    print(amp._amp_state.loss_scalers[0]._overflow_buf)\n\n\nreport()", "declined"),
         ("optimizer._overflow_buf = 1\nprint(optimizer._overflow_buf)", "migrated"),
         ("print(amp._amp_state.loss_scalers[0]._unskipped)", "migrated"),
     ],
@@ -54,4 +57,5 @@ def test_state_that_the_loss_scaler_of_the_runtime_has_not_is_declined_at_its_li
     assert report.precision == outcome
     if outcome == "declined":
         assert "the loss scaler of the runtime has no" in report.refusals[0].message
-        assert report.refusals[0].span.start.line == len(SCRIPT.splitlines()) + line.count("\n") + 1
+        written = (SCRIPT + line).splitlines()
+        assert "_overflow_buf" in written[report.refusals[0].span.start.line - 1]

@@ -730,6 +730,16 @@ def test_delayed_unscaling_under_masters_unscales_once() -> None:
     assert scaler()._unskipped == 1
 
 
+def test_the_scaler_tells_by_the_name_of_apex_whether_gradients_overflowed() -> None:
+    model, optimizer = prepare("O2")
+    overflow(model, optimizer)
+    assert scaler()._has_overflow is True
+    scaler()._has_overflow = False
+    assert scaler()._has_overflow is False and not scaler().found_overflow()
+    scaler()._has_overflow = True
+    assert scaler().update_scale() is True
+
+
 def test_delayed_overflow_check_leaves_the_decision_to_the_script() -> None:
     model, optimizer = prepare("O2")
     overflow(model, optimizer, delay_overflow_check=True)

@@ -20,6 +20,7 @@ from amp_rules.plan import (
     own_step_faults,
     own_unsaved_scale,
     parameters_of_replicas,
+    undefined_names,
     unsaved_scale,
 )
 from amp_rules.plan.added_since import with_added
@@ -111,7 +112,7 @@ def _migrate_entry(entry: Path, options: Options, files: Files) -> Report:
     of_npus = [*npu_notes(modules), *mps_notes(modules)] if report.changes else []
     of_iterators = next_methods.notes(program) if report.changes else ()
     of_unread = modules_not_read.notes(program) if report.precision == "migrated" else ()
-    of_ends = ends_early.notes(program) if report.changes else ()
+    of_ends = [*ends_early.notes(program), *undefined_names.notes(program)] if report.changes else []
     of_refused = (
         refused.notes(program) if report.changes and selection.options.modernize is None and not modern.drafts else ()
     )

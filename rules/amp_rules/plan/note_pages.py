@@ -165,17 +165,21 @@ _PAGES = {
         Run the migration with `--modernize`, or change the place as the page of the code in brackets says.
         """,
     notes.NOT_REACHED: """
-        The script ends above its training.
+        The script ends above its training, or within.
 
         ## What is noted
         `exit()`, `sys.exit()`, `quit()` or `os._exit()` under no condition, in a file or a function that trains below.
+        And a name that is read in such a function, and that its file neither binds nor imports: `FusedSGD(...)` below
+        `from apex.optimizers import FusedAdam`.
 
         ## Why
         Such a line is left from a look at the model or the data. What stands below is migrated, and nothing runs it: a
-        run without an error says nothing of the new code.
+        run without an error says nothing of the new code. A name that is defined nowhere raises a `NameError`, with or
+        without the migration; where it stands in a branch, the runs that come there stop.
 
         ## What to do by hand
-        Take the line out, or put it behind an option.
+        Take the line out, or put it behind an option. Import the name from where it is, or write the one that was
+        meant.
         """,
     notes.NOT_READ: """
         The module of a model is named when the script runs, and was not read.
@@ -557,16 +561,17 @@ _PAGES = {
 
         ## What is noted
         A script with torch's mixed precision went on without Apex (AMP414). An option that is named for Apex, or a
-        value of one, is left in its parser: commands that give it still work. Where the branches for Apex could not be
-        taken out, the options that choose them are named too, and whether they do by default.
+        value of one, is left in its parser: commands that give it still work. So is a warning that is left and tells to
+        install Apex. Where the branches for Apex could not be taken out, the options that choose them are named too,
+        and whether they do by default.
 
         ## Why
         `apex.amp` can no longer be imported. What the option does now is what it did where Apex was not installed: in
         most scripts nothing, or a warning that it trains in full precision. Branches that are left stop the script.
 
         ## What to do by hand
-        Choose torch's mixed precision in commands that gave the option, or take the option out. To keep both ways, with
-        the runtime in Apex's place, migrate with `--apex compat`.
+        Choose torch's mixed precision in commands that gave the option, or take the option and the warning out. To keep
+        both ways, with the runtime in Apex's place, migrate with `--apex compat`.
         """,
 }
 

@@ -41,7 +41,7 @@ NEXT_METHOD = Rule("AMP486", "next-of-a-loader", "An iterator of a loader has no
 REFUSED = Rule(
     "AMP487", "refused-by-pytorch", "A current PyTorch refuses what the script does at a place.", "precision"
 )
-NOT_REACHED = Rule("AMP488", "training-not-reached", "The script ends above its training.", "precision")
+NOT_REACHED = Rule("AMP488", "training-not-reached", "The script ends above its training, or within.", "precision")
 NOT_READ = Rule(
     "AMP489", "module-not-read", "The module of a model is named when the script runs, and was not read.", "precision"
 )

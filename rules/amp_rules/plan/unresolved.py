@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Iterable, Iterator
 
 from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_names import place_of
 from amp_rules.plan.model_homes.home import made_at
+from amp_rules.plan.undefined_names import is_undefined
 from amp_rules.roles.kinds import is_module, is_optimizer
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, Step, calling
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import last_name, walk
+from amp_rules.source.syntax import walk
 from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
 
 _BY_NAME = IMPORTS_BY_NAME | {"builtins.getattr", "builtins.eval"}
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
-_BUILTINS = frozenset(dir(builtins))
-_BINDS_BY_TEXT = frozenset({"__builtins__", "__dict__", "builtins", "exec", "globals", "vars"})
 
 
 def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
@@ -128,26 +126,10 @@ def _why(program: Program, call: ast.Call, scope: Scope) -> str:
             return f"by a name that is known only when the script runs{place}"
     if isinstance(call.func, ast.Subscript) and not program.flow.values(call.func, scope):
         return f"and what `{scope.module.text(call.func)}` holds is not known"
-    if _is_undefined(call.func, scope):
+    if is_undefined(call.func, scope):
         return f"and that file neither defines nor imports `{scope.module.text(call.func)}`"
     libraries = sorted({name.split(".")[0] for name in names} - {"builtins", "torch"})
     return f"and {libraries[0]} is not part of the project" if libraries else ""
-
-
-def _is_undefined(called: ast.expr, scope: Scope) -> bool:
-    """Whether a name is one that its file never binds, as far as its text says: calling it raises a ``NameError``."""
-    if not isinstance(called, ast.Name) or called.id in _BUILTINS or scope.module.cells:
-        return False
-    owner = scope.owner(called.id)
-    return (
-        owner.parent is None
-        and called.id not in owner.bound
-        and not any(
-            (isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
-            or (isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) in _BINDS_BY_TEXT)
-            for node in scope.module.nodes
-        )
-    )
 
 
 def _finds_no_model(program: Program, call: ast.Call, scope: Scope) -> bool:

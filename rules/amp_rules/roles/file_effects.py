@@ -132,8 +132,13 @@ def makes_folder(program: Program, call: ast.Call, scope: Scope) -> bool:
 
 def try_that_expects(module: Module, call: ast.Call, errors: Collection[str] = FILE_ERRORS) -> ast.Try | None:
     """The nearest ``try`` around a call that catches such errors and goes on; one that ends the run does not count."""
-    child: ast.AST = call
-    for parent in module.ancestors(call):
+    return try_that_catches(module, call, errors)
+
+
+def try_that_catches(module: Module, node: ast.AST, errors: Collection[str]) -> ast.Try | None:
+    """The same of any place, and of errors by their names."""
+    child: ast.AST = node
+    for parent in module.ancestors(node):
         if isinstance(parent, blocks.BODIES):
             return None
         if isinstance(parent, ast.Try) and child in parent.body:

@@ -274,7 +274,6 @@ stands here so that an import of it is declined instead of rewritten.
 
 MISSING_STATE = frozenset(
     {
-        "_has_overflow",
         "_overflow_buf",
         "all_fp32_from_fp16_grad_stash",
         "all_fp32_from_fp32_grad_stash",

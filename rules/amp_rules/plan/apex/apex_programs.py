@@ -15,7 +15,7 @@ from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
 from amp_rules.plan.apex.kept_imports import kept_notes
 from amp_rules.plan.apex.kept_in_place import HalfWrite, writes_into_half
 from amp_rules.plan.apex.level_reached import level_condition
-from amp_rules.plan.apex.options_left import options_kept, options_left
+from amp_rules.plan.apex.options_left import advice_left, options_kept, options_left
 from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
 from amp_rules.plan.apex.wrapping import wrapper_notes
 from amp_rules.plan.declining import Declined
@@ -239,7 +239,7 @@ def _beside_torch(
         return None
     is_gone = any(edit.code == _BESIDE_TORCH for edit in report.edits)
     if is_gone:
-        return replace(report, notes=(*report.notes, *options_left(program)))
+        return replace(report, notes=(*report.notes, *options_left(program), *advice_left(found)))
     kept = tuple(options_kept(program)) if stages.calls_amp(program) else ()
     return replace(
         report, notes=(*report.notes, *kept), refusals=_choosing(report.refusals) if kept else report.refusals

@@ -13,11 +13,14 @@ from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.past_forward import reads_past_forward
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
+from amp_rules.roles.uncalled import uncalled
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.torch.apex import SWITCHES_EXCHANGE
 from amp_rules.torch.dtypes import HALF_TYPES
+
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass
@@ -57,6 +60,26 @@ class AsWritten:
         return self.program is not None and any(
             _makes_float16(self.program, node, scope) for node, _, scope in self.program.nodes()
         )
+
+    def is_idle(self, module: Module, node: ast.AST) -> bool:
+        """Whether a place of the file, as it is by now, stands in a function or method that nothing calls."""
+        around = [item.name for item in module.ancestors(node) if isinstance(item, _NAMED)]
+        return (module.path, tuple(around[::-1])) in self._idle
+
+    @cached_property
+    def _idle(self) -> set[tuple[Path, tuple[str, ...]]]:
+        """The functions that nothing calls, each by its file and the names of what is around it, and its own."""
+        if self.program is None:
+            return set()
+        idle = uncalled(self.program)
+        places: dict[tuple[Path, tuple[str, ...]], bool] = {}
+        for module in self.program.flow.modules if idle else ():
+            for node in module.nodes:
+                if isinstance(node, FunctionNode) and not isinstance(node, ast.Lambda):
+                    around = [item.name for item in (node, *module.ancestors(node)) if isinstance(item, _NAMED)]
+                    key = module.path, tuple(around[::-1])
+                    places[key] = places.get(key, True) and node in idle  # a name may be given twice
+        return {key for key, is_idle in places.items() if is_idle}
 
     def may_be_list(self, module: Module, models: ast.expr) -> bool:
         """Whether what ``initialize`` is given as its models in the file, in these words, may be a list."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rules.plan import notes
+from amp_rules.plan.drafts import Draft
 from amp_rules.plan.report import Note
 from amp_rules.roles.program import Program
+from amp_rules.source import blocks
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import own_name, walk
 
 _APEX = re.compile(r"(?<![a-z])apex(?![a-z])", re.IGNORECASE)
+_INSTALL = re.compile(r"(?<![a-z])install\w*\W[^.]*(?<![a-z])apex(?![a-z])", re.IGNORECASE)
 _TURNS_OFF = re.compile(r"(?<![a-z])(no|not|without|disable|skip)(?![a-z])", re.IGNORECASE)
+
+_ADDS = ("add_argument", "option")
 
 
 def options_left(program: Program) -> Iterator[Note]:
@@ -28,6 +33,25 @@ def options_left(program: Program) -> Iterator[Note]:
             told = f"the value `apex` of `{max(flags, key=len)}` chooses nothing any more"
         text = f"{told}: Apex's `amp` cannot be imported, and torch's mixed precision is what the script keeps"
         yield notes.note(notes.APEX_OPTION, module, node, text)
+
+
+def advice_left(drafts: Iterable[Draft]) -> Iterator[Note]:
+    """Yield a note for each line printed or raised that tells to install Apex, in files that do without it now."""
+    for draft in drafts:
+        for node in draft.module.nodes if _INSTALL.search(draft.module.source.text) else ():
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and _INSTALL.search(node.value)):
+                continue
+            statement = blocks.statement_of(draft.module, node)
+            if isinstance(statement, ast.Raise) or _is_printed(statement):
+                text = "this line still tells to install Apex, whose `amp` cannot be imported: that changes nothing"
+                rule, span = notes.APEX_OPTION, draft.place(draft.module.span(statement))
+                yield Note(draft.original.path, span, rule.code, rule.name, text)
+
+
+def _is_printed(statement: ast.stmt) -> bool:
+    """Whether a statement is a call, and not the one that adds an option."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and own_name(call.func) not in _ADDS
 
 
 def options_kept(program: Program) -> Iterator[Note]:
@@ -49,7 +73,7 @@ def _options(program: Program) -> Iterator[tuple[Module, ast.Call, list[str]]]:
     """Yield the options of files that speak of Apex, with their flags."""
     for module in program.flow.modules:
         for node in module.nodes if _APEX.search(module.source.text) else ():
-            if isinstance(node, ast.Call) and own_name(node.func) in ("add_argument", "option"):
+            if isinstance(node, ast.Call) and own_name(node.func) in _ADDS:
                 flags = [
                     item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)
                 ]

@@ -167,7 +167,7 @@ def beside_torch(program: Program, selection: Selection) -> list[Draft] | None:
         except NotUnderstood:
             is_whole = False
         if is_whole:
-            _without_unused(draft)
+            _without_unused(program, draft)
             _without_remarks(selection, draft, in_help=False)
         elif _goes_on(module, selection):
             draft = Draft.of(module, elsewhere)
@@ -203,14 +203,14 @@ def _goes_on(module: Module, selection: Selection) -> bool:
     )
 
 
-def _without_unused(draft: Draft) -> None:
+def _without_unused(program: Program, draft: Draft) -> None:
     """Take imports and flags out that were used in the branches which went, and there alone."""
     from amp_rules.rewrites.apex.beside_torch import RULE
 
     if not draft.changed:
         return
     gone = _gone(draft)
-    changes = [*_unused_imports(draft, gone, RULE)]
+    changes = [*_unused_imports(program, draft, gone, RULE)]
     shared = {name for node in draft.module.nodes if isinstance(node, ast.Global) for name in node.names}
     for item in draft.module.nodes:
         if not isinstance(item, ast.Assign) or not isinstance(item.value, ast.Constant):
@@ -222,13 +222,13 @@ def _without_unused(draft: Draft) -> None:
         draft.make(changes)
 
 
-def _without_unused_imports(selection: Selection, draft: Draft) -> None:
-    """Take imports of Python's own modules out that only the guards of Apex's used: ``import warnings``."""
+def _without_unused_imports(program: Program, selection: Selection, draft: Draft) -> None:
+    """Take imports out that only the guards and calls of Apex's used: ``import warnings``, ``get_world_size``."""
     from amp_rules.rewrites.apex.imports import RULE
 
     if not draft.changed:
         return
-    changes = selection.settled(_unused_imports(draft, _gone(draft), RULE), draft=draft)
+    changes = selection.settled(_unused_imports(program, draft, _gone(draft), RULE), draft=draft)
     if not changes:
         return
     draft.make(changes)
@@ -242,12 +242,14 @@ def _gone(draft: Draft) -> set[str]:
     return _read(draft.original) - _read(draft.module) - draft.wanted_elsewhere
 
 
-def _unused_imports(draft: Draft, gone: set[str], rule: Rule) -> Iterator[Change]:
+def _unused_imports(program: Program, draft: Draft, gone: set[str], rule: Rule) -> Iterator[Change]:
     for node in draft.module.tree.body:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         unused = [alias for alias in node.names if bound_name(alias) in gone]
-        if len(unused) == len(node.names) and all(_does_nothing(node, alias) for alias in unused):
+        if len(unused) == len(node.names) and (
+            all(_does_nothing(node, alias) for alias in unused) or _is_of_plain_file(program, draft.original, node)
+        ):
             yield Change(rule, draft.module, node, "only what is gone used it", [Remove(node)], optional=True)
         elif unused and len(unused) < len(node.names):
             action = EditNames(node, {alias.name: None for alias in unused})
@@ -260,6 +262,43 @@ def _does_nothing(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
     if is_question_of_transformers(f"{name}.{alias.name}"):
         return True
     return name is not None and name.split(".")[0] in (*sys.stdlib_module_names, *_OF_VERSIONS)
+
+
+def _is_of_plain_file(program: Program, module: Module, node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import takes functions from a file of the project that does nothing but define some."""
+    if not isinstance(node, ast.ImportFrom) or node.module is None:
+        return False
+    parts = node.module.split(".")
+    *packages, last = [
+        program.project.find(module, ".".join(parts[: end + 1]), node.level) for end in range(len(parts))
+    ]
+    if last is None or not all(item is None or _only_defines(item) for item in (*packages, last)):
+        return False
+    made = {item.name for item in last.tree.body if isinstance(item, ast.FunctionDef)}
+    return all(alias.name in made for alias in node.names)
+
+
+def _only_defines(module: Module) -> bool:
+    """Whether the suite of a file has functions alone, with imports of Python's own modules and torch's."""
+    for item in module.tree.body:
+        if isinstance(item, (ast.Import, ast.ImportFrom)):
+            if not all(_does_nothing(item, alias) or _is_of_torch(item, alias) for alias in item.names):
+                return False
+        elif isinstance(item, ast.FunctionDef):
+            if item.decorator_list or not all(map(_is_constant, (*item.args.defaults, *item.args.kw_defaults))):
+                return False
+        elif not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)):
+            return False
+    return True
+
+
+def _is_constant(default: ast.expr | None) -> bool:
+    return default is None or isinstance(default, ast.Constant)
+
+
+def _is_of_torch(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+    name = imported(node, alias)
+    return name is not None and name.split(".")[0] == "torch"
 
 
 def _read(module: Module) -> set[str]:
@@ -291,7 +330,7 @@ def _run(program: Program, selection: Selection, way: str) -> list[Draft]:
             _finish(selection, draft, rewrite, kept, ranks, as_written)
     if way == "idiom":
         for draft in drafts:
-            _without_unused_imports(selection, draft)
+            _without_unused_imports(program, selection, draft)
             _without_remarks(selection, draft)
     return [draft for draft in drafts if draft.changed]
 
@@ -337,13 +376,13 @@ def _without_remarks(selection: Selection, draft: Draft, *, in_help: bool = True
 
 
 def _wanted_by(module: Module) -> set[str]:
-    """Names that a file may take from other files: those that it imports, and its attributes."""
+    """Names that a file may take from other files: those that it imports, and its attributes, where not torch's."""
     names: set[str] = set()
     for node in module.nodes:
         if isinstance(node, ast.ImportFrom):
             if node.level or (node.module or "").split(".")[0] not in _OF_VERSIONS:
                 names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute) and not (names_of(module).target(node) or "").startswith("torch."):
             names.add(node.attr)
     return names
 

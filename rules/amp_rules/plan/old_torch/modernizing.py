@@ -12,6 +12,7 @@ from amp_rules.plan import declining, notes
 from amp_rules.plan.apex.stages import is_part_of_apex
 from amp_rules.plan.context import Change
 from amp_rules.plan.drafts import Draft, apart, drafted, joined
+from amp_rules.plan.file_names import name_of
 from amp_rules.plan.old_torch import removed
 from amp_rules.plan.old_torch.async_argument import repaired, unparsed
 from amp_rules.plan.old_torch.old import OldProgram
@@ -69,8 +70,20 @@ class Modernized:
             f"replaced too, as far as they are known ({', '.join(codes)}); --no-modernize leaves them"
         )
         if self.left:
-            text += f"; {_count(len(self.left))}, which --modernize names"
+            text += f"; {_count(len(self.left))} ({self._places()}), which --modernize tells about"
         return replace(found, notes=(*found.notes, notes.note(notes.OLD_TORCH, self.program.entry, None, text)))
+
+    def _places(self) -> str:
+        """Where something was left, by the files on disk; the first few."""
+        names = {module.path: name_of(self.program, module) for module in self.program.flow.modules}
+        found = []
+        for item in sorted(self.left, key=lambda item: (str(item.path), item.span or _NOWHERE)):
+            name = names.get(item.path, item.path.name)
+            draft = self.drafts.get(item.path)
+            span = draft.place(item.span) if draft is not None and item.span is not None else item.span
+            found.append(name if span is None or self.program.entry.cells else f"{name}:{span.start.line}")
+        told = list(dict.fromkeys(found))
+        return ", ".join([*told[:_NAMED], *(["..."] if len(told) > _NAMED else [])])
 
 
 _OF_OTHERS = {"AMP514": "NumPy", "AMP515": "Python"}
@@ -80,6 +93,9 @@ _OF_OTHERS = {"AMP514": "NumPy", "AMP515": "Python"}
 def _count(places: int) -> str:
     return "one place stays" if places == 1 else f"{places} places stay"
 
+
+_NAMED = 3
+"""Places that are named in the sentence of a note."""
 
 _NOWHERE = Span(Position(0, 0), Position(0, 0))
 

@@ -196,13 +196,33 @@ class RankValues:
 
     @cached_property
     def _given_as_rank(self) -> frozenset[str]:
-        """What ``init_process_group`` is told for the rank."""
+        """What ``init_process_group`` is told for the rank, and the attributes that callers give for it."""
         if not self._joins_tell:
             return frozenset()
-        given = (
-            keyword(site.node, "rank") for site in self._program.calls_to(JOINS) if isinstance(site.node, ast.Call)
-        )
-        return frozenset(path for node in given if node is not None and (path := blocks.path_of(node)) is not None)
+        found: set[str] = set()
+        for site in self._program.calls_to(JOINS):
+            node = keyword(site.node, "rank") if isinstance(site.node, ast.Call) else None
+            if node is None:
+                continue
+            path = blocks.path_of(node)
+            found |= {path} if path is not None else set()
+            found |= set(self._given_for(node, site.scope, 0))
+        return frozenset(found)
+
+    def _given_for(self, node: ast.expr, scope: Scope, depth: int) -> Iterator[str]:
+        """What callers give for a parameter that nothing else is put into: ``train(args.rank)``, or its own callers."""
+        info = self._program.flow.functions.get(scope.owner(node.id).node) if isinstance(node, ast.Name) else None
+        if info is None or not isinstance(node, ast.Name) or depth > _MAX_DEPTH:
+            return
+        if node.id not in {item.arg for item in arguments_of(info.node)} or assigned(self._program, node, scope):
+            return
+        for caller in self._program.flow.callers(info):
+            value = info.argument_or_default(caller.call, node.id)
+            path = blocks.path_of(value) if isinstance(value, ast.Attribute) else None
+            if path is not None:
+                yield path
+            elif value is not None:
+                yield from self._given_for(value, caller.scope, depth + 1)
 
     @cached_property
     def _spawned(self) -> frozenset[ast.AST]:

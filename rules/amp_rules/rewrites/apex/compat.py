@@ -20,9 +20,9 @@ use of Apex is not understood, or on request (`--apex compat`).
 ## When it declines
 When the script needs a part of Apex that the runtime does not have: `apex.pyprof`, `apex.transformer`, some of
 `apex.contrib`. In a `try` such an import stays as it is, and its handler does what it did without Apex (AMP480 names
-it). When it reads what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`). When it asks
-for Apex by its name: `"apex" in sys.modules`. When the handle of `amp.init` scales losses, which Apex refuses since
-`amp.initialize`.
+it). When it reads what Apex's loss scaler keeps for itself and the runtime's does not (`_overflow_buf`); what stands in
+a function that nothing calls does not count. When it asks for Apex by its name: `"apex" in sys.modules`. When the
+handle of `amp.init` scales losses, which Apex refuses since `amp.initialize`.
 
 ## Leaving it out
 No: it is the whole of what is done where it is done.
@@ -109,7 +109,7 @@ def _check_uses(file: ApexFile) -> None:
         missing = next((name for name in named if not api.has_dropin(name)), None)
         imported_whole = all(api.has_dropin(canonical(target)) for target in roots)
         # In a `try` too: its handler would hide that the name is not there.
-        if missing is not None and imported_whole:
+        if missing is not None and imported_whole and not file.as_written.is_idle(file.module, use.node):
             raise file.not_understood(use.node, f"the runtime has no `{missing}`")
     _check_handles(file)
     _check_state(file)
@@ -152,7 +152,7 @@ def _check_state(file: ApexFile) -> None:
     found = [node for node in file.module.nodes if isinstance(node, ast.Attribute) and node.attr in api.MISSING_STATE]
     own = {node.attr for node in found if isinstance(node.ctx, ast.Store)}
     for node in found:
-        if node.attr not in own:
+        if node.attr not in own and not file.as_written.is_idle(file.module, node):
             text = file.module.text(node)
             raise file.not_understood(
                 node, f"the loss scaler of the runtime has no `{node.attr}`, which `{text}` reads"

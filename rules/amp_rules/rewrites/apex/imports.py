@@ -7,7 +7,8 @@ the runtime's drop-in (`amp_runtime.apex`). Asides such as `(should be after ape
 and from the help of options, and Apex's name there before what is turned on (`apex sync BN`); the rest of the help is
 kept: its options still do what they did. So it is with what is printed (`Using apex.parallel.DistributedDataParallel`,
 `FP16 training with apex`) and with docstrings; sentences that say more of Apex stay. Imports of Python's own modules
-that only what is gone used, as `import warnings` for a guard, go too. `ApexDDP` for PyTorch's wrapper becomes `DDP`
+that only what is gone used, as `import warnings` for a guard, go too; so do functions that only arguments of Apex's
+used, out of a file of the project that does nothing but define some. `ApexDDP` for PyTorch's wrapper becomes `DDP`
 where nothing else is called so.
 
 ## Why

@@ -84,6 +84,15 @@ class LossScaler:
     def _unskipped(self, value: int) -> None:
         self._scale.put(self._scale.value, value)
 
+    @property
+    def _has_overflow(self) -> bool:
+        """Apex's name for what ``found_overflow`` says."""
+        return self.found_overflow()
+
+    @_has_overflow.setter
+    def _has_overflow(self, value: bool) -> None:
+        self._found = [known(True).flag] if value else []
+
     def loss_scale(self) -> float:
         """The factor for the loss now."""
         return self._scale.value
