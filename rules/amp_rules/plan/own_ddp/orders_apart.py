@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.flow.values import ClassInfo
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.own_ddp.data_sets import shares
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import samplers
