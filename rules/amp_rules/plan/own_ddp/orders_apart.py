@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
-from amp_rules.flow.values import ClassInfo
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.own_ddp.data_sets import shares
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.samplers import samplers
@@ -38,11 +38,9 @@ def orders_apart(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
     for site in shuffles:
         if site.body in own.uncalled or own.reach(site.module, site.node) is not Reach.EVERY:
             continue
-        if (
-            never_runs(own.program.flow, site.module, site.node)
-            or not spawned.run(site)
-            or seeds.may_seed(own.program.callee_names(site.node, site.scope))
-        ):  # type: ignore[arg-type]
+        if never_runs(own.program.flow, site.module, site.node) or not spawned.run(site):
+            continue
+        if seeds.may_seed(own.program.callee_names(site.node, site.scope)):  # type: ignore[arg-type]
             continue
         data = data or SharedData(own)
         if data.takes(site):
@@ -115,8 +113,8 @@ class SharedData:
         located = self._own.program.locate(loader) if loader is not None else None
         if given is None or located is None:
             return
-        values = self._own.program.flow.values(given, located[1])
-        for value in values | {part for value in values for part in self._joined(value)}:
+        whole = self._own.program.flow.values(given, located[1])
+        for value in whole.union(*map(self._joined, whole)):
             if value.site is None or shares(self._own, value):
                 continue
             self._made.add(value.site)
