@@ -305,7 +305,8 @@ class _Rest:
 
     def _is_number(self, site: Site, name: str, made: list[ast.expr]) -> bool:
         """Whether a variable holds what is computed of batches, and not only what they decide on."""
-        if made and not any(self._is_made_of_batch(site, value) for value in made):
+        pieces = [piece for value in made for piece in (_pieces(value) if is_text(value) else [value])]
+        if made and not any(self._is_made_of_batch(site, piece) for piece in pieces):
             return False
         if is_filled_alike(self._program, self._shares.ranks, site, name):
             return False
@@ -314,13 +315,20 @@ class _Rest:
         node = ast.parse(name, mode="eval").body
         if any(map(is_module, self._program.flow.values(node, site.scope))):
             return False
+        # A text may tell the time beside a number.
+        if any(map(is_text, made)) and any(
+            self._is_of_batch(piece) and not self._is_of_clock(piece) for piece in pieces
+        ):
+            return True
         # A speed is made of the clock, and of the sizes of batches.
         return not any(
-            origin.kind is Kind.CLOCK
+            self._is_of_clock(part)
             for part in self._program.nodes_of(site.body)
             if isinstance(part, (ast.Name, ast.Attribute)) and root_of(ast.unparse(part)) == name
-            for origin in self._shares.ranks.origins(part)
         )
+
+    def _is_of_clock(self, value: ast.expr) -> bool:
+        return any(origin.kind is Kind.CLOCK for origin in self._shares.ranks.origins(value))
 
     def _is_made_of_batch(self, site: Site, value: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether a value is made of batches by what stands in this function.
@@ -446,6 +454,23 @@ def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
     ]
     calls = [part for value in given for part in walk(value) if isinstance(part, ast.Call)]
     return all(called_name(part) in CARRYING | _TEXT for part in calls)
+
+
+def _pieces(value: ast.expr) -> Iterator[ast.expr]:
+    """What a text is put together of: the values in ``f"{now()}: {loss:.3f}"``, ``now() + " %f" % loss``."""
+    inner: list[ast.expr] = []
+    if isinstance(value, ast.JoinedStr):
+        inner = [item.value for item in value.values if isinstance(item, ast.FormattedValue)]
+    elif isinstance(value, ast.BinOp) and (is_text(value) or isinstance(value.op, ast.Add)):
+        inner = [value.left, value.right]
+    elif isinstance(value, ast.Tuple):
+        inner = value.elts
+    elif isinstance(value, ast.Call) and is_text(value):
+        inner = values_given(value)
+    if not inner:
+        yield value
+    for item in inner:
+        yield from _pieces(item)
 
 
 def _given(node: ast.AST, name: str) -> ast.expr | None:
