@@ -74,7 +74,7 @@ def _exchanges_anew(program: Program) -> Iterator[Declined]:
             )
             continue
         keeping = sorted(of_torch - KEEP_NO_GRADIENTS)
-        if not keeping and (of_torch or own):
+        if not keeping and (of_torch or own) and not any(map(_may_keep, own)):
             continue
         if KEEP_ERRORS.issuperset(keeping) and keeping:
             found = (
@@ -123,6 +123,21 @@ def _only_exchanges(info: FunctionFacts) -> bool:
     return all(
         not isinstance(node, ast.Call) or own_name(node.func) in EXCHANGES_OF_BUCKETS for node in walk(info.node)
     )
+
+
+def _may_keep(info: FunctionFacts) -> bool:
+    """Whether a hook puts more into an attribute than a count: ``state.error = buffer - sent``."""
+    for node in walk(info.node):
+        if isinstance(node, ast.Assign):
+            targets: list[ast.expr] = node.targets
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+            targets = [node.target]
+        else:
+            continue
+        kept = [item for target in targets for item in walk(target) if isinstance(item, ast.Attribute)]
+        if not isinstance(node.value, ast.Constant) and any(isinstance(item.ctx, ast.Store) for item in kept):
+            return True
+    return False
 
 
 def _sees_scaled(module: Module, node: ast.AST) -> Declined:

@@ -77,6 +77,7 @@ def made_on_import(own: OwnDdp) -> Iterator[tuple[Client, FunctionFacts]]:
         statement = site.statement
         if site.module not in own.modules or not isinstance(site.body, ast.Module):
             continue
+        assert isinstance(site.node, ast.Call)
         if not isinstance(statement, ast.Assign) or statement.value is not site.node or len(statement.targets) != 1:
             continue
         if is_under_main_guard(site.module, site.node) or own.may_be_own_file(site.module, site.node) is not None:
