@@ -255,7 +255,7 @@ TWO_HEADS = "self.kind(hidden), box"
         ),
         (
             TWO_HEADS,
-            "second = F.l1_loss(boxes[found], place[found]) if found.any() else torch.tensor(0.0)\nreturn first + second",
+            "second = F.l1_loss(boxes, place) if found.any() else torch.tensor(0.0)\nreturn first + second",
             True,
         ),
         (

@@ -18,6 +18,7 @@ working.
     model = amp.prepare_model(Net().to(device))
 
 Where a script wraps its model in one case and makes it bare in the other, it is prepared on each of these ways.
+A way out that loads weights, evaluates and returns stands below the line, so that its outputs are FP32 too.
 Where the variable may hold a function in the place of a model, the line stands under `isinstance(model, nn.Module)`.
 
 ## When it declines
