@@ -23,6 +23,9 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 
+_GIVEN_BY_STEPS = 4
+"""What an environment gives at least: a state, a reward, whether it is done, and what else is known of it."""
+
 
 @dataclass
 class _Wanted:
@@ -178,6 +181,8 @@ class Regions:
             return
         if isinstance(statement, ast.If) and not statement.orelse and leaves_function(statement.body):
             return  # nothing of it comes to what stands below
+        if self._steps_environment(statement):
+            return  # it gives data of the next step
         written = blocks.writes(statement)
         if not blocks.touches(written, wanted.all):
             if not self._calls_writer(statement, wanted.all):
@@ -187,6 +192,19 @@ class Regions:
         flowing = self._gradients.reads(statement) if self._gradients.assigns(statement, wanted.carrying) else set()
         wanted.grow(blocks.reads(statement), flowing)
         self._marked[statement] = (module, statement)
+
+    def _steps_environment(self, statement: ast.stmt) -> bool:
+        """Whether a statement steps an environment: ``state, reward, done, info = env.step(action)``."""
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            return False
+        call, target = statement.value, statement.targets[0]
+        return (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "step"
+            and isinstance(target, ast.Tuple)
+            and len(target.elts) >= _GIVEN_BY_STEPS
+            and not self.program.runs_model(call)
+        )
 
     def _calls_writer(self, statement: ast.stmt, wanted: set[str]) -> bool:
         """Whether the statement calls a method that assigns an attribute of ``self`` that is wanted."""
