@@ -723,3 +723,18 @@ def test_a_helper_that_joins_nothing_yet_creates_no_group(tmp_path):
     report, _ = completed(tmp_path, path.read_text())
     (own,) = [item for item in report.refusals if item.code == "AMP290"]
     assert own.message.endswith("needs a process group, which nothing in the script creates")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [('subprocess.Popen(["python", "train.py", "--rank={}".format(1)])', True), ('print("--rank-of")', False)],
+)
+def test_a_rank_by_an_option_names_what_starts_the_processes_with_it(line, told, tmp_path):
+    text = (FIXTURES / "AMP234" / "rank_that_callers_give" / "before.py").read_text()
+    text = text.replace("import argparse\n", "import argparse\nimport subprocess\n", 1)
+    text = text.replace("\n\ndef join(", f"\n\ndef start():\n    {line}\n\n\ndef join(", 1)
+    (tmp_path / "train.py").write_text(text)
+    report = migrate(tmp_path / "train.py", Options(opt_level="O1", ddp=True))
+    (note,) = [item.text for item in report.notes if "gives no such option" in item.text]
+    place = next(number for number, row in enumerate(text.splitlines(), 1) if line in row)
+    assert (f"start them with that option, as `train.py:{place}` does, or" in note) is told

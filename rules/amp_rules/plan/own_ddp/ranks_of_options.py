@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from amp_rules.checks.common.rank_branches import in_several
+from amp_rules.plan.file_names import place_of
 from amp_rules.plan.own_ddp.launchers import Starts
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
@@ -19,6 +21,8 @@ from amp_rules.torch.distributed import OPTION_OF_LAUNCHERS, RANK_OF_JOIN
 
 _MAX_CALLERS = 3
 """Functions between the start of a script and where it joins: ``main``, ``run``, ``init_distributed``."""
+
+_STARTS = re.compile(r"\b(?:subprocess|Popen|os\.system|os\.spawn\w+)\b")
 
 
 def ranks_of_options(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
@@ -40,7 +44,8 @@ def ranks_of_options(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
             default = defaults[0]
             text = f"`{site.module.text(rank)}` is what the option `{option}` says, and torchrun gives no such option:"
             if default is None and not _is_asked(own, site, rank):
-                text += " what it starts gets None there, which raises an error; start the processes with that option, "
+                text += " what it starts gets None there, which raises an error; start the processes with that option"
+                text += f"{_as_started(own.program, option)}, "
                 yield site.module, site.node, f'{text}or let its default be `int(os.environ["RANK"])`'
                 return
             if isinstance(default, int) and not isinstance(default, bool) and default >= 0:
@@ -53,9 +58,22 @@ def ranks_of_options(own: OwnDdp) -> Iterator[tuple[Module, ast.AST, str]]:
                     yield site.module, site.node, text
                     return
                 who = "whichever process that it starts joins, joins" if tests else "each process that it starts joins"
-                text += f" {who} as {default}, the default; start them with that option, "
+                text += f" {who} as {default}, the default; start them with that option"
+                text += f"{_as_started(own.program, option)}, "
                 yield site.module, site.node, f'{text}or let its default be `int(os.environ.get("RANK", {default}))`'
                 return
+
+
+def _as_started(program: Program, option: str) -> str:
+    """Where the project starts processes with an option itself: ``cmd.append("--rank={}".format(i))``."""
+    for module in program.flow.modules:
+        for node in module.nodes if _STARTS.search(module.source.text) else ():
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, str) and re.match(rf"\s*{re.escape(option)}(?![\w-])", value):
+                call = module.parents[node]
+                if not (isinstance(call, ast.Call) and last_name(call.func) == "add_argument"):
+                    return f", as `{place_of(program, module, node)}` does"
+    return ""
 
 
 def _is_asked(own: OwnDdp, site: Site, rank: ast.expr) -> bool:
