@@ -73,6 +73,8 @@ class OutputsInLosses:
             given = info.argument(site.node, name)
             if given is None or self._program.without_gradients(site.module, site.node, site.body):
                 continue
+            if set(walk(site.node)).isdisjoint(self._entering(site)):
+                continue  # nothing that the loss is made of comes of this call
             if self._is_apart(given, site, depth - 1):
                 return True
         return False
