@@ -114,7 +114,20 @@ def has_weights(program: Program, value: Value) -> bool:
     if not is_module(value):
         return True
     parts = program.with_parts({value})
-    return any(map(makes_parameters, parts)) or any(_takes_apart(program, part) for part in parts)
+    return any(makes_parameters(part) or _takes_apart(program, part) or _holds_unknown(program, part) for part in parts)
+
+
+def _holds_unknown(program: Program, value: Value) -> bool:
+    """Whether a container is given what no module is known of, as ``nn.Sequential(torch.load(path), head)`` is."""
+    located = program.locate(value.site) if value.kind == "object" and isinstance(value.site, ast.Call) else None
+    if located is None or not isinstance(value.site, ast.Call) or value.name not in _CONTAINERS:
+        return False
+    given = [item for item in value.site.args if not isinstance(item, ast.Starred)]
+    return any(not _gives_modules(program.flow.values(item, located[1])) for item in given)
+
+
+def _gives_modules(values: set[Value]) -> bool:
+    return bool(values) and all(is_module(value) or value.kind == "sequence" for value in values)
 
 
 def _takes_apart(program: Program, value: Value) -> bool:

@@ -28,6 +28,10 @@ _OF_OTHER_PYTHONS = frozenset(
 """What other versions, systems and tools bind: scripts ask for it behind tests of their own."""
 
 
+_MAX_SHOWN = 4
+"""Names beside the first that a note lists: a template of a script may leave out a dozen."""
+
+
 def is_undefined(name: ast.expr, scope: Scope) -> bool:
     """Whether a name is one that its file never binds, as far as its text says: reading it raises a ``NameError``."""
     if not isinstance(name, ast.Name) or name.id in _BUILTINS or scope.module.cells:
@@ -61,12 +65,28 @@ def _is_of_object(module: Module, node: ast.AST) -> bool:
 
 
 def notes(program: Program) -> Iterator[Note]:
-    """Yield one for the first place of each such name, in the suites that train or that call what trains."""
-    told: set[tuple[Module, str]] = set()
+    """Yield one for each file with such names, in the suites that train or that call what trains."""
+    for module, names in _undefined(program).items():
+        (name, first), *others = names.items()
+        text = f"`{name}` is defined nowhere in this file, and nothing imports it: this line ends in a `NameError`"
+        text += f", as it did before{_advice(name)}"
+        if others:
+            shown = [f"`{other}` (line {node.lineno})" for other, node in others[:_MAX_SHOWN]]
+            rest = len(others) - len(shown)
+            more = f" and {rest} more" if rest else ""
+            text += f"; the same holds for {', '.join(shown)}{more}"
+        yield note(NOT_REACHED, module, first, text)
+
+
+def _undefined(program: Program) -> dict[Module, dict[str, ast.Name]]:
+    """The names, by file, each with the first place that reads it."""
+    found: dict[Module, dict[str, ast.Name]] = {}
     trains: dict[ast.AST, bool] = {}
     for node, body, scope in program.nodes():
         module = scope.module
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or (module, node.id) in told:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        if node.id in found.get(module, ()):
             continue
         if node.id in _OF_OTHER_PYTHONS or not is_undefined(node, scope) or not _is_read(module, node):
             continue
@@ -74,9 +94,8 @@ def notes(program: Program) -> Iterator[Note]:
             trains[body] = any(map(program.runs_backward, getattr(body, "body", ())))
         if not trains[body] or _is_imported(module, node.id) or _is_set_elsewhere(program, node.id):
             continue
-        told.add((module, node.id))
-        text = f"`{node.id}` is defined nowhere in this file, and nothing imports it: this line ends in a `NameError`"
-        yield note(NOT_REACHED, module, node, f"{text}, as it did before{_advice(node.id)}")
+        found.setdefault(module, {})[node.id] = node
+    return found
 
 
 def _is_read(module: Module, node: ast.Name) -> bool:
