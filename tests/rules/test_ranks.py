@@ -102,6 +102,15 @@ def test_evaluation_on_a_loader_that_is_not_shared_out_is_replicated(tmp_path):
     assert kinds(tmp_path, after=after) == [set(), set(), {Kind.BATCH}]
 
 
+def test_a_loader_is_no_array(tmp_path):
+    more = """
+def labels_of(given):
+    return np.array(given) if isinstance(given, np.ndarray) else np.array(given.dataset.tensors)
+"""
+    (found,) = kinds(tmp_path, more=more, after="ask(labels_of(loader))")
+    assert found == set()
+
+
 def test_a_name_holds_what_was_assigned_last(tmp_path):
     after = "ask(loss)\nfor x, y in validation:\n    loss = model(x).mean()\n    ask(loss)"
     assert kinds(tmp_path, after=after) == [{Kind.BATCH}, set()]

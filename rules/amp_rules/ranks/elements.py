@@ -57,7 +57,7 @@ class Elements:
             elif ref.cls is not None:
                 found.extend(self._of_object(ref, node, frame))
             # What was written to one part of a library's object is not all that its parts are.
-            if ref.view or (held is None and ref.cls is None and not self._is_loader(ref)):
+            if ref.view or (held is None and ref.cls is None and not self.is_loader(ref)):
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
         if not self._memory.is_pass(value):
@@ -65,7 +65,7 @@ class Elements:
         joined = join_all(found)
         return RankValue(joined.content | value.content | state, joined.size | value.size, joined.refs | alias)
 
-    def _is_loader(self, ref: Ref) -> bool:
+    def is_loader(self, ref: Ref) -> bool:
         """Whether an object gives batches, which are no parts of it."""
         known = self._loaders.get(ref.site)
         if known is None:
@@ -316,7 +316,7 @@ class Elements:
         Or is no loader: its batches are shared out as they are, and one of them may be the last, which is smaller.
         """
         made = [(ref, ref.site) for ref in value.refs if isinstance(ref.site, ast.Call)]
-        is_plain = bool(made) and all(self._is_loader(ref) and self._is_plain(site) for ref, site in made)
+        is_plain = bool(made) and all(self.is_loader(ref) and self._is_plain(site) for ref, site in made)
         return NOWHERE if is_plain else of_shapes(origin)
 
     def _has_equal_batches(self, node: ast.expr, frame: Frame) -> bool:

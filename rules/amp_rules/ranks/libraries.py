@@ -37,6 +37,17 @@ _ADDING = frozenset({"append", "add", "appendleft", "insert", "put", "push", "pu
 _TAKING = frozenset({"pop", "popleft", "get", "get_nowait", "popitem"})
 _READING = frozenset({"index", "count", "keys", "values", "items", "copy", "format", "join", "get_last_lr", "find"})
 _ORDERED = frozenset(f"builtins.{name}" for name in ("sum", "min", "max", "any", "all"))
+_NO_LOADERS = (
+    "numpy.",
+    "torch.Tensor",
+    "builtins.list",
+    "builtins.tuple",
+    "builtins.dict",
+    "builtins.str",
+    "builtins.int",
+    "builtins.float",
+)
+"""How the names of classes begin of which no loader is."""
 _IDENTITY = frozenset(f"builtins.{name}" for name in ("isinstance", "hasattr", "type", "id", "callable", "issubclass"))
 _TYPES = frozenset({"torch.is_tensor", "torch.is_floating_point", "torch.is_complex"})
 _COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.reversed", "collections.deque"})
@@ -121,6 +132,8 @@ class Libraries:
             return REPLICATED
         if name in _TYPES:
             return REPLICATED
+        if name == "builtins.isinstance" and self._is_other_than_loader(given, frame):
+            return RankValue(constant=False)
         if name in _IDENTITY:
             return RankValue(frozenset().union(*(value.size for value in given.values)))
         if name in _COPIES:
@@ -136,6 +149,15 @@ class Libraries:
                 frame.state.apart = True
             return first
         return None
+
+    def _is_other_than_loader(self, given: Arguments, frame: Frame) -> bool:
+        """Whether a loader is asked for a class that none is of: ``isinstance(train_loader, np.ndarray)``."""
+        refs = given.values[0].refs if len(given.values) == 2 else ()
+        if not refs or not all(map(self._elements.is_loader, refs)):
+            return False
+        kinds = given.node.args[1:]
+        names = set().union(*(self._world.names(kind, frame.scope) for kind in kinds))
+        return bool(names) and all(name.startswith(_NO_LOADERS) for name in names)
 
     # ---- everything else -----------------------------------------------------------------------------------------
 
