@@ -36,8 +36,33 @@ def is_undefined(name: ast.expr, scope: Scope) -> bool:
     """Whether a name is one that its file never binds, as far as its text says: reading it raises a ``NameError``."""
     if not isinstance(name, ast.Name) or name.id in _BUILTINS or scope.module.cells:
         return False
-    owner = scope.owner(name.id)
-    return owner.parent is None and name.id not in owner.bound and not _binds_by_text(scope.module)
+    return name.id not in _bound(scope.module) and not _binds_by_text(scope.module)
+
+
+def _bound(module: Module) -> frozenset[str]:
+    """All names that a file binds somewhere, in a comprehension or a class too: it says nothing of where they hold."""
+    known: frozenset[str] | None = module.kept.get("bound names")
+    if known is None:
+        known = module.kept["bound names"] = frozenset(name for node in walk(module.tree) for name in _binds(node))
+    return known
+
+
+def _binds(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node binds itself."""
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from map(bound_name, node.names)
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        yield from node.names
+    elif not isinstance(node, ast.alias):
+        # Functions, classes, exceptions that are caught, patterns that capture, parameters of types.
+        yield from (
+            name for name in (getattr(node, "name", None), getattr(node, "rest", None)) if isinstance(name, str)
+        )
 
 
 def _binds_by_text(module: Module) -> bool:
