@@ -21,7 +21,7 @@ _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__", "__
 _BINDS_BY_TEXT = frozenset({"__builtins__", "__dict__", "builtins", "exec", "globals", "vars"})
 _OF_OTHER_PYTHONS = frozenset(
     {
-        "WindowsError", "basestring", "cmp", "execfile", "file", "get_ipython", "long", "profile", "raw_input",
+        "WindowsError", "basestring", "cmp", "display", "execfile", "file", "get_ipython", "long", "profile", "raw_input",
         "reduce", "reload", "unichr", "unicode", "xrange",
     }
 )  # fmt: skip
