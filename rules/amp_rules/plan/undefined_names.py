@@ -21,12 +21,11 @@ _BUILTINS = frozenset(dir(builtins)) | {"__file__", "__path__", "__class__", "__
 _BINDS_BY_TEXT = frozenset({"__builtins__", "__dict__", "builtins", "exec", "globals", "vars"})
 _OF_OTHER_PYTHONS = frozenset(
     {
-        "WindowsError", "basestring", "cmp", "display", "execfile", "file", "get_ipython", "long", "profile", "raw_input",
-        "reduce", "reload", "unichr", "unicode", "xrange",
+        "WindowsError", "basestring", "cmp", "display", "execfile", "file", "get_ipython", "long", "profile",
+        "raw_input", "reduce", "reload", "unichr", "unicode", "xrange",
     }
 )  # fmt: skip
 """What other versions, systems and tools bind: scripts ask for it behind tests of their own."""
-
 
 _MAX_SHOWN = 4
 """Names beside the first that a note lists: a template of a script may leave out a dozen."""
