@@ -16,6 +16,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.modules import Module
+from amp_rules.torch.data import QUEUES
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,15 @@ class GoingOn:
 
     Attributes:
         module: its file.
-        node: what it returns.
-        method: the method that does.
-        path: the attribute that it moves on.
+        node: what it returns, or what makes a queue.
+        text: what it does.
+        recipe: what to write instead.
     """
 
     module: Module
     node: ast.expr
-    method: str
-    path: str
+    text: str
+    recipe: str
 
 
 def going_on(program: Program, data: TrainingData) -> Iterator[GoingOn]:
@@ -43,6 +44,9 @@ def going_on(program: Program, data: TrainingData) -> Iterator[GoingOn]:
         located = program.locate(call)
         given = given_to_loader(call, "dataset")
         for value in program.flow.values(given, located[1]) if located is not None and given is not None else ():
+            if value.name in QUEUES and isinstance(value.site, ast.Call) and value.site not in told:
+                told.add(value.site)
+                yield from _queue(program, value.site)
             info = value.ref.find_method("__getitem__") if value.kind == "instance" else None
             if info is None or info.node in told:
                 continue
@@ -62,8 +66,26 @@ def _moving(program: Program, info: FunctionFacts) -> GoingOn | None:
         made_of = _made_of(info, returned)
         path = min(made_of & moved, default=None)
         if path is not None and index not in made_of:
-            return GoingOn(info.module.module, returned, info.qualname, path)
+            text = f"`{info.qualname}` gives what `{path}` has come to, whatever index it is asked for: each process "
+            recipe = (
+                "take the sample by its index there; or give each rank its share by `amp.rank()` and `amp.world_size()`"
+            )
+            return GoingOn(info.module.module, returned, f"{text}would go over the same samples", recipe)
     return None
+
+
+def _queue(program: Program, made: ast.Call) -> Iterator[GoingOn]:
+    """A queue of a library, by the call that makes it."""
+    located = program.locate(made)
+    if located is not None:
+        module = located[1].module
+        text = (
+            f"`{module.text(made.func)}` gives the next sample of an order of its own, whatever index it is asked for"
+        )
+        recipe = (
+            "give each queue the data of its rank, `data[amp.rank()::amp.world_size()]`, and leave its loader as it is"
+        )
+        yield GoingOn(module, made, f"{text}: each process would take what it gives out of all data", recipe)
 
 
 def _hands_on(info: FunctionFacts, index: str) -> bool:

@@ -187,3 +187,6 @@ ARRAY_PACKAGES = frozenset(
     "numpy scipy pandas sklearn skimage cv2 PIL imageio h5py pickle joblib json math trimesh open3d cupy".split()
 )
 """Packages whose functions give arrays, tables and numbers, or whatever a file holds, and no tensors for certain."""
+
+QUEUES = frozenset({"torchio.Queue", "torchio.data.Queue"})
+"""Datasets that give the next sample of an order of their own."""

@@ -27,7 +27,7 @@ When nothing that can be shared out feeds the loop, or each step trains on all o
 DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
 part of the data, follows the batches that one process has seen; when labels are looked up by the number of the batch,
 `labels[i]` of `for i, x in enumerate(loader)`, in the order of all data; and when the dataset gives what a counter of
-its own has come to, whatever its index is (AMP291).
+its own has come to, whatever its index is, as `torchio.Queue` does (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -247,14 +247,7 @@ def _tables(program: Program, data: TrainingData) -> Iterator[Declined]:
             f"write the rows of all processes: `amp.gather(...)` of the indices and of what `{site.table}` is given",
         )
     for item in going_on(program, data):
-        yield declining.decline(
-            declining.HAND_BATCHES,
-            item.module,
-            item.node,
-            f"`{item.method}` gives what `{item.path}` has come to, whatever index it is asked for: each process would "
-            "go over the same samples",
-            "take the sample by its index there; or give each rank its share by `amp.rank()` and `amp.world_size()`",
-        )
+        yield declining.decline(declining.HAND_BATCHES, item.module, item.node, item.text, item.recipe)
     for site in queues:
         yield declining.decline(
             declining.HAND_BATCHES,
