@@ -368,7 +368,9 @@ def test_layouts_that_differ_give_the_same_result() -> None:
                     continue
                 if number == 0:
                     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        assert torch.allclose(ordinary, other) and torch.allclose(ordinary, sliced), name
+        for changed in (other, sliced):
+            # Sums in another order differ in their last digits, which is much of an element that is near zero.
+            assert torch.allclose(ordinary, changed, atol=1e-6), name
 
 
 @pytest.mark.parametrize(
