@@ -13,7 +13,7 @@ from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import bound_name, names_of
-from amp_rules.source.scopes import Scope
+from amp_rules.source.scopes import Scope, bindings
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.apex_names import DROPIN_NAMES
 
@@ -26,6 +26,11 @@ _OF_OTHER_PYTHONS = frozenset(
     }
 )  # fmt: skip
 """What other versions, systems and tools bind: scripts ask for it behind tests of their own."""
+
+_PARAMETERS_OF_TYPES = tuple(
+    getattr(ast, name) for name in ("TypeVar", "ParamSpec", "TypeVarTuple") if hasattr(ast, name)
+)
+"""``def first[T](items: list[T])``, since Python 3.12."""
 
 _MAX_SHOWN = 4
 """Names beside the first that a note lists: a template of a script may leave out a dozen."""
@@ -42,26 +47,20 @@ def _bound(module: Module) -> frozenset[str]:
     """All names that a file binds somewhere, in a comprehension or a class too: it says nothing of where they hold."""
     known: frozenset[str] | None = module.kept.get("bound names")
     if known is None:
-        known = module.kept["bound names"] = frozenset(name for node in walk(module.tree) for name in _binds(node))
+        known = module.kept["bound names"] = frozenset(
+            name for node in walk(module.tree) for name in (*bindings(node), *_declared(node))
+        )
     return known
 
 
-def _binds(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node binds itself."""
-    if isinstance(node, ast.Name):
-        if not isinstance(node.ctx, ast.Load):
-            yield node.id
-    elif isinstance(node, ast.arg):
+def _declared(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node declares besides: parameters, also of types, and those of other scopes."""
+    if isinstance(node, ast.arg):
         yield node.arg
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from map(bound_name, node.names)
     elif isinstance(node, (ast.Global, ast.Nonlocal)):
         yield from node.names
-    elif not isinstance(node, ast.alias):
-        # Functions, classes, exceptions that are caught, patterns that capture, parameters of types.
-        yield from (
-            name for name in (getattr(node, "name", None), getattr(node, "rest", None)) if isinstance(name, str)
-        )
+    elif isinstance(node, _PARAMETERS_OF_TYPES):
+        yield node.name
 
 
 def _binds_by_text(module: Module) -> bool:

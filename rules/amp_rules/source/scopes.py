@@ -10,6 +10,9 @@ from amp_rules.source.syntax import children
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+_BINDING = (ast.Name, ast.Import, ast.ImportFrom, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+"""Nodes that bind names, beside functions and classes."""
+
 
 class Scope:
     """A module, class or function body and the names bound in it."""
@@ -118,22 +121,29 @@ def _bind(node: ast.AST, scope: Scope, pending: list[tuple[ast.AST, Scope | None
         if isinstance(current, ast.Lambda):
             pending.append((current, scope))
             continue
-        if isinstance(current, ast.Name) and isinstance(current.ctx, (ast.Store, ast.Del)):
-            scope.bound.add(current.id)
-        elif isinstance(current, (ast.Import, ast.ImportFrom)):
-            for alias in current.names:
-                if alias.name != "*":
-                    scope.bound.add(alias.asname or alias.name.split(".")[0])
+        if isinstance(current, _BINDING):
+            scope.bound.update(name for name in bindings(current) if name != "*")
         elif isinstance(current, ast.Global):
             scope.global_names.update(current.names)
             scope.top.bound.update(current.names)
         elif isinstance(current, ast.Nonlocal):
             scope.nonlocal_names.update(current.names)
-        elif (isinstance(current, ast.ExceptHandler) and current.name) or (
-            isinstance(current, (ast.MatchAs, ast.MatchStar)) and current.name
-        ):
-            scope.bound.add(current.name)
         stack.extend(children(current))
+
+
+def bindings(node: ast.AST) -> Iterator[str]:
+    """The names that a node itself binds, where it stands; ``*`` for what nobody can say."""
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, (ast.Store, ast.Del)):
+            yield node.id
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (item.asname or item.name.split(".")[0] for item in node.names)
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest
 
 
 def _body_nodes(node: ast.AST) -> list[ast.AST]:

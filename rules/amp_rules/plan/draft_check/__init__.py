@@ -17,12 +17,13 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.draft_check.binding import Reads, reads_of
 from amp_rules.plan.draft_check.matching import Defect, Draft, Mismatch, matched
-from amp_rules.plan.draft_check.naming import bindings, certain_names, leaves
+from amp_rules.plan.draft_check.naming import certain_names, leaves
 from amp_rules.plan.draft_check.protocol import Protocol
 from amp_rules.plan.report import Unit
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.source.scopes import bindings
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.text.actions import Action
 from amp_rules.text.runtime_vocabulary import RUNTIME

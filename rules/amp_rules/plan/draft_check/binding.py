@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from amp_rules.plan.draft_check.naming import (
     Names,
-    bindings,
     certain_reads,
     deleted_names,
     loads,
     written_names,
 )
 from amp_rules.source.index import ends_process
+from amp_rules.source.scopes import bindings
 from amp_rules.source.syntax import children, spelling, walk
 
 State = frozenset[str] | None

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from amp_rules.source import blocks
-from amp_rules.source.scopes import FunctionNode
+from amp_rules.source.scopes import FunctionNode, bindings
 from amp_rules.source.syntax import COMPREHENSIONS, children, own_variables, walk
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,6 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
         yield current
         if not isinstance(current, FunctionNode | ast.ClassDef):
             stack += children(current)[::-1]
-
-
-def bindings(node: ast.AST) -> Iterator[str]:
-    """The names that a node itself binds."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-        yield node.id
-    elif isinstance(node, DEFINITIONS):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        for item in node.names:
-            yield item.asname or item.name.split(".")[0]
-    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        yield node.name
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        yield node.rest
 
 
 def written_names(node: ast.AST) -> set[str]:
@@ -127,7 +112,7 @@ def certain_reads(node: ast.AST) -> Iterator[str]:
 
 def certain_names(statement: ast.stmt) -> set[str]:
     """The names that a statement cannot run without."""
-    if isinstance(statement, DEFINITIONS):
+    if isinstance(statement, _DEFINITIONS):
         return set()
     if isinstance(statement, ast.If):
         return set(certain_reads(statement.test)) | (_certain_of(statement.body) & _certain_of(statement.orelse))
