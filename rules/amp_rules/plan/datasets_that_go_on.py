@@ -1,7 +1,8 @@
 """Datasets that give what they have come to, whatever index they are asked for: each process would get the same.
 
 ``__getitem__`` reads an attribute that it moves on itself, ``self.current_user``, and what it returns comes of that
-alone. What depends on the index is shared out by it, and random numbers differ between processes.
+alone. What depends on the index is shared out by it, and random numbers differ between processes. Queues of libraries,
+which give the next sample of an order of their own, are known by name.
 """
 
 from __future__ import annotations

@@ -174,8 +174,7 @@ _OFTEN = 3
 def _often_read(devices: Devices, places: list[_Place]) -> Iterator[tuple[str, Site]]:
     """Yield the options that are read as a device alone, in several places, with the statement that parses them."""
     nodes = {place.use.node for place in places if not place.use.is_constructor and not place.stays_text}
-    named = [place for place in places if isinstance(place.use.node, ast.Attribute)]
-    options = {place.use.node.attr: place for place in named if isinstance(place.use.node, ast.Attribute)}
+    options = {place.use.node.attr: place for place in places if isinstance(place.use.node, ast.Attribute)}
     for option, place in options.items():
         reads = [read for read, _ in devices.reads_of_option(option)]
         if len(reads) < _OFTEN or not nodes.issuperset(reads):
