@@ -229,6 +229,8 @@ def essence(report: Report, names: dict[str, str]) -> tuple[str, str, Counter[tu
         message = re.sub(r"\b\w+\b", lambda found: names.get(found[0], found[0]), message)
         # Long texts are abridged to one length, whatever the names in them.
         message = re.sub(r"(\w+\.py:|\bline )\d+", r"\1", message)
+        # A line of another file is named with that file, and which file it is in is what a shape changes.
+        message = message.replace("line  of parts.py", "line ")
         return re.sub(r"`([^`]{20})[^`]*`", r"`\1`", re.sub(r"[()]", "", message))
 
     found = Counter(
