@@ -39,6 +39,8 @@ def end_passes(parameters: Iterable[torch.Tensor] | None = None) -> None:
     Args:
         parameters: only those of models that have one of these; by default of all.
     """
+    if torch._C._current_graph_task_id() >= 0:
+        return  # a hook, or a backward pass of the script's own that exchanges something: more gradients are to come
     for known in list(_models):
         model = known()
         if model is not None and (parameters is None or model.holds(parameters)):

@@ -110,6 +110,15 @@ def check_what_ranks_exchange_between_the_pass_and_the_step_does_not_meet_gradie
         train(parts, amp.prepare_model(model), alone, exchange)
 
 
+def check_a_hook_that_exchanges_something_ends_no_pass() -> None:
+    model, alone = twin()
+    prepared = amp.prepare_model(model)
+    seen: list[float] = []
+    model.first.register_full_backward_hook(lambda *_: seen.append(amp.reduce_sum(1.0)))
+    train(TURNS, prepared, alone)
+    assert seen == [2.0] * 5
+
+
 def check_gradients_are_whole_where_a_script_looks_at_them() -> None:
     for parts in (TURNS, BY_RANK):
         model, alone = twin()
