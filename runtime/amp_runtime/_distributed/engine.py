@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -187,7 +187,7 @@ class Engine:
             self._awaited = self._all.copy()
         self._awaited.pop(id(parameter), None)
 
-    def holds(self, parameters: Iterable[torch.Tensor]) -> bool:
+    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
         """Whether it averages the gradient of any of the parameters."""
         return any(id(parameter) in self._all for parameter in parameters)
 

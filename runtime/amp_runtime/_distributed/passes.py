@@ -7,7 +7,7 @@ keeps the others waiting, and the next forward pass raises an error. Where gradi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 import torch
@@ -16,7 +16,7 @@ import torch
 class OpenPass(Protocol):
     """What holds a model whose backward pass may be incomplete."""
 
-    def holds(self, parameters: Iterable[torch.Tensor]) -> bool:
+    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
         """Whether it averages the gradient of any of the parameters."""
 
     def end_pass(self) -> None:
@@ -33,7 +33,7 @@ def watch(model: OpenPass) -> None:
     _models.append(weakref.ref(model))
 
 
-def end_passes(parameters: Iterable[torch.Tensor] | None = None) -> None:
+def end_passes(parameters: Collection[torch.Tensor] | None = None) -> None:
     """Completes the backward passes that have begun: before a step, or before ranks exchange anything else.
 
     Args:
