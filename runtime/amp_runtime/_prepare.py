@@ -73,9 +73,11 @@ def prepare_model(
         shard: share the parameters out over the ranks; ``None`` is what ``amp.init(parallel=)`` says.
         delay_allreduce: average the gradients once, when ``amp.scaler.unscale_`` or ``step`` runs for their
             optimizer, instead of during each backward pass. For models that take part in several backward
-            passes before a step, or whose parameters are not always used; the model itself is returned. Its
-            synchronised batch norm can be differentiated twice, as a gradient penalty does, also on CUDA.
-        find_unused_parameters: let torch DDP search each graph for parameters that take no part in it. With shards,
+            passes before a step; the model itself is returned. Its synchronised batch norm can be differentiated twice,
+            as a gradient penalty does, also on CUDA.
+        find_unused_parameters: let torch DDP search each graph for parameters that take no part in it. Without it they
+            count as zero when ``amp.scaler.unscale_`` or ``step`` runs, which is enough unless the script steps an
+            optimizer by itself. With shards,
             from torch 2.13 on, the gradients of such are zero, and no block is whole by itself: ranks may leave out
             others.
         static_graph: promise torch DDP that every step uses the same parameters in the same way; it then needs no

@@ -1,4 +1,7 @@
-"""Where a step may leave parameters out, gradients are averaged at the step, and nowhere else because of that."""
+"""Where a step may leave parameters out, plain PyTorch averages at the step, and nowhere else because of that.
+
+The runtime completes such a pass itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ from pathlib import Path
 
 import pytest
 from amp_rules import migrate
+from amp_rules.plan.gradient_averaging import Averaging, averaging
 from amp_rules.plan.options import Options
+from amp_rules.plan.precision import plan
+from amp_rules.roles.program import Program
+from amp_rules.source.project import Project
 
 SCRIPT = """import random
 import torch
@@ -45,22 +52,28 @@ ALL = "for path in self.paths:\n    x = path(x)"
 PLAIN = "loss = F.cross_entropy(model(x), y)"
 
 
-def migrated(folder: Path, source: str) -> tuple[str, str]:
-    """What is said of how the model is prepared, and the new text."""
+def written(folder: Path, source: str) -> Path:
     entry = folder / "train.py"
     entry.write_text(source, encoding="utf-8")
-    report = migrate(entry, Options(ddp=True))
-    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
-    (found,) = [edit.message for edit in report.edits if edit.code == "AMP108"]
-    return found, "".join(change.after for change in report.changes)
+    return entry
+
+
+def averaged(folder: Path, source: str, *, completes: bool = False) -> Averaging:
+    """How the gradients of a script are averaged, by the runtime or by what does not complete a backward pass."""
+    program = Program(Project(written(folder, source)))
+    precision = plan(program)
+    assert precision is not None
+    return averaging(program, precision, completes=completes)
+
+
+def script(forward: str = ALL, step: str = PLAIN) -> str:
+    return SCRIPT.format(forward=textwrap.indent(forward, " " * 8), step=textwrap.indent(step, " " * 8))
 
 
 def message(folder: Path, forward: str = ALL, step: str = PLAIN) -> str:
-    found, text = migrated(
-        folder, SCRIPT.format(forward=textwrap.indent(forward, " " * 8), step=textwrap.indent(step, " " * 8))
-    )
-    assert ("delay_allreduce=True" in text) is ("averaged at the step" in found)
-    return found.partition("because ")[2]
+    found = averaged(folder, script(forward, step))
+    assert found.delayed is bool(found.reason) and not found.unused
+    return found.reason
 
 
 @pytest.mark.parametrize(
@@ -302,8 +315,7 @@ def test_outputs_of_which_a_loss_is_made_for_some_data_alone(
     tmp_path: Path, returned: str, body: str, delayed: bool
 ) -> None:
     source = LOSSES.format(returned=returned, body=textwrap.indent(body, " " * 8))
-    found, _ = migrated(tmp_path, source)
-    assert ("decides which outputs of the model enter the loss" in found) is delayed
+    assert ("decides which outputs of the model enter the loss" in averaged(tmp_path, source).reason) is delayed
 
 
 NETWORK = """import torch
@@ -340,7 +352,7 @@ BERT = 'self.bert = BertModel.from_pretrained("bert-base-uncased")'
 
 def of_network(folder: Path, made: str, forward: str, imports: str = "") -> str:
     made, forward = (textwrap.indent(lines, " " * 8) for lines in (made, forward))
-    return migrated(folder, NETWORK.format(imports=imports, made=made, forward=forward))[0]
+    return averaged(folder, NETWORK.format(imports=imports, made=made, forward=forward)).reason
 
 
 @pytest.mark.parametrize(
@@ -370,7 +382,7 @@ def of_network(folder: Path, made: str, forward: str, imports: str = "") -> str:
 def test_networks_of_libraries_of_which_a_part_is_used(tmp_path: Path, made: str, forward: str, reason: str) -> None:
     found = of_network(tmp_path, made, forward, "from transformers import BertModel, DistilBertModel\n")
     assert reason in found
-    assert ("because" in found) is bool(reason)
+    assert bool(found) is bool(reason)
 
 
 @pytest.mark.parametrize(
@@ -448,4 +460,108 @@ def test_layers_that_a_shape_leaves_out(tmp_path: Path, forward: str, skipped: b
 def test_parts_that_no_gradient_comes_to(tmp_path: Path, forward: str, reason: str) -> None:
     found = of_network(tmp_path, "self.plain = nn.ReLU()\nself.norm = nn.LayerNorm(8)", forward)
     assert reason in found
-    assert ("because" in found) is bool(reason)
+    assert bool(found) is bool(reason)
+
+
+TURNS = "x = self.paths[choice](x)"
+DRAWN = "loss = F.cross_entropy(model(x, random.randrange(3)), y)"
+MOVED = """
+def move(model, kept):
+    for name, weight in model.named_parameters():
+        if "body" in name:
+            kept[name] = weight.data.clone()
+            norm = torch.norm(weight.grad)
+            if norm != 0:
+                weight.data.add_(0.1 * weight.grad / norm)
+
+
+def move_back(model, kept):
+    for name, weight in model.named_parameters():
+        if name in kept:
+            weight.data = kept[name]
+
+
+loader ="""
+MOVES = f"{DRAWN}\nloss.backward()\nkept = {{}}\nmove(model, kept)\n{DRAWN}\nloss.backward()\nmove_back(model, kept)"
+
+
+def test_the_runtime_completes_a_pass_that_leaves_a_part_out(tmp_path: Path) -> None:
+    source = script(TURNS, DRAWN)
+    assert averaged(tmp_path, source).delayed
+    assert averaged(tmp_path, source, completes=True) == Averaging(False)
+    report = migrate(tmp_path / "train.py", Options(ddp=True))
+    assert (report.precision, report.distribution) == ("migrated", "migrated"), report.refusals
+    assert "amp.prepare_model(Net())" in "".join(change.after for change in report.changes)
+    assert not [note for note in report.notes if note.code == "AMP289"]
+
+
+def test_a_script_that_moves_weights_along_its_gradients_needs_them_whole_before_the_step(tmp_path: Path) -> None:
+    step = textwrap.indent(f"{MOVES}\n", " " * 8)
+    source = SCRIPT.format(forward=textwrap.indent(TURNS, " " * 8), step=step).replace("\nloader =", MOVED)
+    source = source.replace(f"{step}\n        loss.backward()\n", step)
+    assert averaged(tmp_path, source, completes=True).delayed
+
+
+SCRIPTS = Path(__file__).parent.parent.parent / "fixtures" / "AMP108"
+REASONS = {
+    "average_kept_within_the_model": "`Denoiser.average_net` takes no part in a forward pass",
+    "chosen_head": "`self.heads[task]` (line 16) takes another part of the model in another step",
+    "derived_from_a_library_s_network": (
+        "`Ranker` has parts of `transformers.T5ForConditionalGeneration`, which cannot be read"
+    ),
+    "derived_from_a_network_of_diffusers": "`Denoiser` has parts of `diffusers.UNet2DModel`, which cannot be read",
+    "first_output_under_its_name_again": "nothing is seen to use the pooled output of `Classifier.encoder`",
+    "late_loss": "`epoch > 1` (line 26) decides which outputs of the model enter the loss",
+    "layer_for_another_shape": "`x.size(-1) != self.width` (line 16) may leave layers out",
+    "layer_of_a_method_said_once_more": "`Net.norm` takes no part in a forward pass",
+    "loss_of_no_boxes": "`target[0] > 1` (line 23) decides which outputs of the model enter the loss",
+    "made_by_an_unknown_call": (
+        "the model that `getattr(importlib.import_module(module), name)(8)` (line 21) makes cannot be read"
+    ),
+    "network_by_another_name": (
+        "`Net.base` is a whole network, of which `fc` and `layer2` and `layer3` and `layer4` "
+        "take no part in a forward pass"
+    ),
+    "network_on_a_body_of_fastai": "the model that `DynamicUnet(body, 2, (64, 64))` (line 12) makes cannot be read",
+    "network_used_in_parts": "`Backbone.resnet` is a whole network, of which `fc` takes no part in a forward pass",
+    "one_of_its_classes_keeps_a_layer_unused": "`Deep.head` takes no part in a forward pass",
+    "output_compared_in_later_tasks": "`args.task > 0` (line 28) decides which outputs of the model enter the loss",
+    "output_never_read_under_a_name_used_before": "`out` (line 30), which a part of the model makes, enters no loss",
+    "output_read_in_one_branch": "`aux` (line 34), which a part of the model makes, enters no loss",
+    "part_cut_off_by_a_switch": "`features = features.detach()` (line 16) cuts off the gradients of a part",
+    "part_under_an_option": "`placed` (line 17) is a setting, by which layers may be left out",
+    "parts_named_by_setattr": "`Net.auxlayer` takes no part in a forward pass",
+    "skipped_block": (
+        "`self.training and torch.rand(1).item() < self.rate` (line 14) may leave a part of the model out of a step"
+    ),
+    "unused_layer_derived_from_a_layer": "`Net.spare` takes no part in a forward pass",
+    "unused_layer_of_a_part": "`Backbone.fc` takes no part in a forward pass",
+    "weight_handed_back_in_a_branch": "`self.revision.weight` (line 13) may take no part in a step",
+    "weights_begun_in_a_part": "`self.features(x)` (line 21) runs without gradients",
+}
+"""The scripts of which a step may leave parameters out, and why; the runtime completes the pass, without a word."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.parent.name, marks=() if path.parent.name in REASONS else pytest.mark.heavy)
+        for path in sorted(SCRIPTS.glob("*/before.py"))
+    ],
+)
+def test_of_which_scripts_a_step_may_leave_parameters_out(name: str, tmp_path: Path) -> None:
+    source = (SCRIPTS / name / "before.py").read_text(encoding="utf-8")
+    if not trains(tmp_path, source):
+        assert name not in REASONS
+    elif not averaged(tmp_path, source, completes=True).delayed:
+        assert averaged(tmp_path, source).reason == REASONS.get(name, "")
+
+
+def trains(folder: Path, source: str) -> bool:
+    """Whether the rules take a script for one with training steps of its own, which they migrate."""
+    report = migrate(written(folder, source), Options())
+    return report.precision == "migrated"
+
+
+def test_every_reason_has_its_script() -> None:
+    assert not [name for name in REASONS if not (SCRIPTS / name / "before.py").exists()]

@@ -6,6 +6,7 @@ import ast
 
 import pytest
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.options import Options
 from amp_rules.plan.precision import plan
 from amp_rules.ranks.origins import Kind
 from amp_rules.roles.program import Program
@@ -69,7 +70,7 @@ def kinds(tmp_path, *, step="pass", after="pass", more=""):
     program = Program(Project(file))
     precision = plan(program)
     assert precision is not None
-    ranks = Distribution(program, precision).ranks
+    ranks = Distribution(program, precision, Options(ddp=True)).ranks
     return [
         {origin.kind for origin in ranks.origins(call.args[0])}
         for call, _, _ in program.calls()

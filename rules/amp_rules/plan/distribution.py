@@ -18,6 +18,7 @@ from amp_rules.plan.gradient_averaging import Averaging, averaging, averaging_of
 from amp_rules.plan.guarded_exchanges import meeting
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.moved_inputs import inputs_are_moved
+from amp_rules.plan.options import Options
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.questions import Questions
 from amp_rules.plan.rank_sums import RankSums
@@ -51,13 +52,13 @@ class Distribution:
     What a single rewrite needs is decided in its own file, below :mod:`amp_rules.rewrites.distribution`.
     """
 
-    def __init__(
-        self, program: Program, precision: Precision, *, sharded: bool = False, table_rows: int | None = None
-    ) -> None:
+    def __init__(self, program: Program, precision: Precision, options: Options) -> None:
         self.program = program
-        self.sharding = Sharding(program, precision) if sharded else None
+        self._options = options
+        self.sharding = Sharding(program, precision) if options.shard else None
         self.precision = precision if self.sharding is None else self.sharding.precision
-        self.tables = Tables(program, table_rows) if table_rows is not None else None
+        rows = options.shard_embeddings
+        self.tables = Tables(program, rows) if rows is not None else None
         self.table_sharding: TableSharding | None = None
         if self.tables is not None:
             found = TableSharding(program, precision, self.tables)
@@ -171,7 +172,7 @@ class Distribution:
         """When the gradients of the ranks are averaged."""
         if self.sharding is not None:
             return averaging_of_shards(self.program, self.precision)
-        return averaging(self.program, self.precision)
+        return averaging(self.program, self.precision, completes=self._options.target != "torch")
 
     @cached_property
     def exchanges(self) -> frozenset[ast.AST]:

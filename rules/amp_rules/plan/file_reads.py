@@ -53,6 +53,9 @@ _FALSE = ast.Constant(False)
 _COMMANDS = frozenset(name.rpartition(".")[2] for name in COMMANDS)
 _LISTS = frozenset({"listdir", "scandir", "walk", "iterdir", "glob", "rglob"})
 _LOOKS_FOR_FOLDERS = frozenset({"exists", "lexists", "isdir", "is_dir"})
+_BY_PATTERN = frozenset({"glob", "iglob", "rglob"})
+_ASKS_FOR_FOLDERS = _LOOKS_FOR_FOLDERS | _LISTS | _BY_PATTERN | {"stat"}
+"""Those that answer, or fail, by which folders are there."""
 _HERE = (".", "./")
 _EXTENSION = re.compile(r"\.[A-Za-z]\w*$")
 
@@ -355,6 +358,9 @@ class FileReads:
                 return effect.removes
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, _inside(two)) for one in self._paths.of(path, site.scope) for two in folders)
+        only_makes_folder = self._only_makes_folder(effect)
+        if only_makes_folder and name not in _ASKS_FOR_FOLDERS:
+            return False  # a file that is read in a folder is there no sooner
         if self._meets.is_source(effect, other):
             return False
         if self._branches.are_apart(path, site.scope, other, effect.scope):
@@ -371,6 +377,8 @@ class FileReads:
         names = self._program.callee_names(reading.node, reading.scope)
         if names & FOLDER_LOADERS or (name in _LISTS and not names & PATTERNS):
             ones = frozenset({*ones, *(_inside(one) for one in ones)})
+        if only_makes_folder and name in _BY_PATTERN and not names & PATTERNS:
+            ones = frozenset(map(_inside, self._paths.of(path, site.scope)))  # nothing is found where no folder is
         if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
             ones = frozenset({*ones, *(_inside(one) for one in ones)})  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
@@ -379,6 +387,13 @@ class FileReads:
         if kept := _endings_kept(reading):
             pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
+
+    def _only_makes_folder(self, effect: Site) -> bool:
+        """Whether a change makes a folder, and neither removes nor fills any."""
+        assert isinstance(effect.node, ast.Call)
+        if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
+            return False
+        return folder_made(self._program, effect.node, effect.scope) is not None
 
     def is_newer(self, site: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
         """Whether what is changed has the time in its name, each way that it may be, and what is read has none."""

@@ -49,16 +49,25 @@ class Averaging:
     unused: str = ""
 
 
-def averaging(program: Program, precision: Precision) -> Averaging:
+def averaging(program: Program, precision: Precision, *, completes: bool) -> Averaging:
     """Decide whether the plain wrapper is enough: it supports one backward pass for each forward pass.
 
     Over rounds without a step it averages in each backward pass, which comes to the same: the sum of averages is the
     average of sums. Once, at the step, is faster; where the script's own scaler steps, only the wrapper averages, and
     searches for what takes no part.
+
+    Args:
+        program: the program.
+        precision: what its training steps are.
+        completes: whether the scaler that steps completes a backward pass in which a layer took no part, as the
+            runtime's does.
     """
     reason = _why_delayed(program, precision)
     if reason:
         return Averaging(True, reason)
+    # Adversarial passes read gradients before the step: those of an incomplete pass are no averages.
+    if completes and not precision.scales_itself and not precision.perturbations:
+        return Averaging(False)
     left_out = why_left_out(program, precision, _training_calls(program, precision))
     if left_out and precision.scales_itself:
         return Averaging(False, unused=left_out)

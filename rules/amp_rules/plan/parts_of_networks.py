@@ -44,7 +44,8 @@ def why_in_parts(program: Program) -> str:
         missing = {part for network in networks for part in _missing(network, found)}
         if missing:
             named = " and ".join(f"`{part}`" for part in sorted(missing))
-            return f"{where} is a whole network, of which {named} takes no part in a forward pass"
+            take = "takes" if len(missing) == 1 else "take"
+            return f"{where} is a whole network, of which {named} {take} no part in a forward pass"
         if any(_parts(network) is None for network in networks):
             return f"{where} is a network of a library, and parts of it are used"
     return ""

@@ -188,7 +188,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     Raises:
         Declined: with every reason that was found.
     """
-    distribution = Distribution(program, precision, sharded=options.shard, table_rows=options.shard_embeddings)
+    distribution = Distribution(program, precision, options)
     reasons = Reasons()
     if distribution.sharding is not None:
         reasons.extend(distribution.sharding.reasons(distribution.reached, keeps_names=distribution.keeps_names))

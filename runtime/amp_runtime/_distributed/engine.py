@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,8 @@ from torch import nn
 from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
 from amp_runtime._core.rows import any_tables, table_of
-from amp_runtime._distributed.exchange import PLAIN, Exchange
+from amp_runtime._distributed import passes
+from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
 from amp_runtime._distributed.options import average_in_ddp
 
 
@@ -34,7 +35,8 @@ class Engine:
     """torch's DistributedDataParallel around one model, rebuilt when the model's trainable parameters change.
 
     torch synchronises a backward pass only if ``DDP.forward`` ran before it. A hook on every parameter arms
-    DDP where it did not: for submodules called from outside, and for the second of two backward passes.
+    DDP where it did not: for submodules called from outside, and for the second of two backward passes. Parameters that
+    took no part in a pass count as zero when the optimizer steps (:meth:`end_pass`).
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Engine:
         self.released = False
         self._build()
         _engines.add(self)
+        passes.watch(self)
 
     def _build(self) -> None:
         for hook in self._hooks:
@@ -56,14 +59,17 @@ class Engine:
         self._slots = averaged_slots(self.model)
         self._parameters = [parameter for parameter in self.model.parameters() if table_of(parameter) is None]
         self._trainable = _trainable(self._slots)
+        tables = [module for module in self.model.modules() if _has_sparse_gradients(module)]
+        self._sparse = {id(parameter) for table in tables for parameter in table.parameters(recurse=False)}
         self._placement = self._place()
         self._accumulator = self._accumulating()
-        self._awaited = 0
+        self._all = {id(p): p for p in self._parameters if p.requires_grad}
+        self._awaited: dict[int, nn.Parameter] = {}
         self._quiet = self._owed = self._ending = self._learned = False
         self.stale = False
         options: dict[str, Any] = {_BUFFERS_OPTION: False}
         if self.exchange.message_size is not None:
-            widest = max(p.element_size() for p in self._parameters if p.requires_grad)
+            widest = max(p.element_size() for p in self._all.values())
             options["bucket_cap_mb"] = self.exchange.message_size * widest / 2**20
         passed = _PassThrough(self.model)
         rows = [name for name, parameter in passed.named_parameters() if table_of(parameter) is not None]
@@ -80,13 +86,11 @@ class Engine:
             # torch reads a hook's annotations, and accepts its own classes or none.
             state = (self.exchange, self.ddp.process_group)
             self.ddp.register_comm_hook(state, lambda state, bucket: average_in_ddp(state, bucket))
-        self._count = sum(p.requires_grad for p in self._parameters)
         hook = _ArmingHook(self)
         if not self.follows_the_graph:
             self._hooks = [
                 p.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-                for p in self._parameters
-                if p.requires_grad
+                for p in self._all.values()
             ]
 
     @property
@@ -131,6 +135,7 @@ class Engine:
         changed = not same_objects(slots, self._slots)
         moved = self._place() != self._placement or self._accumulating() is not self._accumulator
         if self.stale or changed or moved or trainable != self._trainable:
+            self.end_pass()
             self._build()
         return True
 
@@ -138,10 +143,11 @@ class Engine:
         """Runs ``call`` as the forward pass of DDP."""
         if not self.refresh():
             return call()
+        self.end_pass()
         self._ending = False
         if self.ddp.require_backward_grad_sync:
             self._quiet = self._owed = False
-            self._awaited = self._count
+            self._awaited = self._all.copy()
             self._learned = True
         else:
             self._quiet = not self._owed  # one backward may be that of two forwards, and then it is to be synchronised
@@ -157,15 +163,15 @@ class Engine:
         if self.released or (self.static_graph and not self._learned):
             yield  # a static graph is learned in a pass that synchronises; one more of them changes no sum
             return
-        armed = self._awaited == self._count and not self.follows_the_graph
+        armed = len(self._awaited) == len(self._all) and not self.follows_the_graph
         if armed and hasattr(self.ddp.reducer, "_reset_state"):
             self.ddp.reducer._reset_state()
-            self._awaited = 0
+            self._awaited = {}
             self._owed = True
         with self.ddp.no_sync():
             yield
 
-    def gradient_arrived(self) -> None:
+    def gradient_arrived(self, parameter: torch.Tensor) -> None:
         """Called when a parameter's gradient has been accumulated, before DDP hears of it."""
         synchronising = self.ddp.require_backward_grad_sync
         if (self._quiet or (self._owed and not synchronising)) and not self._ending:
@@ -173,13 +179,44 @@ class Engine:
             torch.autograd.Variable._execution_engine.queue_callback(self._end_quiet_pass)
         if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
             return
-        if self._awaited == 0:
+        if not self._awaited:
             # Once, after the first pass, torch orders its buckets anew; by default that waits for DDP's next forward
             # pass, and fails there if a second backward pass came before.
             self.ddp.reducer._rebuild_buckets()
             self.ddp.reducer.prepare_for_backward([])
-            self._awaited = self._count
-        self._awaited -= 1
+            self._awaited = self._all.copy()
+        self._awaited.pop(id(parameter), None)
+
+    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
+        """Whether it averages the gradient of any of the parameters."""
+        return any(id(parameter) in self._all for parameter in parameters)
+
+    def end_pass(self) -> None:
+        """Completes a backward pass in which some parameters took no part, as torch does with unused parameters.
+
+        Each counts as zero on this rank. One that took no part on any rank keeps no gradient. A pass that none has
+        come of has not begun.
+        """
+        if self.released or not 0 < len(self._awaited) < len(self._all):
+            return
+        missing = list(self._awaited.values())
+        without = [parameter for parameter in missing if parameter.grad is None]
+        torch.autograd.backward(missing, [self._nothing(parameter) for parameter in missing])
+        self._awaited = {}
+        if without:
+            unused = torch.stack([_is_nothing(parameter.grad) for parameter in without]).tolist()
+            for parameter, is_unused in zip(without, unused, strict=True):
+                if is_unused:
+                    parameter.grad = None
+
+    def _nothing(self, parameter: nn.Parameter) -> torch.Tensor:
+        """A gradient that adds nothing, and that any gradient can be told from: zeros below zero."""
+        if id(parameter) in self._sparse:  # of whole rows, as a table's gradient is
+            none = torch.empty(1, 0, dtype=torch.long, device=parameter.device)
+            return torch.sparse_coo_tensor(none, parameter.detach()[:0], parameter.shape, check_invariants=False)
+        nothing = torch.zeros_like(parameter, requires_grad=False)
+        real_view(nothing).fill_(-0.0)
+        return nothing
 
     def _end_quiet_pass(self) -> None:
         self._quiet = self._owed = self._ending = False
@@ -196,6 +233,19 @@ def _trainable(slots: list[nn.Parameter]) -> list[bool]:
         return [parameter.requires_grad for parameter in slots]
     with torch._C.DisableTorchFunction():  # the mode of a region would be asked about each of them
         return [parameter.requires_grad for parameter in slots]
+
+
+def _has_sparse_gradients(module: nn.Module) -> bool:
+    return isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse
+
+
+def _is_nothing(gradient: torch.Tensor | None) -> torch.Tensor:
+    """Whether a gradient is what all ranks gave for a parameter that took no part; a tensor of one truth value."""
+    assert gradient is not None
+    if gradient.is_sparse:
+        return torch.tensor(gradient._nnz() == 0, device=gradient.device)
+    # Where torch divides a complex number, its real part may become a zero above zero.
+    return ((gradient == 0) & torch.signbit(gradient.imag if gradient.is_complex() else gradient)).all()
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -215,8 +265,8 @@ class _ArmingHook:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def __call__(self, _: torch.Tensor) -> None:
-        self._engine.gradient_arrived()
+    def __call__(self, parameter: torch.Tensor) -> None:
+        self._engine.gradient_arrived(parameter)
 
 
 _BUFFERS_OPTION = (

@@ -28,6 +28,7 @@ from amp_runtime._distributed.launch import (
 from amp_runtime._distributed.launchers import announced_rank, follow_launcher
 from amp_runtime._distributed.meeting import agreed_token
 from amp_runtime._distributed.objects import all_objects, broadcast_object
+from amp_runtime._distributed.passes import end_passes
 
 T = TypeVar("T")
 _depth_of_main_process_first = 0
@@ -204,6 +205,7 @@ def is_main_process() -> bool:
 def barrier() -> None:
     """Waits until every process has come here; does nothing alone."""
     if context.distributed:
+        end_passes()
         dist.all_reduce(torch.zeros(1, device=flag_device()))
 
 

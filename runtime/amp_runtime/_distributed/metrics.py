@@ -15,6 +15,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.trees import map_tensors
 from amp_runtime._distributed.exchange import as_bytes, real_view
 from amp_runtime._distributed.group import flag_device, from_all_processes
+from amp_runtime._distributed.passes import end_passes
 from amp_runtime._distributed.shadow import current_round, shadowing
 
 T = TypeVar("T")
@@ -188,6 +189,7 @@ def _reduce(
 ) -> Any:
     if not context.distributed:
         return value
+    end_passes()
 
     def reduce(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):

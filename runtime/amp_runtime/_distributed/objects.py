@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from amp_runtime._distributed.passes import end_passes
+
 
 def broadcast_object(value: Any, src: int, device: torch.device, group: Any = None) -> Any:
     """Rank ``src``'s picklable ``value`` on every rank. A collective.
@@ -21,6 +23,7 @@ def broadcast_object(value: Any, src: int, device: torch.device, group: Any = No
         device: one that the process group serves.
         group: the process group; all ranks by default.
     """
+    end_passes()
     sends = dist.get_rank() == src
     sent = bytearray(pickle.dumps(value)) if sends else bytearray()
     size = torch.tensor([len(sent)], device=device)
@@ -38,6 +41,7 @@ def all_objects(value: Any, device: torch.device, group: Any = None) -> list[Any
         device: one that the process group serves.
         group: the process group; all ranks by default.
     """
+    end_passes()
     sent = pickle.dumps(value)
     size = torch.tensor([len(sent)], device=device)
     sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]

@@ -14,7 +14,7 @@ from amp_runtime._core.callers import stacklevel
 from amp_runtime._core.context import context
 from amp_runtime._core.dtensors import any_sharded
 from amp_runtime._core.rows import has_rows
-from amp_runtime._distributed import averaging, shadow
+from amp_runtime._distributed import averaging, passes, shadow
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
 from amp_runtime._scaling.gradients import coalesced_gradients_of, have_gradients, multiply, parameters_of
@@ -194,6 +194,7 @@ def step_with_closure(
 
 
 def _average(parameters: list[torch.Tensor]) -> None:
+    passes.end_passes(parameters)
     delayed = averaging.delayed(parameters)
     if delayed:
         averaging.average_gradients(delayed)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from amp_runtime._core.living import living
-from amp_runtime._distributed import averaging
+from amp_runtime._distributed import averaging, passes
 from amp_runtime._scaling.gradients import HELD_AS, coalesced_gradients_of
 from amp_runtime._scaling.records import with_masters
 
@@ -25,6 +25,7 @@ def make_true(scaler: Any, parameters: list[torch.Tensor]) -> tuple[list[torch.T
     """
     if scaler._locating:
         return [], 1.0
+    passes.end_passes(parameters)
     loose = {id(parameter): parameter for parameter in parameters}
     _make_held_true(scaler, list(scaler._records), loose)
     if (

@@ -14,7 +14,7 @@ import torch
 from amp_runtime._core.context import HALF_DTYPES, context
 from amp_runtime._core.models import copy_with, prepared_models, prepared_parameters, remember
 from amp_runtime._core.registry import IdentityMap, TensorMap
-from amp_runtime._distributed import averaging, buffers, shadow, sharding
+from amp_runtime._distributed import averaging, buffers, passes, shadow, sharding
 from amp_runtime._distributed.group import warn_of_training_alone
 from amp_runtime._precision import masters
 from amp_runtime._scaling.agreement import Ranks
@@ -302,6 +302,8 @@ class Scaler(torch.amp.GradScaler):
         inner = inner_optimizer(optimizer)
         if self._in_closure or self._locating:
             return
+        if context.distributed:
+            passes.end_passes(parameters_of(inner))
         record = self._record(inner)
         if not record.ready:
             self._make_ready(inner, record, parameters_of(inner))
@@ -360,6 +362,7 @@ class Scaler(torch.amp.GradScaler):
         parameters = parameters_of(inner)
         if context.distributed:
             averaging.follow_models()
+            passes.end_passes(parameters)
         if self._known_optimizers.get(inner) != len(parameters):
             self._meet(inner)
         delayed = averaging.delayed(parameters)

@@ -1,0 +1,47 @@
+"""Backward passes that still wait for gradients, and what ends them.
+
+torch's DistributedDataParallel sends no gradient behind one that does not come: a layer that took no part in a step
+keeps the others waiting, and the next forward pass raises an error. Where gradients are needed, nothing more can come.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from typing import Protocol
+
+import torch
+
+
+class OpenPass(Protocol):
+    """What holds a model whose backward pass may be incomplete."""
+
+    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
+        """Whether it averages the gradient of any of the parameters."""
+
+    def end_pass(self) -> None:
+        """Completes a pass that has begun, with zeros for what did not come. A collective where it was incomplete."""
+
+
+# In the order in which they were made, which is the same on all ranks.
+_models: list[weakref.ref[OpenPass]] = []
+
+
+def watch(model: OpenPass) -> None:
+    """Has the passes of a model ended by :func:`end_passes`."""
+    _models[:] = [known for known in _models if known() is not None]
+    _models.append(weakref.ref(model))
+
+
+def end_passes(parameters: Collection[torch.Tensor] | None = None) -> None:
+    """Completes the backward passes that have begun: before a step, or before ranks exchange anything else.
+
+    Args:
+        parameters: only those of models that have one of these; by default of all.
+    """
+    if torch._C._current_graph_task_id() >= 0:
+        return  # a hook, or a backward pass of the script's own that exchanges something: more gradients are to come
+    for known in list(_models):
+        model = known()
+        if model is not None and (parameters is None or model.holds(parameters)):
+            model.end_pass()
