@@ -5,9 +5,9 @@ A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_dev
 `amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
 is used to where it is written: a variable or a constant of the file is changed there, and what a variable gets of a
 file of settings (`device = config.device`, or `config["device"]` of what `yaml.safe_load` gave) where it gets it; a
-number, a parameter's default and an option of the command line, which its user may set, where they are used. An option that is read for devices alone, and often, is
-changed once, where the command line is parsed. Where the script reads the text itself, as
-`device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"` does, the text
+number, a parameter's default and an option of the command line, which its user may set, where they are used. An option
+that is read for devices alone, and often, is changed once, where the command line is parsed. Where the script reads the
+text itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"` does, the text
 is left as it is, and changed where a device is made of it. What nothing calls stays as it is. Plain `"cuda"` and
 `.cuda()` stay: `amp.init` sets the current device. What a file moves there when it is imported goes through
 `amp.device("cuda")`, which the launcher's environment tells before `amp.init`. The script sets `CUDA_VISIBLE_DEVICES`
