@@ -15,6 +15,7 @@ from amp_rules.flow.partials import Partials
 from amp_rules.flow.parts import Evaluation, Invocation, Overlay
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.records import Records, fields_of, named_tuple
+from amp_rules.flow.refused_calls import refuses
 from amp_rules.flow.registries import Registries
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.store import Store
@@ -22,7 +23,7 @@ from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value, with
 from amp_rules.roles.kinds import is_chain, is_module
 from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import is_super, walk
+from amp_rules.source.syntax import is_super, own_name, walk
 from amp_rules.torch.commands import RUNS_COMMANDS
 from amp_rules.torch.containers import BY_CONFIGURATION, TAKES_CONFIGURATION
 from amp_rules.torch.functions import COMPUTED_FROM_ALL
@@ -330,21 +331,21 @@ def _fitting(targets: set[Value], call: ast.Call) -> list[Value]:
 
 
 def _lacks_arguments(target: Value, call: ast.Call) -> bool:
-    """Whether a call would raise on a function that a table or a text may find: it gives less than that must have.
+    """Whether a call would raise on what a table or a text may find: it gives less than a function or class must have.
 
-    ``globals()[name]()`` can be every function of the file, that of the call included. Under its own name a function
-    is meant, whatever a decorator or a command line gives it.
+    ``globals()[name]()`` can be every function of the file, that of the call included, and ``loss(out, y)`` of
+    ``loss = eval(name)`` every class. Under its own name a function is meant, whatever a decorator or a command line
+    gives it.
     """
     info = target.ref
+    if target.kind == "class":
+        node = info.facts.node
+        return node.name != own_name(call.func) and not node.decorator_list and refuses(target, call)
     if target.kind != "function" or target.receiver is not None or info.cls is not None:
         return False
     if isinstance(info.node, ast.Lambda) or info.node.decorator_list:
         return False
-    if isinstance(call.func, (ast.Name, ast.Attribute)) and info.name == (
-        call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-    ):
-        return False
-    return _misses(info, call)
+    return info.name != own_name(call.func) and _misses(info, call)
 
 
 def _misses(info: FunctionFacts, call: ast.Call, *, bound: bool = False) -> bool:

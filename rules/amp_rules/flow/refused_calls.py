@@ -12,11 +12,11 @@ def accepted(values: set[Value], parents: dict[ast.AST, ast.AST], called: ast.AS
     call = parents.get(called)
     if not isinstance(call, ast.Call) or call.func is not called:
         return values
-    return {value for value in values if not _refuses(value, call)}
+    return {value for value in values if not refuses(value, call)}
 
 
-def _refuses(value: Value, call: ast.Call) -> bool:
-    """Whether a class takes no argument of such a name, or needs one more than it is given."""
+def refuses(value: Value, call: ast.Call) -> bool:
+    """Whether a class takes no argument of such a name, or fewer than it is given, or needs more."""
     made = value.ref.find_method("__init__") if value.kind == "class" else None
     if made is None or not isinstance(made.node, ast.FunctionDef) or made.node.args.kwarg or made.node.decorator_list:
         return False
@@ -27,5 +27,7 @@ def _refuses(value: Value, call: ast.Call) -> bool:
     if None in named or any(isinstance(item, ast.Starred) for item in call.args):
         return False
     by_place = [*given.posonlyargs, *given.args][1:]
+    if len(call.args) > len(by_place) and given.vararg is None:
+        return True
     needed = by_place[len(call.args) : len(by_place) - len(given.defaults)]
     return any(item.arg not in named for item in needed)

@@ -10,8 +10,9 @@ from amp_rules.plan import declining
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.file_names import name_of, place_of
 from amp_rules.plan.library_uses import imports_torch
-from amp_rules.plan.unresolved import trail_end
+from amp_rules.plan.unresolved import comes_of, iterated_for, trail_end
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
@@ -213,6 +214,17 @@ def unfound_optimizers(program: Program) -> Iterator[Declined]:
                 "installed library, do what the other reasons say",
             )
             return
+
+
+def unfound_batches(program: Program, site: Site) -> tuple[str, str] | None:
+    """What a loop around a backward pass goes over, and the import without a file from which that comes."""
+    for iterated in iterated_for(program, site):
+        for source in comes_of(program, iterated):
+            assert isinstance(source.node, ast.expr)
+            found = _import_of(program, source.node, source.scope)
+            if found is not None:
+                return iterated.module.text(iterated.node), found[2]
+    return None
 
 
 def _import_of(program: Program, node: ast.expr, scope: Scope) -> tuple[Module, ast.stmt, str] | None:

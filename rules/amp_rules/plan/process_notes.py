@@ -16,6 +16,7 @@ from amp_rules.plan.comprehensions_over_shares import over_shares
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.device_counts import DeviceCounts, is_of_rate, only_rounds
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.divided_by_all import divided_by_all
 from amp_rules.plan.divided_by_places import divided_by_places
 from amp_rules.plan.divided_by_shares import divided_by_shares
 from amp_rules.plan.evaluated_by_index import evaluated_by_index
@@ -109,7 +110,9 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found += [*averages(processes), *meters(program, processes), *meters_of_steps(program, processes)]
     known = frozenset((told.site.body, told.name) for told in found)
     found += [*kept_numbers(processes, known), *gathered(processes, known), *adding_methods(processes, known)]
-    found += [*shown_of_batches(processes, found), *over_shares(processes)]
+    # Where a mean over all is told, the batches that it is made of need no word of their own.
+    divided = [*divided_by_all(processes)]
+    found += [*(divided or shown_of_batches(processes, found)), *over_shares(processes)]
     found += kept_by_models(processes, found)
     found = [told for told in found if not _is_alike(processes, told)]
     places = [*shown_of_shares(program, processes.agreed.ranks)]

@@ -361,7 +361,10 @@ _PAGES = {
         names the value and the line that it comes from: a batch, a random number, a clock, an environment, or a call
         such as `os.mkdir` that fails on some processes only. An order or a split of the data that is drawn without a
         seed above `amp.init`, as a file that is imported does: `np.random.shuffle(paths)`. Adversarial training is
-        refused too if it moves weights along gradients that are averaged only afterwards, at the step.
+        refused too if it moves weights along gradients that are averaged only afterwards, at the step. So is a search
+        for settings that runs the training, `study.optimize(objective)` of optuna or `wandb.agent(sweep, train)`,
+        unless what chooses has a seed and the processes share no storage, or a condition chooses the search and the
+        script trains without it, too.
 
         ## Why
         Each process has different batches, so one process would continue and another would not. The first then waits in

@@ -22,6 +22,7 @@ from amp_rules.plan import (
     prepared_always,
     prepared_some,
     rank_decisions,
+    searched_settings,
     steps_apart,
     weights_of_forward,
     weights_of_libraries,
@@ -202,6 +203,7 @@ def _distribution(program: Program, options: Options, precision: Precision) -> D
     reasons.extend(weights_of_forward.reasons(program))
     reasons.extend(weights_of_libraries.reasons(program))
     reasons.extend(local_directions.reasons(distribution))
+    reasons.extend(searched_settings.reasons(program))
     reasons.extend(drawn_on_import.reasons(program, distribution.precision))
     reasons.extend(models_from_outside.reasons(program))
     reasons.extend(carried_state.reasons(program, distribution.batches, distribution.data))

@@ -22,6 +22,8 @@ from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
 _BY_NAME = IMPORTS_BY_NAME | {"builtins.getattr", "builtins.eval"}
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
+_MAX_LOOPS = 3
+"""Functions between a backward pass and a loop that runs it."""
 
 
 def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
@@ -77,6 +79,34 @@ def loop_trail(program: Program, site: Site) -> str:
                 if advice:
                     return f"`{node.id}`{clause}"
     return ""
+
+
+def iterated_for(program: Program, site: Site, depth: int = 0) -> Iterator[Site]:
+    """Yield the variables that loops go over which a backward pass stands in, or that run its function."""
+    for loop in blocks.enclosing(site.module, site.node):
+        for node in walk(loop.iter) if isinstance(loop, ast.For) else ():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                yield Site(site.module, site.scope, site.body, node)
+    info = program.function_of(site.body)
+    for caller in program.flow.callers(info) if info is not None and depth < _MAX_LOOPS else ():
+        yield from iterated_for(program, calling(caller), depth + 1)
+
+
+def comes_of(program: Program, start: Site) -> Iterator[Site]:
+    """Yield the variables that an expression may have its value of, nearest first: through calls and attributes."""
+    pending = [start]
+    seen: set[ast.AST] = set()
+    while pending and len(seen) < _MAX_STEPS:
+        site = pending.pop(0)
+        current = site.node
+        while isinstance(current, (ast.Call, ast.Attribute, ast.Subscript)):
+            current = current.func if isinstance(current, ast.Call) else current.value
+        if current in seen or not isinstance(current, ast.Name):
+            continue
+        seen.add(current)
+        found = Site(site.module, site.scope, site.body, current)
+        yield found
+        pending.extend(_given(program, current, found))
 
 
 def _counts(node: ast.AST) -> bool:

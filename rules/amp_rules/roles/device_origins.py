@@ -10,6 +10,7 @@ from typing import Literal
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
+from amp_rules.flow.values import Form
 from amp_rules.roles.device_texts import index_of, is_index, is_read_off, writes_index
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -21,8 +22,8 @@ from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.devices import DEVICE
 
 Origin = Literal["plain", "text", "number", "option", "unknown"]
-"""``plain`` names no number; ``text`` is a text that does, or an option that is one; ``number`` is a number itself;
-``option`` comes from the command line."""
+"""``plain`` names no number; ``text`` is a text that does, or may, or an option that is one; ``number`` is a number
+itself; ``option`` comes from the command line."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,18 @@ class DeviceOrigins:
             return "number" if is_index(node.value) else "plain"
         if self.has_index(node, scope):
             return "text" if self._holds_text(node, scope) else "number"
+        if self._is_loaded(node, scope):
+            return "text"
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
             return self._kind_of_item(node.value, scope)
         # That of a tensor, or the one that the process has chosen.
         is_known = isinstance(node, ast.Call) and own_name(node.func) in ("get_device", "current_device")
         return "plain" if is_known or is_read_off(node) else "unknown"
+
+    def _is_loaded(self, node: ast.expr, scope: Scope) -> bool:
+        """Whether an expression is an entry of a file of settings, which may name any device: ``config["device"]``."""
+        known = self.program.flow.values(node, scope)
+        return bool(known) and all(value.ref is Form.LOADED for value in known)
 
     def _kind_of_item(self, node: ast.expr, scope: Scope) -> Origin:
         """What the items of a list are: the numbers of GPUs, or those of an option, ``args.gpu_ids[0]``."""

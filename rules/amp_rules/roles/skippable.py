@@ -20,6 +20,7 @@ _MUTATORS = frozenset(
         "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "pop", "popleft",
         "popitem", "remove", "discard", "clear", "sort", "reverse", "shuffle", "send", "throw", "step", "backward",
         "zero_grad", "put", "get_nowait", "advance", "__next__",
+        "load_state_dict",
     }
 )  # fmt: skip
 """Methods that change what they are asked of."""

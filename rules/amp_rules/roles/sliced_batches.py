@@ -77,9 +77,17 @@ class _Round:
     def _behind_the_bar(self) -> ast.expr:
         """What is iterated, without ``enumerate`` and a progress bar, which a variable may hold."""
         found = self._handed_on(self._node.iter)
-        made = self._made(found) if isinstance(found, ast.Name) else None
+        made = (self._opened(found) or self._made(found)) if isinstance(found, ast.Name) else None
         is_bar = isinstance(made, ast.Call) and self._program.callee_names(made, self._loop.scope) & PROGRESS_BARS
         return self._handed_on(made) if made is not None and is_bar else found
+
+    def _opened(self, name: ast.Name) -> ast.expr | None:
+        """What a ``with`` around the loop opens under a name: ``with tqdm(batches) as bar``."""
+        for around in blocks.enclosing(self._loop.module, self._node):
+            for item in around.items if isinstance(around, ast.With) else ():
+                if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == name.id:
+                    return item.context_expr
+        return None
 
     def _handed_on(self, node: ast.expr) -> ast.expr:
         return _handed_on(node, self._program, self._loop.scope)

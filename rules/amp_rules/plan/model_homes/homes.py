@@ -389,6 +389,7 @@ class Homes:
             return None
         if len(candidates) > 1:
             candidates = self._variables.of_its_class(candidates, value)
+            candidates = [item for item in candidates if not self._is_default_alone(item, value)] or candidates
             candidates = [
                 item for item in candidates if not is_found_again(self.program, item, candidates, value)
             ] or candidates
@@ -417,6 +418,17 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _is_default_alone(self, item: HoldingVariable, value: Value) -> bool:
+        """Whether a function gives its parameter another model, where its callers give none: ``if part is None:``.
+
+        They may give this one, for all that is known of them; what is prepared there would be the other.
+        """
+        if not is_function(item.body) or item.path not in {argument.arg for argument in arguments_of(item.body)}:
+            return False
+        if not item.assignments or any(item.path in blocks.reads(given) for given in item.assignments):
+            return False
+        return self._variables.gives_another(item, value)
 
     @cached_property
     def _in_workers(self) -> set[ast.AST]:

@@ -159,11 +159,11 @@ class Variables:
             or owner in makers
             or (
                 any(owner in maker.mro() or maker in owner.mro() for maker in makers)
-                and not self._gives_another(item, value)
+                and not self.gives_another(item, value)
             )
         ]
 
-    def _gives_another(self, item: HoldingVariable, value: Value) -> bool:
+    def gives_another(self, item: HoldingVariable, value: Value) -> bool:
         """Whether each assignment of a body gives the variable models that are known, and this one to none."""
         sources = [_given(statement, item.path) for statement in item.assignments]
         held = [self.program.roles.modules(source, item.scope) if source is not None else set() for source in sources]

@@ -51,6 +51,7 @@ from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
 from amp_rules.plan.labels_by_place import looked_up_by_place
+from amp_rules.plan.left_unfollowed import unfound_batches
 from amp_rules.plan.loaders_to_prepare import share
 from amp_rules.plan.process_notes import of_loaders
 from amp_rules.plan.report import Note
@@ -209,6 +210,14 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
         return (
             f"it is not known whether a DataLoader feeds `{loss}`: its batches come from {given}",
             "migrate the script that makes the loader; or wrap it there in `amp.prepare_loader(...)`, by hand",
+        )
+    unfound = unfound_batches(program, site)
+    if unfound is not None:
+        return (
+            f"it is not known whether a DataLoader feeds `{loss}`: `{unfound[0]}` comes of `{unfound[1]}`, which was "
+            "not found in this project",
+            "start from a folder that has it; or wrap the loader in `amp.prepare_loader(...)` by hand, with all that "
+            "several processes need",
         )
     return (
         f"no DataLoader feeds `{loss}`, and nothing else says which part of the data each process would get",
