@@ -149,9 +149,7 @@ def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
 
 
-def _by_idiom(
-    program: Program, selection: Selection, migrate_plain: MigratePlain, *, was_half: bool = False
-) -> Report:
+def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlain, *, was_half: bool = False) -> Report:
     with_amp = stages.calls_amp(program)
     if with_amp and not selection.precision:
         raise _Left(step_for_apex(program.entry.path))
