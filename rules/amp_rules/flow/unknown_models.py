@@ -202,6 +202,8 @@ class UnknownModels:
 
 def _may_be_asked(value: Value) -> bool:
     if value.kind == "object":
+        if value.ref == _LOADED:
+            return False  # what stands in a file is not known
         is_known = is_module(value) or is_optimizer(value) or is_scheduler(value) or is_loader_value(value)
         return not value.is_result and (is_known or str(value.ref).partition(".")[0] in _KNOWN)
     if value.kind == "instance":

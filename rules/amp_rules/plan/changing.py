@@ -138,7 +138,8 @@ class Changing:
         key = self._program.flow.key(node, site.scope)
         info = self._program.function_of(site.body)
         if info is not None and node.id in info.parameters:
-            return any(
+            # A model that makes parts of its own class hands its parameters to itself.
+            return not self._was_looked_at((info.node, node.id), depth) and any(
                 isinstance(given, ast.Name) and self._changes_in_loop(given, where, depth + 1)
                 for given, where in self._arguments(node, site)
             )

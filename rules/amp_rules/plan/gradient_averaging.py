@@ -199,7 +199,9 @@ def _freezes(program: Program) -> bool:
 def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: Home | None) -> str:
     calls = part.calls
     one_for_each_model = _override_each_other(program, list(part.backwards))
-    if not (one_for_each_model or _always_the_same_runs(program, part.backwards)):
+    # A wrapper of the script's own looks at each pass anew, whichever of them a round makes.
+    is_one_of_them = home is None and _are_apart(program, part.backwards)
+    if not (one_for_each_model or is_one_of_them or _always_the_same_runs(program, part.backwards)):
         is_of_a_step = any(_meet_in_a_step(program, *pair) for pair in itertools.combinations(part.backwards, 2))
         return "a step has several backward passes" if is_of_a_step else "the model is trained in several places"
     overriding = (
@@ -270,6 +272,12 @@ def _one_runs(program: Program, calls: list[Site]) -> bool:
     if _are_alike(calls):
         return all(_choice_between(one, two) is not None for one, two in itertools.combinations(calls, 2))
     return _always_the_same_runs(program, calls)
+
+
+def _are_apart(program: Program, sites: Sequence[Site]) -> bool:
+    """Whether a round comes to one of the places at most: they stand in different branches."""
+    pairs = (_in_one_body(program, *pair) for pair in itertools.combinations(sites, 2))
+    return all(_choice_between(one, two) is not None for one, two in pairs)
 
 
 def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:

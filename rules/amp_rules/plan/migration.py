@@ -244,6 +244,7 @@ def _without_own_half(program: Program, selection: Selection, start: OwnStart) -
             plain, only_idiom, from_apex=True, initialised=initialised, own_start=start
         ),
         lambda left: left_alone(left, selection.options),
+        was_half=True,
     )
 
 

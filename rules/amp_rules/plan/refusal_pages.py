@@ -153,7 +153,7 @@ _PAGES = {
         Hooks that read gradients (`register_hook`, `register_full_backward_hook` and the like), or change them where a
         wrapper exchanges them (`register_comm_hook`); hooks of wrappers that keep something of the gradients from step
         to step, as those of PowerSGD do, or are not known to keep nothing;
-        `loss.backward(gradient)` with the script's own gradients; clipping, logging and edits of gradients if the
+        backward passes that begin with a gradient another one left; clipping, logging and edits of gradients if the
         optimizer that holds them is not known; gradients of tensors that no optimizer holds, such as inputs and hidden
         layers; functions that reach gradients by a name and are called elsewhere; weights that the script itself
         changes by their gradients; gradients that `torch.autograd.grad` gives and the script sets (`p.grad = g`), where

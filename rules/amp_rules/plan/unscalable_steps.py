@@ -79,20 +79,17 @@ def reasons(program: Program) -> Iterator[Declined]:
         )
         return  # what starts from gradients of its own belongs to a step that the first reason asks for
     for backward in program.backwards:
-        if backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1:
-            message = "starts from its own gradients, and not all of them are scaled"
-            recipe = "sum what is to be differentiated into one loss and call its backward()"
-            if gradient_functions.runs_in_backward(program, backward.body):
-                message = "differentiates what the backward pass of an `autograd.Function` computes again: that runs "
-                message += "without autocast, so it would not be what the forward pass computed"
-                recipe = "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose "
-                recipe += "autocast is the same, then migrate by hand"
+        is_given = backward.loss in backward.call.args and len(backward.call.args) + len(backward.call.keywords) > 1
+        if is_given and gradient_functions.runs_in_backward(program, backward.body):
             yield declining.decline(
                 declining.GRADIENT_ACCESS,
                 backward.module,
                 backward.node,
-                f"`{backward.module.text(backward.call)}` {message}",
-                recipe,
+                f"`{backward.module.text(backward.call)}` differentiates what the backward pass of an "
+                "`autograd.Function` computes again: that runs without autocast, so it would not be what the forward "
+                "pass computed",
+                "give the function's `forward` and `backward` `torch.amp.custom_fwd` and `custom_bwd`, whose autocast "
+                "is the same, then migrate by hand",
             )
         graph = keyword(backward.call, "create_graph")
         if graph is not None and may_be_true(program, graph, backward.scope):

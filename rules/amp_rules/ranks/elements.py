@@ -15,7 +15,7 @@ from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source import blocks
 from amp_rules.source.syntax import called_name, is_none, walk
 from amp_rules.torch.containers import CONFIG_LOADERS
-from amp_rules.torch.data import LOADER_PREFIXES
+from amp_rules.torch.data import DISTRIBUTED_SAMPLERS, LOADER_PREFIXES
 from amp_rules.torch.file_access import LOADERS
 from amp_rules.torch.optimizers import SETTINGS_OF_GROUPS
 
@@ -344,8 +344,16 @@ class Elements:
                 if not refs or keys & _SAMPLING:
                     return False
             elif item.arg in _SAMPLING and not is_none(item.value):
-                return False
+                if not (item.arg == "sampler" and self._is_of_equal_shares(item.value, call)):
+                    return False
         return True
+
+    def _is_of_equal_shares(self, sampler: ast.expr, loader: ast.Call) -> bool:
+        """Whether a loader's sampler is torch's for several processes, which gives each as many samples, or none."""
+        located = self._world.program.locate(loader)
+        values = self._world.flow.values(sampler, located[1]) if located is not None else set()
+        given = [value for value in values if not (value.kind == "constant" and value.ref is None)]
+        return bool(given) and all(value.kind == "object" and value.ref in DISTRIBUTED_SAMPLERS for value in given)
 
 
 def is_container(ref: Ref) -> bool:

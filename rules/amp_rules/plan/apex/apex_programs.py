@@ -58,6 +58,8 @@ def migrate_apex(
     migrate_plain: MigratePlain,
     distribution: Callable[[Program], Outcome],
     half: tuple[Refusal, ...] = (),
+    *,
+    was_half: bool = False,
 ) -> Report:
     """Migrate a program that uses Apex.
 
@@ -67,6 +69,7 @@ def migrate_apex(
         migrate_plain: the migration of a program without Apex; told whether it is initialised already.
         distribution: what is to be said about several processes when nothing is done about them.
         half: why the helpers of Apex for half precision by hand, which it may use, were not taken out.
+        was_half: whether they were, so that the runtime starts where those did, and not at ``amp.initialize``.
     """
     reasons: tuple[Refusal, ...] = ()
     options = selection.options
@@ -77,7 +80,7 @@ def migrate_apex(
             return own
     if options.apex != "compat":
         try:
-            return _by_idiom(program, selection, migrate_plain)
+            return _by_idiom(program, selection, migrate_plain, was_half=was_half)
         except NotUnderstood as left:
             reasons = (_refusal(left.module, left, f"{_COMPAT}, or rewrite this place by hand"),)
             reasons = half if half and isinstance(left, HelperOfHalf) else reasons
@@ -146,7 +149,7 @@ def _refusal(module: Module, left: NotUnderstood, recipe: str) -> Refusal:
     return Refusal(module.path, left.span, rule.code, rule.name, rule.unit, left.reason, recipe)
 
 
-def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlain) -> Report:
+def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlain, *, was_half: bool = False) -> Report:
     with_amp = stages.calls_amp(program)
     if with_amp and not selection.precision:
         raise _Left(step_for_apex(program.entry.path))
@@ -164,7 +167,7 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     report = joined(drafts, migrate_plain(plain, initialised))
     if initialised and selection.options.ddp:
         report = _prepared_always(plain, drafts, selection, migrate_plain, report)
-    if with_amp and (not initialised or report.precision != "migrated"):
+    if with_amp and (not (initialised or was_half) or report.precision != "migrated"):
         raise _Left(*_why_not(program, report.refusals))
     if initialised:
         text = "the level stays the script's own, as it was given to amp.initialize; AMP_OPT_LEVEL overrides it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from amp_rules.plan.arrays import assigned_above
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.ranks.libraries import exchanged
 from amp_rules.roles.sites import Site, calling
@@ -39,8 +40,16 @@ def _writes_own(own: OwnDdp, site: Site, name: str) -> bool:
     assert isinstance(site.node, ast.Call)
     written = exchanged(site.node, name) if name in MADE_ALIKE else []
     return bool(written) and all(
-        isinstance(item, ast.Name) and (name in INTO_ANOTHER or _is_alone(own, site, item.id)) for item in written
+        isinstance(item, ast.Name)
+        and (name in INTO_ANOTHER or _is_copied_above(item, site) or _is_alone(own, site, item.id))
+        for item in written
     )
+
+
+def _is_copied_above(variable: ast.Name, site: Site) -> bool:
+    """Whether a variable, a parameter maybe, is computed anew above: ``value = value.clone()``."""
+    value = assigned_above(variable, site.scope)
+    return value is not None and _is_computed(value, "")
 
 
 def _is_alone(own: OwnDdp, site: Site, name: str, *, is_given: bool = False) -> bool:

@@ -74,7 +74,7 @@ def _conversions(program: Program, helpers: Helpers) -> Iterator[Place]:
             models = program.roles.modules(call.args[0], scope) if call.args else set()
             is_given_back = any(value.site is call for value in trained)
             is_trained = not models or is_given_back or _is_one_of(models, trained)
-            if call.args and is_trained and not (helpers.is_own(body, scope) or _only_evaluates(program, body)):
+            if call.args and is_trained and not (helpers.is_own(body, scope) or _only_evaluates(program, body, call)):
                 yield Place(call, scope)
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "half" and not (call.args or call.keywords):
             # A parameter of a helper that is no model's own is half in the helper alone. What a library makes is known
@@ -83,7 +83,7 @@ def _conversions(program: Program, helpers: Helpers) -> Iterator[Place]:
             if is_copied(program, call.func.value, scope):
                 continue
             if _is_one_of(models, trained) and not helpers.is_own(body, scope):
-                if not _only_evaluates(program, body):
+                if not _only_evaluates(program, body, call):
                     yield Place(call, scope)
 
 
@@ -121,13 +121,14 @@ def _parts_of_trained(program: Program) -> set[Value]:
     return found
 
 
-def _only_evaluates(program: Program, body: ast.AST) -> bool:
-    """Whether a function that makes a model half makes it float32 again, and trains nothing in between."""
+def _only_evaluates(program: Program, body: ast.AST, made_half: ast.Call) -> bool:
+    """Whether a function that makes a model half makes it float32 again below, and trains nothing in between."""
     if isinstance(body, ast.Module) or any(map(program.runs_backward, blocks.own_parts(body))):
         return False
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "float"
-        and not node.args and program.roles.modules(node.func.value, program.flow.scopes[body])
+        and not node.args and node.lineno > made_half.lineno
+        and program.roles.modules(node.func.value, program.flow.scopes[body])
         for node in program.nodes_of(body)
     )  # fmt: skip
 

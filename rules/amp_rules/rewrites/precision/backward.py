@@ -2,7 +2,9 @@
 
 ## What it does
 `loss.backward()` becomes `amp.scaler.scale(loss).backward()`. Arguments such as `retain_graph=True` stay. A
-loss that is computed in the same statement gets a statement of its own, under autocast.
+loss that is computed in the same statement gets a statement of its own, under autocast. Gradients that the script
+itself begins with stay as they are, `torch.autograd.backward(losses, gradients)`: what is computed from them is linear
+in the losses' scale.
 
 ## Why
 Gradients in fp16 vanish below 6e-8. The scaler multiplies the loss, and so every gradient, by a factor that
