@@ -10,6 +10,7 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
 from amp_rules.torch.data import BATCH_SAMPLERS, CUTS, PLACES_OF_SAMPLES, RANDOM_SAMPLERS, SEQUENTIAL_SAMPLERS
 from amp_rules.torch.devices import MOVING
@@ -77,9 +78,7 @@ class OwnBatches:
 
     def _joins_places(self, call: ast.Call, scope: Scope) -> bool:
         """``BatchSampler(RandomSampler(range(len(x))), size, False)``: batches of places that torch draws or counts."""
-        given = (
-            call.args[0] if call.args else next((item.value for item in call.keywords if item.arg == "sampler"), None)
-        )
+        given = argument_at(call, "sampler", 0)
         samplers = self._program.flow.values(given, scope) if given is not None else ()
         return bool(samplers) and all(
             value.kind == "object" and value.ref in RANDOM_SAMPLERS | SEQUENTIAL_SAMPLERS for value in samplers
