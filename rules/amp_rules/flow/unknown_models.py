@@ -213,6 +213,8 @@ class UnknownModels:
 
 def _may_be_asked(value: Value) -> bool:
     if value.kind == "object":
+        if value.ref == _LOADED:
+            return False  # a model that was saved whole is one
         is_known = is_module(value) or is_optimizer(value) or is_scheduler(value) or is_loader_value(value)
         return not value.is_result and (is_known or str(value.ref).partition(".")[0] in _KNOWN)
     if value.kind == "instance":
