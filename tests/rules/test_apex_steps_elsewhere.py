@@ -57,3 +57,36 @@ def test_a_step_that_the_script_runs_is_rewritten(tmp_path):
     assert report.precision == "migrated"
     assert "amp.scaler.scale(loss).backward()" in result["trainer.py"].decode()
     assert "apex" not in result["trainer.py"].decode()
+
+
+PLAIN = """\
+import torch
+
+from trainer import {name}
+
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loss = net(torch.ones(2, 4)).sum()
+loss.backward()
+opt.step()
+{call}
+"""
+
+
+def plain(name, call):
+    return {ENTRY: PLAIN.format(name=name, call=call).encode(), "trainer.py": TRAINER.encode()}
+
+
+def test_a_script_that_runs_nothing_of_apex_is_migrated_as_one_without(tmp_path):
+    report, result = migrated(tmp_path, plain("report", "report(loss)"), Options())
+    assert report.precision == "migrated"
+    assert "amp.scaler.scale(loss).backward()" in result[ENTRY].decode()
+    assert result["trainer.py"].decode() == TRAINER.replace("from apex", "from amp_runtime.apex")
+    assert not any("AMP480" in str(note) for note in report.notes)
+
+
+def test_a_script_that_may_run_the_step_keeps_apexs_interface(tmp_path):
+    found = plain("report", "import trainer\nvars(trainer)[input()](net, opt, loss)")
+    _, result = migrated(tmp_path, found, Options())
+    assert "loss.backward()" in result[ENTRY].decode() and "scaler" not in result[ENTRY].decode()
+    assert "from amp_runtime.apex import amp" in result["trainer.py"].decode()

@@ -277,12 +277,24 @@ def test_two_subclasses_that_make_the_same_attribute_both_prepare_it(report_of) 
     assert "self.net = amp.prepare_model(Deep()" in after
 
 
+def test_what_only_the_settings_name_is_a_model_also_behind_its_move(report_of) -> None:
+    nets = NETS + "import pydoc\ndef load(settings):\n    return pydoc.locate(settings['name'])()\n"
+    make = "net = load(json.load(open(args.arch)))\n    model = net.to('cpu')" + SGD
+    report = report_of(make, "import json\nfrom nets import load", nets=nets)
+    after = next(change.after for change in report.changes if change.path.stem == "train")
+    assert (
+        "net = amp.prepare_model(load(json.load(open(args.arch)))" in after
+        or "amp.prepare_model(net.to('cpu')" in after
+    )
+
+
 def test_a_name_that_only_the_settings_know_is_refused_with_the_call_that_uses_it(report_of) -> None:
     nets = NETS + (
         "import pydoc, yaml\ndef load(path):\n    settings = yaml.safe_load(open(path))\n"
         "    return pydoc.locate(settings['model']['name'])()\n"
     )
-    report = report_of("net = load(args.arch)\n    model = net.to('cpu')" + SGD, "from nets import load", nets=nets)
+    make = "net = load(args.arch)\n    model = Plain()\n    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
+    report = report_of(make, "from nets import Plain, load", nets=nets)
     assert report.precision == "declined"
     message = report.refusals[0].message
     assert "`load(args.arch)`" in message

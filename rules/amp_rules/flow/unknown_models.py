@@ -91,7 +91,7 @@ class UnknownModels:
             for name, argument in info.bound(call):
                 items = [(name, argument, scope)] if name is not None else self._items(argument, scope)
                 for parameter, item, place in items:
-                    given = self._key(item, place)
+                    given = self._key(self._same(item, place), place)
                     if given is not None and parameter in info.parameters:
                         self._handed_to.setdefault(given, set()).add((info.node, parameter))
 
@@ -113,10 +113,21 @@ class UnknownModels:
                         yield key.value, item, self._scopes[value.site]
 
     def _see_copy(self, node: ast.Assign, scope: Scope) -> None:
-        given = self._key(node.value, scope)
+        given = self._key(self._same(node.value, scope), scope)
         if given is not None:
             keys = [self._key(target, scope) for target in node.targets]
             self._handed_to.setdefault(given, set()).update(key for key in keys if key is not None)
+
+    def _same(self, node: ast.expr, scope: Scope) -> ast.expr:
+        """What is handed on: ``model`` of ``model.to(device)`` and of ``DataParallel(model)``."""
+        while isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in RETURNS_RECEIVER:
+                node = node.func.value
+            elif node.args and self._names(node.func, scope) & RETURNS_FIRST_ARGUMENT:
+                node = node.args[0]
+            else:
+                break
+        return node
 
     def _following(self, key: CellKey) -> set[CellKey]:
         """The variable, and all that it is handed to as it is."""

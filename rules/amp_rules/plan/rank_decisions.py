@@ -18,6 +18,7 @@ from amp_rules.ranks.origins import Decisions, Kind, Origin
 from amp_rules.roles.program import Program
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
+from amp_rules.torch.gradients import GRADIENT
 
 _WHY = {
     Kind.BATCH: "comes from the batches of one process",
@@ -123,6 +124,8 @@ def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], aske
         kept = WeightWrites(program).kept_tensor(sink.what, sink.scope)
         if kept is not None:
             consequence = f"is written to `{sink.module.text(kept)}`, which the model keeps"
+    if sink.need is Need.WEIGHTS and _sets_gradient(sink.what):
+        consequence = "becomes the gradient by which weights of the model step"
     if isinstance(sink.what, (ast.stmt, ast.expr)) and sink.what in waits:
         place = line_of(program, waits[sink.what], sink.what.lineno, sink.module)
         consequence = f"decides whether the processes wait for each other at {place}"
@@ -131,6 +134,12 @@ def _message(program: Program, sink: Sink, waits: Mapping[ast.AST, Module], aske
     if cause.node is sink.node and cause.kind is Kind.FAILURE:
         return f"`{text}` may fail on some processes and not on the others, and {consequence}"
     return f"`{text}` differs between processes, and {consequence}: it {_because(program, cause, sink)}"
+
+
+def _sets_gradient(write: ast.AST) -> bool:
+    """``p.grad = x``."""
+    targets = write.targets if isinstance(write, ast.Assign) else [getattr(write, "target", None)]
+    return any(isinstance(item, ast.Attribute) and item.attr == GRADIENT for item in targets)
 
 
 def _cause(sink: Sink) -> Origin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from amp_rules.flow.values import Value
 from amp_rules.plan import declining
@@ -11,15 +12,18 @@ from amp_rules.plan.declining import Declined
 from amp_rules.plan.loaders_by_flag import Apart, pass_in_the_way, tell_apart
 from amp_rules.plan.loaders_by_function import by_function, calls_for_both
 from amp_rules.plan.rebindings import Rebinding
+from amp_rules.plan.step_conditions import never_both
 from amp_rules.plan.training_flags import Flag, asks_for_mode, flag_of, flag_of_calls, handed_on, is_told_to_train
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
 from amp_rules.source.syntax import walk
 
+_REPEATING = (*blocks.LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_CALLERS = 4
 """Functions around the one that makes a loader in which a second call is looked for; factories have one or two."""
 
@@ -54,7 +58,7 @@ def told_apart(program: Program, given: TrainingData) -> ToldApart:
         if by_its_function is not None:
             found.put(by_its_function, use)
             continue
-        several = len(use.values) > 1 or any(
+        several = (len(use.values) > 1 and not _are_alternatives(program, use.values)) or any(
             _in_comprehension(program, value) or _kept_in_loop(program, value) or _made_for_each(program, value)
             for value in use.values
         )
@@ -166,6 +170,39 @@ def _made_for_each(program: Program, value: Value) -> bool:
         info = program.function_of(calling(next(iter(callers))).body)
         if info is None:
             return False
+    return False
+
+
+def _are_alternatives(program: Program, values: frozenset[Value]) -> bool:
+    """Whether a function that is called once makes loaders in branches of which it runs one."""
+    sites = [value.site for value in values if isinstance(value.site, ast.Call)]
+    modules = [module for site in sites if (module := program.module_of(site)) is not None]
+    if len(modules) != len(values) or len(set(modules)) != 1:
+        return False
+    module = modules[0]
+    bodies = {blocks.body_of(module, site) for site in sites}
+    return (
+        len(bodies) == 1
+        and _runs_once(program, module, sites[0])
+        and all(
+            never_both(module, blocks.statement_of(module, one), blocks.statement_of(module, other))
+            for one, other in combinations(sites, 2)
+        )
+    )
+
+
+def _runs_once(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a place is in no loop, nor is the one place that calls its function, and so on."""
+    seen: set[ast.AST] = set()
+    while node not in seen:
+        seen.add(node)
+        if any(isinstance(parent, _REPEATING) for parent in module.ancestors(node)):
+            return False
+        info = program.function_of(blocks.body_of(module, node))
+        callers = [*program.flow.callers(info)] if info is not None else []
+        if info is None or len(callers) != 1:
+            return info is None
+        module, node = callers[0].scope.module, callers[0].call
     return False
 
 

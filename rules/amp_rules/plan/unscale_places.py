@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan import declining, hand_updates
 from amp_rules.plan.attacks import Attacks
@@ -482,7 +483,15 @@ def _looks_up_any(program: Program, node: ast.AST, scope: Scope) -> bool:
     if blocks.path_of(found.func) != "getattr" or len(found.args) < 2 or isinstance(found.args[1], ast.Constant):
         return False
     owners = program.flow.values(found.args[0], scope)
+    if not owners and _is_imported_by_name(program, found.args[0], scope):
+        return False
     return not owners or any(owner.kind not in ("external", "module") for owner in owners)
+
+
+def _is_imported_by_name(program: Program, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is a module that ``import_module(name)`` gives, which a variable may hold."""
+    given = blocks.given_once(program.nodes_of(scope.node), node.id) if isinstance(node, ast.Name) else node
+    return isinstance(given, ast.Call) and bool(program.callee_names(given, scope) & IMPORTS_BY_NAME)
 
 
 _BY_HAND = "wrap the model in `torch.nn.parallel.DistributedDataParallel` in place of the sum by hand"

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.index import argument_at
+from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import called_name, walk
 from amp_rules.torch.wrappers import DATA_PARALLEL
 from amp_rules.torch.writers import WHOLE_OBJECT_WRITERS
 
@@ -127,3 +129,64 @@ def asks_for_devices(program: Program) -> list[Site]:
         and program.roles.modules(node.value, scope)
         and not any(node in walk(site.node) for site in wrapped)
     ]
+
+
+def asks_where_spread(program: Program, site: Site, *, keeps_names: bool) -> bool:
+    """Whether a place asks for devices only of a model that is spread over several, which none is any more.
+
+    Args:
+        program: the program.
+        site: the place, ``model.device_ids``.
+        keeps_names: whether a ``DataParallel`` stays for its names: it has no devices.
+    """
+    asked = site.node
+    assert isinstance(asked, ast.Attribute)
+    around = [test for test, holds in blocks.tests_around(site.module, asked) if holds]
+    beside = [*around, *_asked_before(site.module, asked)]
+    if not any(_is_for_wrapper(program, test, asked.value, site.scope) for test in beside):
+        return False
+    return not keeps_names or any(map(_asks_for_several, [*around, *_comparison_with(site.module, asked)]))
+
+
+def _asked_before(module: Module, node: ast.expr) -> Iterator[ast.expr]:
+    """What holds where a part of ``a and b`` is asked: the parts before it."""
+    child: ast.AST = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return
+        if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            yield from parent.values[: parent.values.index(child)]  # type: ignore[arg-type]
+        child = parent
+
+
+def _is_for_wrapper(program: Program, test: ast.expr, model: ast.expr, scope: Scope) -> bool:
+    """``isinstance(model, DataParallel)`` of this model."""
+    return (
+        isinstance(test, ast.Call)
+        and len(test.args) == 2
+        and bool(program.callee_names(test, scope) & {"builtins.isinstance"})
+        and blocks.path_of(model) is not None
+        and ast.dump(test.args[0]) == ast.dump(model)
+        and isinstance(test.args[1], (ast.Name, ast.Attribute))
+        and program.names(test.args[1], scope) <= DATA_PARALLEL
+        and bool(program.names(test.args[1], scope))
+    )
+
+
+def _comparison_with(module: Module, node: ast.expr) -> Iterator[ast.expr]:
+    """The comparison that a node stands in."""
+    yield from (parent for parent in list(module.ancestors(node))[:2] if isinstance(parent, ast.Compare))
+
+
+def _asks_for_several(test: ast.expr) -> bool:
+    """``len(model.device_ids) > 1``, which no empty list comes up to."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Call)
+        and called_name(test.left) == "len"
+        and any(isinstance(item, ast.Attribute) and item.attr == "device_ids" for item in test.left.args)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], (ast.Gt, ast.GtE))
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value in (1, 2)
+    )

@@ -10,8 +10,9 @@ from amp_rules.flow.cells import CellKey
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
+from amp_rules.source.index import argument_at
 from amp_rules.source.scopes import Scope
-from amp_rules.torch.data import CUTS, PLACES_OF_SAMPLES
+from amp_rules.torch.data import BATCH_SAMPLERS, CUTS, PLACES_OF_SAMPLES, RANDOM_SAMPLERS, SEQUENTIAL_SAMPLERS
 from amp_rules.torch.devices import MOVING
 
 _MAX_DEPTH = 6
@@ -49,6 +50,8 @@ class OwnBatches:
             return bool(call.args) and all(self.gives(item, scope, depth) for item in call.args)
         if names & _CUTTING or self._cuts_order(call, scope) or self._is_iterable(call, scope):
             return True
+        if names & BATCH_SAMPLERS:
+            return self._joins_places(call, scope)
         callees = self._program.flow.callees(call)
         return bool(callees) and all(
             info.yields
@@ -72,6 +75,14 @@ class OwnBatches:
         while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVING:
             node = node.func.value
         return isinstance(node, ast.Call) and bool(self._program.callee_names(node, scope) & PLACES_OF_SAMPLES)
+
+    def _joins_places(self, call: ast.Call, scope: Scope) -> bool:
+        """``BatchSampler(RandomSampler(range(len(x))), size, False)``: batches of places that torch draws or counts."""
+        given = argument_at(call, "sampler", 0)
+        samplers = self._program.flow.values(given, scope) if given is not None else ()
+        return bool(samplers) and all(
+            value.kind == "object" and value.ref in RANDOM_SAMPLERS | SEQUENTIAL_SAMPLERS for value in samplers
+        )
 
     def _is_iterable(self, node: ast.expr, scope: Scope) -> bool:
         """Whether an expression is an object of a class of the project that says how it is iterated."""

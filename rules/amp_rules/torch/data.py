@@ -155,6 +155,12 @@ RANDOM_SAMPLERS = frozenset(
 )
 """Samplers of torch that draw the order of the samples."""
 
+BATCH_SAMPLERS = frozenset(f"torch.utils.data.{module}BatchSampler" for module in ("", "sampler."))
+"""What joins the places that a sampler gives to batches of places."""
+
+SEQUENTIAL_SAMPLERS = frozenset(f"torch.utils.data.{module}SequentialSampler" for module in ("", "sampler."))
+"""Samplers of torch that give the places of the samples in their order."""
+
 DISTRIBUTED_SAMPLERS = frozenset(
     {"torch.utils.data.DistributedSampler", "torch.utils.data.distributed.DistributedSampler"}
 )

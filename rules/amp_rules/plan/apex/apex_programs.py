@@ -63,6 +63,8 @@ def migrate_apex(
 ) -> Report:
     """Migrate a program that uses Apex.
 
+    Where nothing comes to what its files do with Apex, it is migrated as one without.
+
     Args:
         program: the program.
         selection: what was asked for.
@@ -86,6 +88,10 @@ def migrate_apex(
             reasons = half if half and isinstance(left, HelperOfHalf) else reasons
         except (_Left, Declined) as left:
             reasons = left.refusals
+    if options.apex != "compat" and stages.only_imports_apex(program):
+        plain = _beside_idle(program, selection, migrate_plain)
+        if plain is not None:
+            return plain
     if options.apex != "compat" and not older:
         # What the script does today, where Apex's `amp` cannot be imported, and what it has to do it with.
         own = _beside_torch(program, selection, migrate_plain, reasons)
@@ -180,6 +186,18 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
         report = replace(report, notes=(*report.notes, told), in_full=_is_in_full(plain), level_if=asked)
     wrapped = wrapper_notes(program) if selection.options.target != "torch" else ()
     return replace(report, notes=(*report.notes, *extension_notes(program), *wrapped))
+
+
+def _beside_idle(program: Program, selection: Selection, migrate_plain: MigratePlain) -> Report | None:
+    """The report for a program without Apex, of which a file imports it for what nothing in the program runs.
+
+    Apex's interface comes from the runtime there. None where that lacks a part.
+    """
+    try:
+        drafts = {draft.original.path: draft for draft in stages.compatible(program, selection)}
+    except (NotUnderstood, Declined):
+        return None
+    return joined(drafts, migrate_plain(drafted(program, drafts), False))
 
 
 def _lost_writes(kept: HalfWrite) -> Refusal:
@@ -303,7 +321,11 @@ def _why_not(program: Program, refusals: tuple[Refusal, ...]) -> tuple[Refusal, 
     if of_the_step:
         return of_the_step
     rule = declining.APEX
-    message = "no training step was found that uses what `amp.initialize` prepares"
+    message = (
+        "no training step was found that uses what `amp.initialize` prepares"
+        if stages.initializing(program)
+        else "no `amp.initialize` was found: which step Apex would scale is not known"
+    )
     recipe = _COMPAT
     return (Refusal(program.entry.path, None, rule.code, rule.name, rule.unit, message, recipe),)
 

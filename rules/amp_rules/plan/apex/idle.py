@@ -33,9 +33,15 @@ def is_idle(program: Program, module: Module) -> bool:
     return known[module]
 
 
-def _is_idle(program: Program, module: Module) -> bool:
+def only_imports(program: Program, module: Module) -> bool:
+    """Whether a file imports Apex at its head, and nothing comes to what it does with that."""
+    return module is not program.entry and _is_idle(program, module, with_imports=False)
+
+
+def _is_idle(program: Program, module: Module, *, with_imports: bool = True) -> bool:
     references = References(module)
-    used = [*references.statements, *references.star_imports, *(item.node for item in references.uses)]
+    imports = [*references.statements, *references.star_imports] if with_imports else []
+    used = [*imports, *(item.node for item in references.uses)]
     tops = {_top_of(module, node) for node in used}
     names: set[str] = set()
     for top in tops:

@@ -12,7 +12,7 @@ from amp_rules.plan.apex.as_written import AsWritten
 from amp_rules.plan.apex.file import ApexFile, NotUnderstood
 from amp_rules.plan.apex.guards import bound_by, guards, is_removed, stops
 from amp_rules.plan.apex.handed_on import HandedOn, handed_on
-from amp_rules.plan.apex.idle import is_idle
+from amp_rules.plan.apex.idle import is_idle, only_imports
 from amp_rules.plan.apex.installed import is_question_of_transformers, questions
 from amp_rules.plan.apex.local_ranks import LocalRanks
 from amp_rules.plan.apex.references import References
@@ -50,6 +50,12 @@ def uses_apex(program: Program) -> list[Module]:
         if _mentions(module) and not is_part_of_apex(program, module) and _imports(module)
     ]
     return [] if all(is_idle(program, module) for module in found) else found
+
+
+def only_imports_apex(program: Program) -> bool:
+    """Whether nothing comes to what the program does with Apex, though its files import it where they are read."""
+    users = uses_apex(program)
+    return bool(users) and not _asking(program) and all(only_imports(program, module) for module in users)
 
 
 def loads_apex_by_name(program: Program) -> bool:

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
+from amp_rules.flow.cells import SlotKey
 from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.evaluation.modes import is_evaluating
 from amp_rules.plan.model_homes.saved_chains import chains
@@ -64,11 +65,7 @@ class Holders:
         info = self.program.function_of(body)
         if info is None or self.program.is_model_code(body) or any(map(self.program.runs_backward, info.body)):
             return False
-        keys = {
-            (owner, name)
-            for (owner, name), cell in self.flow.cells.items()
-            if holder in cell.values and not self._is_own(owner, holder)
-        }
+        keys = {(owner, name) for owner, name in self._variables_with[holder] if not self._is_own(owner, holder)}
         if not keys or any(owner is not body or not isinstance(name, str) for owner, name in keys):
             return False
         names = {name for _, name in keys}
@@ -81,10 +78,16 @@ class Holders:
         return all(
             isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
             for node, parent in zip(reads, parents, strict=True)
-        ) and any(
-            value in cell.values and owner is not body and not self._is_own(owner, holder)
-            for (owner, name), cell in self.flow.cells.items()
-        )
+        ) and any(owner is not body and not self._is_own(owner, holder) for owner, _ in self._variables_with[value])
+
+    @cached_property
+    def _variables_with(self) -> defaultdict[Value, list[SlotKey]]:
+        """Each value with the variables that may hold it."""
+        found: defaultdict[Value, list[SlotKey]] = defaultdict(list)
+        for key, cell in self.flow.cells.items():
+            for value in cell.values:
+                found[value].append(key)
+        return found
 
     def _is_own(self, owner: object, holder: Value) -> bool:
         """Whether a variable is one of the model's own class: its attributes, and those of its methods."""

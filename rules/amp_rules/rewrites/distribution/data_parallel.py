@@ -26,7 +26,8 @@ scripts, and this one when it resumes or copies the weights whose names match.
     (removed)
 
 ## When it declines
-Where the script asks the wrapper for its devices. Run as one process, the script uses one device:
+Where the script asks the wrapper for its devices, unless it does so only of a model that is spread over several:
+`if isinstance(model, nn.DataParallel):` around it says so. Run as one process, the script uses one device:
 start one process for each with torchrun.
 
 ## Leaving it out
@@ -61,7 +62,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.stripped_names import stripped_of
 from amp_rules.plan.training_loops import SHOWING
 from amp_rules.plan.words import Words
-from amp_rules.plan.wrapper_names import asks_for_devices
+from amp_rules.plan.wrapper_names import asks_for_devices, asks_where_spread
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -122,6 +123,8 @@ def changes(context: Context) -> Iterator[Change]:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
     for site in filter(_only_shows_devices, asks_for_devices(program)):
+        if asks_where_spread(program, site, keeps_names=keeps_names):
+            continue
         message = f"`{site.module.text(site.node)}` shows the devices of `DataParallel`, which is gone"
         yield Change(RULE, site.module, site.statement, message, [Remove(site.statement, keep_comments=True)])
     yield from _calls_by_hand(program)
@@ -344,7 +347,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     """Yield where each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
     program = context.program
     for site in asks_for_devices(program):
-        if _only_shows_devices(site):
+        if _only_shows_devices(site) or asks_where_spread(program, site, keeps_names=context.processes.keeps_names):
             continue
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
