@@ -29,7 +29,7 @@ from amp_rules.plan.own_ddp.shown_within import (
 )
 from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
-from amp_rules.plan.rest_shown import root_of, shows
+from amp_rules.plan.rest_shown import is_key, root_of, shows, taken_from
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
@@ -191,6 +191,8 @@ class _Rest:
         info = self._program.function_of(site.body)
         handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
         if handed:
+            if self._is_put_together(nodes, sources):
+                return
             for method, parameters in handed.items() if helpers else ():
                 for caller in self._program.flow.callers(method):
                     for parameter in sorted(parameters):
@@ -200,6 +202,12 @@ class _Rest:
             return
         if not self._may_be_of_all(site, nodes, name, sources):
             yield site, name
+
+    def _is_put_together(self, nodes: list[ast.AST], paths: set[str]) -> bool:
+        """Whether a function that hands numbers on may get those of all: ``told = mean_of_all(comm, self.kept)``."""
+        written = [node for node in nodes if blocks.writes_itself(node) & paths]
+        calls = [part for node in written for part in walk(node) if isinstance(part, ast.Call)]
+        return any(map(self._shares.metrics.unfollowed_exchanges.puts_together, calls))
 
     def _handed(
         self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
@@ -286,11 +294,17 @@ class _Rest:
         site = calling(caller)
         if any(map(names_process, values_given(caller.call))) or reads_alike(self._own, site, given):
             return
-        for path in sorted({root_of(path) for path in numbers_in(given)}):
-            if self._is_within_call(site, given, path):
-                continue
-            if any(root_of(ast.unparse(part)) == path and self._is_of_batch(part) for part in variables_in(given)):
-                yield from self._told_of(site, path, helpers - 1)
+        known = {root_of(path) for path in numbers_in(given)}
+        parts = [part for part in variables_in(given) if root_of(ast.unparse(part)) in known]
+        # ``{key: item * weight for key, item in losses.items()}`` hands on the numbers of ``losses``.
+        held = {
+            root_of(ast.unparse(taken_from(site.module, part)))
+            for part in parts
+            if not is_key(site.module, part) and self._is_of_batch(part)
+            if not self._is_within_call(site, given, root_of(ast.unparse(part)))
+        }
+        for path in sorted(held):
+            yield from self._told_of(site, path, helpers - 1)
 
     def _made(self, site: Site, name: str) -> list[ast.expr]:
         """What a function gives a variable of its own, and puts into the list or dictionary that it holds."""
@@ -338,10 +352,12 @@ class _Rest:
         if not self._is_of_batch(value) or self._is_alike(site, value):
             return False
         calls = [part for part in walk(value) if isinstance(part, ast.Call) and self._program.flow.callees(part)]
-        if calls:
-            return any(self._is_given_batches(site, call, seen) for call in calls)
-        parts = [part for part in numbers_of(value) if self._is_of_batch(part)]
-        return not parts or any(self._holds_batches(site, part, seen) for part in parts)
+        if any(self._is_given_batches(site, call, seen) for call in calls):
+            return True
+        # What stands beside them: ``batch.to(device_of_rank())``.
+        within = {node for call in calls for node in walk(call)}
+        parts = [part for part in numbers_of(value) if part not in within and self._is_of_batch(part)]
+        return not (parts or calls) or any(self._holds_batches(site, part, seen) for part in parts)
 
     def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
         name = root_of(ast.unparse(part))
@@ -357,8 +373,17 @@ class _Rest:
         """
         if self._program.roles.modules(call.func, site.scope):
             return True
+        inner = (node for info in self._program.flow.callees(call) for node in self._program.nodes_of(info.node))
+        if not self._shares.unknown.isdisjoint(inner):
+            return True
         held = call.func.value if isinstance(call.func, ast.Attribute) else None
-        for item in [*values_given(call), *([held] if held is not None else [])]:
+        earlier = [
+            item
+            for value in self._program.flow.values(call.func, site.scope)
+            if value.kind == "partial" and isinstance(value.site, ast.Call)
+            for item in values_given(value.site)[1:]
+        ]
+        for item in [*values_given(call), *earlier, *([held] if held is not None else [])]:
             values = self._program.flow.values(item, site.scope)
             if any(map(is_module, values)):
                 continue
