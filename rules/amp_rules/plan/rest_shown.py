@@ -205,9 +205,16 @@ def is_key(module: Module, node: ast.expr) -> bool:
 
 def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call of a library shows or writes what it is given."""
-    if not (tells(call) or called_name(call) in _SAVING) or program.flow.callees(call):
+    if program.flow.callees(call):
         return False
+    if not (tells(call) or called_name(call) in _SAVING):
+        return prints(program, call, scope)
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
+
+
+def prints(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a variable is called that may hold ``print``: ``tell = print if logger is None else logger.info``."""
+    return any(value.name == "builtins.print" for value in program.flow.values(call.func, scope))
 
 
 def reads_of(value: ast.AST, differs: Callable[[ast.expr], bool] | None = None) -> Iterator[ast.expr]:

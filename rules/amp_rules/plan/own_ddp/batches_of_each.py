@@ -42,9 +42,11 @@ def _without_known_sampler(own: OwnDdp) -> Iterator[ast.AST]:
             if not isinstance(value.site, ast.Call) or any(item.arg is None for item in value.site.keywords):
                 continue
             is_of_library = value.kind == "object" and not value.name.startswith(LOADER_PREFIXES)
-            if is_of_library or _has_unknown_sampler(own, value.site):
-                yield value.site
-            elif not are_seeded_alike and _is_shuffled(value.site):
+            if (
+                is_of_library
+                or _has_unknown_sampler(own, value.site)
+                or (not are_seeded_alike and _is_shuffled(value.site))
+            ):
                 yield value.site
 
 

@@ -25,11 +25,12 @@ from amp_rules.plan.own_ddp.shown_within import (
     is_of_tag,
     only_divides,
     reads_alike,
+    reads_groups,
     shown_values,
 )
 from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
-from amp_rules.plan.rest_shown import is_key, root_of, shows, taken_from
+from amp_rules.plan.rest_shown import is_key, prints, root_of, shows, taken_from
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
@@ -77,7 +78,11 @@ class _Rest:
         for site, name in self._shares.shown:
             call = site.node
             assert isinstance(call, ast.Call)
-            if not tells(call) or is_of_tag(site.module, call) or self._is_of_each(site, call):
+            if not (tells(call) or prints(self._program, call, site.scope)):
+                continue  # a file of numbers
+            if is_of_tag(site.module, call) or self._is_of_each(site, call):
+                continue
+            if called_name(call) == "plot" and _are_coordinates(name):
                 continue
             given, root = shown_values(call), root_of(name)
             told = {path for body, path in self._told if body is site.body}
@@ -93,13 +98,13 @@ class _Rest:
         ``scores[name] = scores.get(name, 0.0) + value.item()``, and ``print(scores)``.
         """
         for call, body, scope in self._program.calls():
-            if not tells(call) or not shows(self._program, call, scope):
+            if not shows(self._program, call, scope) or not (tells(call) or prints(self._program, call, scope)):
                 continue
             site = Site(scope.module, scope, body, call)
             parts = [part for value in values_given(call) for part in walk(value) if isinstance(part, ast.Name)]
             held = {part.id for part in parts if _is_shown_whole(site, part)}
             for name in sorted(held):
-                entries = self._entries(body, name)
+                entries = self._entries(site, name)
                 if not any(self._is_made_of_batch(site, value) for value in entries):
                     continue
                 if any((body, root_of(path)) in self._told for value in entries for path in blocks.reads(value)):
@@ -111,13 +116,14 @@ class _Rest:
                 if not self._shares.metrics.unfollowed_exchanges.may_tell_of(body, name):
                     yield site, name
 
-    def _entries(self, body: ast.AST, name: str) -> list[ast.expr]:
+    def _entries(self, site: Site, name: str) -> list[ast.expr]:
         """What a function puts into a dictionary that it makes itself; nothing where it holds anything else.
 
-        What is no number of a batch is one of all processes for all that is known, unless it is written there.
+        What is no number of a batch is one of all processes for all that is known, unless it is written there, or is a
+        rate or a time.
         """
         found: list[ast.expr] = []
-        for node in self._program.nodes_of(body):
+        for node in self._program.nodes_of(site.body):
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -125,6 +131,8 @@ class _Rest:
                     if blocks.path_of(target.value) != name:
                         continue
                     is_number = self._is_of_batch(node.value) or literal(node.value) is not ...
+                    if not is_number and (reads_groups(node.value) or is_time(self._program, site, node.value)):
+                        continue
                     if isinstance(node, ast.Assign) and not is_number:
                         return []
                     found.append(node.value)
@@ -137,6 +145,8 @@ class _Rest:
     def _is_of_each(self, site: Site, call: ast.Call) -> bool:
         """Whether a writer or a file that each process may have for itself takes what is shown."""
         held = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if prints(self._program, call, site.scope):
+            return False  # the object that holds ``print`` is no writer
         for value in self._program.flow.values(held, site.scope) if held is not None else ():
             module = self._program.module_of(value.site) if isinstance(value.site, ast.Call) else None
             if module is not None and isinstance(value.site, ast.Call) and self._own.may_be_of_each(module, value.site):
@@ -470,6 +480,13 @@ class _Rest:
 def _is_shown_whole(site: Site, node: ast.Name) -> bool:
     """Whether a variable is given itself, or stands in a text: ``f"metrics {scores}"``."""
     return isinstance(site.module.parents[node], (ast.FormattedValue, ast.Call, ast.keyword))
+
+
+def _are_coordinates(name: str) -> bool:
+    """Whether a column of an array is read, which draws one sample: ``line[:, 0]``."""
+    node = ast.parse(name, mode="eval").body
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(cut, ast.Tuple) and any(isinstance(item, ast.Slice) for item in cut.elts)
 
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:
