@@ -143,16 +143,16 @@ def shown_of_shares(
             if isinstance(node, ast.Call) and shows(program, node, scope) and not tells_failure(scope.module, node):
                 parts = (part for value in values_given(node) for part in reads_of(value, differs))
                 for part in sorted(parts, key=lambda item: isinstance(item, ast.Call)):
-                    if _is_key(scope.module, part) or _is_length(program, part, scope):
+                    if is_key(scope.module, part) or _is_length(program, part, scope):
                         continue
                     if tells(node) and _is_network(program, part, scope):
                         continue
                     # In what order a loader is gone through changes no total of it.
                     if any(origin.kind is kind and not _is_order(origin) for origin in asked(part)):
-                        yield Site(scope.module, scope, body, node), ast.unparse(_taken_from(scope.module, part))
+                        yield Site(scope.module, scope, body, node), ast.unparse(taken_from(scope.module, part))
 
 
-def _taken_from(module: Module, node: ast.expr) -> ast.expr:
+def taken_from(module: Module, node: ast.expr) -> ast.expr:
     """What a comprehension around a variable of its own takes it from: ``losses`` in ``[x.item() for x in losses]``."""
     if not isinstance(node, ast.Name):
         return node
@@ -183,7 +183,7 @@ def _is_network(program: Program, node: ast.expr, scope: Scope) -> bool:
     return bool(values) and all(is_module(value) and not value.is_result for value in values)
 
 
-def _is_key(module: Module, node: ast.expr) -> bool:
+def is_key(module: Module, node: ast.expr) -> bool:
     """Whether a name is that of a key, by which numbers are told apart: ``for key in sorted(totals.keys()):``."""
     if not isinstance(node, ast.Name):
         return False
@@ -205,9 +205,16 @@ def _is_key(module: Module, node: ast.expr) -> bool:
 
 def shows(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call of a library shows or writes what it is given."""
-    if not (tells(call) or called_name(call) in _SAVING) or program.flow.callees(call):
+    if program.flow.callees(call):
         return False
+    if not (tells(call) or called_name(call) in _SAVING):
+        return prints(program, call, scope)
     return not any(name.startswith(_COMPUTES) for name in program.callee_names(call, scope))
+
+
+def prints(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a variable is called that may hold ``print``: ``tell = print if logger is None else logger.info``."""
+    return any(value.name == "builtins.print" for value in program.flow.values(call.func, scope))
 
 
 def reads_of(value: ast.AST, differs: Callable[[ast.expr], bool] | None = None) -> Iterator[ast.expr]:
@@ -358,7 +365,7 @@ def _rests_on_batches(processes: Distribution, body: ast.AST, value: ast.expr) -
     """Whether an expression is made of a number that rests on the batches of one process."""
     scope = processes.program.flow.scopes[body]
     for part in reads_of(value):
-        if _is_key(scope.module, part) or _is_length(processes.program, part, scope):
+        if is_key(scope.module, part) or _is_length(processes.program, part, scope):
             continue
         if any(origin.kind is Kind.BATCH for origin in processes.agreed.ranks.origins(part)):
             return True

@@ -319,14 +319,18 @@ class WaysToShow:
 
 
 def tells_failure(module: Module, node: ast.AST) -> bool:
-    """Whether a place only runs where some number is not finite: what is shown there says why the script stops.
+    """Whether a place only runs where something failed, or a number is not finite: what is shown there says why.
 
-    ``if not math.isfinite(loss): print(f"loss is {loss}, stopping")``; what other processes have is not asked.
+    ``if not math.isfinite(loss): print(f"loss is {loss}, stopping")``; what other processes have is not asked. So it is
+    where an error that was raised is told: ``except ValueError as error: print(error, outputs)``.
     """
     inner = node
     for parent in module.ancestors(node):
         if isinstance(parent, blocks.BODIES):
             return False
+        if isinstance(parent, ast.ExceptHandler) and parent.name is not None:
+            if any(isinstance(part, ast.Name) and part.id == parent.name for part in walk(node)):
+                return True
         if isinstance(parent, ast.If) and inner is not parent.test:
             if _asks_for_failure(parent.test) is (inner in parent.body):
                 return True

@@ -20,6 +20,9 @@ from amp_rules.source.syntax import is_super
 from amp_rules.torch.containers import CONTAINERS
 from amp_rules.torch.distributed import MADE_ALIKE
 
+_MAX_PARTIALS = 3
+"""Partial functions that one call may be of: each has its function run once more."""
+
 
 class Calls:
     """Evaluates calls."""
@@ -31,6 +34,7 @@ class Calls:
         self._libraries = libraries
         self._having: dict[tuple[ast.AST, ClassFacts | None], tuple[frozenset[Ref], frozenset[Ref]]] = {}
         self._rests: dict[tuple[ast.arg, ast.Call], ast.arg] = {}
+        self._wholes: dict[tuple[ast.Call, ast.Call], ast.Call] = {}
 
     def call(self, node: ast.Call, frame: Frame) -> RankValue:
         """What a call gives."""
@@ -52,10 +56,33 @@ class Calls:
             return self._libraries.call(given, frame)
         if len(callees) > 1 and all(value.kind != "partial" for value in targets):
             callees = [info for info in callees if _takes(info, node)] or callees
-        found = [self._run(info, given, targets, frame) for info in callees]
+        partials = sorted((value for value in targets if value.kind == "partial"), key=_place)
+        ways = [self._with_earlier(value, given) for value in partials[:_MAX_PARTIALS]] or [given]
+        found = [self._run(info, way, targets, frame) for info in callees for way in ways]
         if any(value.kind in ("external", "object", "attribute") and not is_module(value) for value in targets):
             found.append(self._libraries.call(given, frame))
         return join_all(found).unknown() if len(found) > 1 else found[0]
+
+    def _with_earlier(self, target: Value, given: Arguments) -> Arguments:
+        """What a function gets that ``partial(function, x)`` stands for: what it was made with comes first."""
+        while target.kind == "partial" and isinstance(target.site, ast.Call):
+            made, node = target.site, given.node
+            whole = self._wholes.get((made, node))
+            if whole is None:
+                arguments = [*made.args[1:], *node.args]
+                later = {item.arg for item in node.keywords}
+                keywords = [*(item for item in made.keywords if item.arg not in later), *node.keywords]
+                whole = self._wholes[made, node] = ast.copy_location(ast.Call(node.func, arguments, keywords), node)
+            held = made.args[0].value if made.args and isinstance(made.args[0], ast.Attribute) else None
+            earlier = [self._seen(item) for item in made.args[1:]]
+            named = {item.arg: self._seen(item.value) for item in made.keywords}
+            receiver = self._seen(held) if held is not None else given.receiver
+            given = Arguments(whole, receiver, [*earlier, *given.values], {**named, **given.keywords})
+            target = target.ref
+        return given
+
+    def _seen(self, node: ast.expr) -> RankValue:
+        return self._world.seen.get(node, REPLICATED)
 
     def _receiver(self, node: ast.Call, frame: Frame) -> RankValue:
         """The object whose method is called, or what is called itself."""
@@ -241,6 +268,10 @@ class Calls:
         """What ``*args`` or ``**options`` of one call hold, which other calls of the function do not change."""
         site = self._rests.setdefault((parameter, call), ast.copy_location(ast.arg(parameter.arg), parameter))
         return self._memory.made(Ref(site, frame.context))
+
+
+def _place(value: Value) -> tuple[int, int]:
+    return getattr(value.site, "lineno", 0), getattr(value.site, "col_offset", 0)
 
 
 def _takes(info: FunctionFacts, call: ast.Call) -> bool:

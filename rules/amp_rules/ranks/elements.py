@@ -27,6 +27,7 @@ _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetCom
 
 _READ_FROM_FILES = LOADERS | CONFIG_LOADERS
 """Calls that give what a file holds."""
+_NO_OBJECTS: frozenset[Ref] = frozenset()
 _MAX_LEVELS = 3
 """Names within names of a file that are told apart: ``saved["trainer"]["step"]``."""
 
@@ -250,7 +251,9 @@ class Elements:
         sizes = NOWHERE if self._has_equal_batches(node, frame) else of_shapes(origin)
         calls = [value.site for value in self._world.flow.values(node, frame.scope)]
         self._memory.write(ref, ELEMENTS, self._batch(calls, origin, sizes, frame))
-        return RankValue(value.content, value.size, value.refs | {ref})
+        # What is done to its batches is done to no other part of what it comes of: ``train, test = make_loaders()``.
+        others = _NO_OBJECTS if node in self._world.setting.unknown else value.refs
+        return RankValue(value.content, value.size, others | {ref})
 
     def rebound(self, statement: ast.stmt, variable: str, value: RankValue, frame: Frame) -> RankValue:
         """A variable's loader, shared out before a statement."""

@@ -28,6 +28,7 @@ class Setting:
     Attributes:
         prepared: expressions whose loader is shared out.
         by_sampler: those of them that a sampler shares out, where one is given.
+        unknown: those of them that may be a part of an object of which nothing is known, as others are.
         rebound: variables that are given a loader that is shared out, with the statement before which they are.
         rebound_after: the same, with the statement after which they are.
         seeded: statements before which the ranks' random numbers are made to differ.
@@ -45,6 +46,7 @@ class Setting:
 
     prepared: frozenset[ast.AST] = frozenset()
     by_sampler: frozenset[ast.AST] = frozenset()
+    unknown: frozenset[ast.AST] = frozenset()
     rebound: tuple[tuple[ast.stmt, str], ...] = ()
     rebound_after: tuple[tuple[ast.stmt, str], ...] = ()
     seeded: frozenset[ast.AST] = frozenset()

@@ -99,6 +99,8 @@ class Exchanges:
         forward = [(read, written) for written, read in rows]
         made, of_sum = _closed({path} | added, forward), _closed({path}, forward)
         for call in calls:
+            if self._is_of_others(call, behind):
+                continue
             gathered = self._gathered_into(call)
             if gathered is not None:
                 # What is gathered goes to another variable, and what it was taken from stays that of the process.
@@ -107,6 +109,19 @@ class Exchanges:
             elif self._is_about(call, behind, of_sum if call in self._known else made):
                 return True
         return self.becomes_of_all(body)
+
+    def _is_of_others(self, call: ast.Call, behind: set[str]) -> bool:
+        """Whether a call leaves its arguments as they are, and gives what it makes to none of some variables.
+
+        ``told = mean_of_all(loss)`` and ``sampler.update_with(losses)``, but not what the object keeps of them.
+        """
+        located = self._own.program.locate(call)
+        statement = blocks.statement_of(located[1].module, call) if located is not None else None
+        if not isinstance(statement, (ast.Expr, ast.Assign)) or statement.value is not call:
+            return False
+        if blocks.touches(behind, blocks.writes_itself(statement) | blocks.reads(call.func)):
+            return False
+        return self.leaves_its_own(call)
 
     def _gathered_into(self, call: ast.Call) -> set[str] | None:
         """The variables that one of torch's calls puts what all have into, beside what it is given; None for others."""
@@ -193,8 +208,15 @@ class Exchanges:
             and any(isinstance(part, ast.Call) and last_name(part.func) in _COPYING for part in walk(node.value))
             for path in blocks.writes(node)
         }
-        given = {path for item in exchanging for value in item.args for path in blocks.reads(value)}
-        return given.isdisjoint(set(info.parameters) - copied) and bool(given & copied)
+        gathered = [self._gathered_into(item) for item in exchanging]
+        given = {
+            path
+            for item, into in zip(exchanging, gathered, strict=True)
+            for path in ({path for value in item.args for path in blocks.reads(value)} if into is None else into)
+        }
+        # What is gathered goes to another variable: no copy is needed of what it was taken from.
+        is_apart = bool(given & copied) or None not in gathered
+        return given.isdisjoint(set(info.parameters) - copied) and is_apart
 
     def _in_callers(self, body: ast.AST, seen: frozenset[ast.AST]) -> bool:
         info = self._own.program.function_of(body)

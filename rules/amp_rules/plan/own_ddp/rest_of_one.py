@@ -25,11 +25,12 @@ from amp_rules.plan.own_ddp.shown_within import (
     is_of_tag,
     only_divides,
     reads_alike,
+    reads_groups,
     shown_values,
 )
 from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
-from amp_rules.plan.rest_shown import root_of, shows
+from amp_rules.plan.rest_shown import is_key, prints, root_of, shows, taken_from
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
@@ -77,7 +78,11 @@ class _Rest:
         for site, name in self._shares.shown:
             call = site.node
             assert isinstance(call, ast.Call)
-            if not tells(call) or is_of_tag(site.module, call) or self._is_of_each(site, call):
+            if not (tells(call) or prints(self._program, call, site.scope)):
+                continue  # a file of numbers
+            if is_of_tag(site.module, call) or self._is_of_each(site, call):
+                continue
+            if called_name(call) == "plot" and _are_coordinates(name):
                 continue
             given, root = shown_values(call), root_of(name)
             told = {path for body, path in self._told if body is site.body}
@@ -93,13 +98,13 @@ class _Rest:
         ``scores[name] = scores.get(name, 0.0) + value.item()``, and ``print(scores)``.
         """
         for call, body, scope in self._program.calls():
-            if not tells(call) or not shows(self._program, call, scope):
+            if not shows(self._program, call, scope) or not (tells(call) or prints(self._program, call, scope)):
                 continue
             site = Site(scope.module, scope, body, call)
             parts = [part for value in values_given(call) for part in walk(value) if isinstance(part, ast.Name)]
             held = {part.id for part in parts if _is_shown_whole(site, part)}
             for name in sorted(held):
-                entries = self._entries(body, name)
+                entries = self._entries(site, name)
                 if not any(self._is_made_of_batch(site, value) for value in entries):
                     continue
                 if any((body, root_of(path)) in self._told for value in entries for path in blocks.reads(value)):
@@ -111,13 +116,14 @@ class _Rest:
                 if not self._shares.metrics.unfollowed_exchanges.may_tell_of(body, name):
                     yield site, name
 
-    def _entries(self, body: ast.AST, name: str) -> list[ast.expr]:
+    def _entries(self, site: Site, name: str) -> list[ast.expr]:
         """What a function puts into a dictionary that it makes itself; nothing where it holds anything else.
 
-        What is no number of a batch is one of all processes for all that is known, unless it is written there.
+        What is no number of a batch is one of all processes for all that is known, unless it is written there, or is a
+        rate or a time.
         """
         found: list[ast.expr] = []
-        for node in self._program.nodes_of(body):
+        for node in self._program.nodes_of(site.body):
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -125,6 +131,8 @@ class _Rest:
                     if blocks.path_of(target.value) != name:
                         continue
                     is_number = self._is_of_batch(node.value) or literal(node.value) is not ...
+                    if not is_number and (reads_groups(node.value) or is_time(self._program, site, node.value)):
+                        continue
                     if isinstance(node, ast.Assign) and not is_number:
                         return []
                     found.append(node.value)
@@ -137,6 +145,8 @@ class _Rest:
     def _is_of_each(self, site: Site, call: ast.Call) -> bool:
         """Whether a writer or a file that each process may have for itself takes what is shown."""
         held = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if prints(self._program, call, site.scope):
+            return False  # the object that holds ``print`` is no writer
         for value in self._program.flow.values(held, site.scope) if held is not None else ():
             module = self._program.module_of(value.site) if isinstance(value.site, ast.Call) else None
             if module is not None and isinstance(value.site, ast.Call) and self._own.may_be_of_each(module, value.site):
@@ -191,6 +201,8 @@ class _Rest:
         info = self._program.function_of(site.body)
         handed = self._handed(info, nodes, name, made, sources) if info is not None else {}
         if handed:
+            if self._is_put_together(nodes, sources):
+                return
             for method, parameters in handed.items() if helpers else ():
                 for caller in self._program.flow.callers(method):
                     for parameter in sorted(parameters):
@@ -200,6 +212,12 @@ class _Rest:
             return
         if not self._may_be_of_all(site, nodes, name, sources):
             yield site, name
+
+    def _is_put_together(self, nodes: list[ast.AST], paths: set[str]) -> bool:
+        """Whether a function that hands numbers on may get those of all: ``told = mean_of_all(comm, self.kept)``."""
+        written = [node for node in nodes if blocks.writes_itself(node) & paths]
+        calls = [part for node in written for part in walk(node) if isinstance(part, ast.Call)]
+        return any(map(self._shares.metrics.unfollowed_exchanges.puts_together, calls))
 
     def _handed(
         self, info: FunctionFacts, nodes: list[ast.AST], name: str, made: list[ast.expr], sources: set[str]
@@ -286,11 +304,17 @@ class _Rest:
         site = calling(caller)
         if any(map(names_process, values_given(caller.call))) or reads_alike(self._own, site, given):
             return
-        for path in sorted({root_of(path) for path in numbers_in(given)}):
-            if self._is_within_call(site, given, path):
-                continue
-            if any(root_of(ast.unparse(part)) == path and self._is_of_batch(part) for part in variables_in(given)):
-                yield from self._told_of(site, path, helpers - 1)
+        known = {root_of(path) for path in numbers_in(given)}
+        parts = [part for part in variables_in(given) if root_of(ast.unparse(part)) in known]
+        # ``{key: item * weight for key, item in losses.items()}`` hands on the numbers of ``losses``.
+        held = {
+            root_of(ast.unparse(taken_from(site.module, part)))
+            for part in parts
+            if not is_key(site.module, part) and self._is_of_batch(part)
+            if not self._is_within_call(site, given, root_of(ast.unparse(part)))
+        }
+        for path in sorted(held):
+            yield from self._told_of(site, path, helpers - 1)
 
     def _made(self, site: Site, name: str) -> list[ast.expr]:
         """What a function gives a variable of its own, and puts into the list or dictionary that it holds."""
@@ -338,10 +362,12 @@ class _Rest:
         if not self._is_of_batch(value) or self._is_alike(site, value):
             return False
         calls = [part for part in walk(value) if isinstance(part, ast.Call) and self._program.flow.callees(part)]
-        if calls:
-            return any(self._is_given_batches(site, call, seen) for call in calls)
-        parts = [part for part in numbers_of(value) if self._is_of_batch(part)]
-        return not parts or any(self._holds_batches(site, part, seen) for part in parts)
+        if any(self._is_given_batches(site, call, seen) for call in calls):
+            return True
+        # What stands beside them: ``batch.to(device_of_rank())``.
+        within = {node for call in calls for node in walk(call)}
+        parts = [part for part in numbers_of(value) if part not in within and self._is_of_batch(part)]
+        return not (parts or calls) or any(self._holds_batches(site, part, seen) for part in parts)
 
     def _holds_batches(self, site: Site, part: ast.expr, seen: frozenset[str]) -> bool:
         name = root_of(ast.unparse(part))
@@ -357,8 +383,17 @@ class _Rest:
         """
         if self._program.roles.modules(call.func, site.scope):
             return True
+        inner = (node for info in self._program.flow.callees(call) for node in self._program.nodes_of(info.node))
+        if not self._shares.unknown.isdisjoint(inner):
+            return True
         held = call.func.value if isinstance(call.func, ast.Attribute) else None
-        for item in [*values_given(call), *([held] if held is not None else [])]:
+        earlier = [
+            item
+            for value in self._program.flow.values(call.func, site.scope)
+            if value.kind == "partial" and isinstance(value.site, ast.Call)
+            for item in values_given(value.site)[1:]
+        ]
+        for item in [*values_given(call), *earlier, *([held] if held is not None else [])]:
             values = self._program.flow.values(item, site.scope)
             if any(map(is_module, values)):
                 continue
@@ -445,6 +480,13 @@ class _Rest:
 def _is_shown_whole(site: Site, node: ast.Name) -> bool:
     """Whether a variable is given itself, or stands in a text: ``f"metrics {scores}"``."""
     return isinstance(site.module.parents[node], (ast.FormattedValue, ast.Call, ast.keyword))
+
+
+def _are_coordinates(name: str) -> bool:
+    """Whether a column of an array is read, which draws one sample: ``line[:, 0]``."""
+    node = ast.parse(name, mode="eval").body
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    return isinstance(cut, ast.Tuple) and any(isinstance(item, ast.Slice) for item in cut.elts)
 
 
 def _only_carries(nodes: list[ast.AST], paths: set[str]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import names_rank
+from amp_rules.plan.own_ddp.batches_of_each import batches_of_each
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rest_shown import Shown, shown_of_shares
@@ -39,10 +40,10 @@ class Shares:
 
     @cached_property
     def loaders(self) -> frozenset[ast.AST]:
-        """The calls that make loaders of which each process has a share."""
+        """The calls that make loaders of which each process has a share, and what else gives it batches of its own."""
         values = self.metrics.by_own_samplers | self.metrics.by_classes
         own = {value.site for value in values if value.site is not None}
-        return self.metrics.shared_loaders | self.metrics.trained_by_batches | own
+        return self.metrics.shared_loaders | self.metrics.trained_by_batches | own | batches_of_each(self._own)
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -53,6 +54,11 @@ class Shares:
     def shown(self) -> list[Shown]:
         """The calls that show what rests on the batches of one process, each with the variable that does."""
         return [*shown_of_shares(self.program, self.ranks, as_a_whole=True)]
+
+    @cached_property
+    def unknown(self) -> frozenset[ast.AST]:
+        """What training loops take batches from of which nothing else is known."""
+        return frozenset(node for node in self.loaders if not isinstance(node, ast.Call))
 
     def _ranks_where(self, taken: Mapping[ast.expr, bool]) -> Ranks:
         tests = {
@@ -65,7 +71,9 @@ class Shares:
             frozenset(test for test, holds in tests.items() if holds is side) for side in (True, False)
         )
         loaders = self.loaders
-        setting = Setting(prepared=loaders, by_sampler=loaders, holding=holding, excluded=excluded)
+        setting = Setting(
+            prepared=loaders, by_sampler=loaders, unknown=self.unknown, holding=holding, excluded=excluded
+        )
         return Ranks(self._own.program, setting)
 
     def decides(self, test: ast.expr) -> bool:

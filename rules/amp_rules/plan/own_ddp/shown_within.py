@@ -198,11 +198,12 @@ def _is_rate(own: OwnDdp, loop: TrainingLoop, value: ast.expr) -> bool:
     names = {node.id for node in walk(value) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     made = [given for name in sorted(names) if (given := _given(own, loop, name))]
     if is_text(value) and made:
-        return all(any(map(_reads_groups, given)) for given in made)  # beside a rate it may tell a loss
-    return any(map(_reads_groups, [value, *(part for given in made for part in given)]))
+        return all(any(map(reads_groups, given)) for given in made)  # beside a rate it may tell a loss
+    return any(map(reads_groups, [value, *(part for given in made for part in given)]))
 
 
-def _reads_groups(node: ast.expr) -> bool:
+def reads_groups(node: ast.expr) -> bool:
+    """Whether something is read out of the groups of an optimizer: a learning rate."""
     return any(isinstance(part, ast.Attribute) and part.attr == "param_groups" for part in walk(node))
 
 

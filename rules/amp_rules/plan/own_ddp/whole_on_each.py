@@ -49,7 +49,7 @@ def whole_on_each(own: OwnDdp) -> Iterator[Site]:
             if made and all(_is_whole(own, value) for value in made) and loop.module in own.modules:
                 if loop.node not in told:
                     told.add(loop.node)
-                    yield Site(loop.module, loop.scope, loop.body, _iterated(own, loop.node.iter, loop))
+                    yield Site(loop.module, loop.scope, loop.body, handed_on(own, loop.node.iter, loop))
                 break
     yield from _sliced(own)
 
@@ -105,7 +105,7 @@ def _given(own: OwnDdp, node: ast.Name | ast.Attribute, scope: Scope) -> Iterato
                 yield value, caller.scope
 
 
-def _iterated(own: OwnDdp, node: ast.expr, site: Site) -> ast.expr:
+def handed_on(own: OwnDdp, node: ast.expr, site: Site) -> ast.expr:
     """What bars and counters around it hand on."""
     while isinstance(node, ast.Call) and node.args and own.program.callee_names(node, site.scope) & _HANDS_ON:
         node = node.args[0]
