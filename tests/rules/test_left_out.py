@@ -502,6 +502,20 @@ def test_a_script_that_moves_weights_along_its_gradients_needs_them_whole_before
     assert averaged(tmp_path, source, completes=True).delayed
 
 
+AGAIN = """
+def refined(model, x, rounds, wide):
+    out = model(x, wide)
+    return out if rounds == 0 else out + refined(model, x, rounds - 1, wide)
+
+
+loader ="""
+
+
+def test_an_argument_that_a_function_hands_to_itself_is_followed_once(tmp_path: Path) -> None:
+    source = script("if choice:\n    x = self.paths[0](x)", "loss = F.cross_entropy(refined(model, x, 2, 1), y)")
+    assert averaged(tmp_path, source.replace("\nloader =", AGAIN)).delayed
+
+
 SCRIPTS = Path(__file__).parent.parent.parent / "fixtures" / "AMP108"
 REASONS = {
     "average_kept_within_the_model": "`Denoiser.average_net` takes no part in a forward pass",
