@@ -8,6 +8,7 @@ from pathlib import Path
 
 from amp_rules.checks.common.rank_paths import RankPaths
 from amp_rules.plan.changing import Changing
+from amp_rules.plan.moved_inputs import _Places, inputs_are_moved
 from amp_rules.plan.options import Options
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.functions import Functions
@@ -187,3 +188,35 @@ def test_whether_a_variable_changes_follows_no_product_of_assignments(tmp_path, 
         counts.append(count)
     few, many = counts
     assert many < 30 * few, counts
+
+
+def moving(size: int) -> str:
+    """Batches that are put into each other, of which nothing is taken to the GPU."""
+    names = [f"batch{n}" for n in range(size)]
+    stores = "\n".join(f"        {one}[0] = {other}" for one in names for other in names)
+    loop = LOOP.format(n=0).replace("        x, y = x.to(device), y.to(device)\n", f"{stores}\n        x = batch0\n")
+    model = "model = nn.DataParallel(build0(None).cuda())"
+    call = f"train0(model, {DATA}, torch.optim.SGD(model.parameters(), lr=0.1))"
+    return f"{HEAD}\n{NET.format(n=0)}\n\n{loop}\n\n{model}\n{call}\n"
+
+
+def test_whether_inputs_are_moved_follows_no_product_of_batches_that_are_put_into_each_other(tmp_path, monkeypatch):
+    counts = []
+    for size in (2, 6):
+        count = 0
+        decide = _Places._decide
+
+        def counted(*arguments, decide=decide):
+            nonlocal count
+            count += 1
+            return decide(*arguments)
+
+        path = tmp_path / "train.py"
+        path.write_text(moving(size))
+        with monkeypatch.context() as patch:
+            patch.setattr(_Places, "_decide", counted)
+            assert inputs_are_moved(Program(Project(path)))
+        counts.append(count)
+    few, many = counts
+    # There are as many places as pairs of batches.
+    assert few > 4 and many < 10 * few, counts

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.definitions import Definitions
@@ -60,28 +62,48 @@ class _Places:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._definitions = Definitions(program)
+        self._there: set[tuple[ast.expr, Scope]] = set()
         self._asked: set[tuple[ast.expr, Scope]] = set()
+        self._elsewhere: set[tuple[ast.expr, Scope]] = set()
 
     def is_placed(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether an expression is on the GPU, or a literal. What hangs on itself is not."""
+        """Whether an expression is on the GPU, or a literal. What hangs on itself is not.
+
+        It is asked in rounds. In each, everything is decided on once, and what is not, or not yet, is not there;
+        what was found to be there is kept. A round that finds nothing more was right about all the others.
+        """
+        while True:
+            known = len(self._there)
+            self._asked = set(self._elsewhere)
+            placed = self._is_placed(node, scope)
+            if len(self._there) == known:
+                self._elsewhere = self._asked
+                return placed
+            if placed:
+                return True
+
+    def _is_placed(self, node: ast.expr, scope: Scope) -> bool:
         if _is_literal(node) or self._is_there(node, scope):
             return True
         given = self._given(node, scope) if isinstance(node, ast.Name) else []
         return bool(given) and all(part is not None and _is_literal(part) for part, _ in given)
 
     def _is_there(self, node: ast.expr, scope: Scope) -> bool:
-        if (node, scope) in self._asked or _is_literal(node):
+        place = node, scope
+        if place in self._there:
+            return True
+        if place in self._asked or _is_literal(node):
             return False
-        self._asked.add((node, scope))
-        there = self._decide(node, scope)
-        self._asked.discard((node, scope))
-        return there
+        self._asked.add(place)
+        if self._decide(node, scope):
+            self._there.add(place)
+        return place in self._there
 
     def _decide(self, node: ast.expr, scope: Scope) -> bool:
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-            return all(self.is_placed(item, scope) for item in node.elts)
+            return all(self._is_placed(item, scope) for item in node.elts)
         if isinstance(node, ast.Dict):
-            return all(self.is_placed(item, scope) for item in node.values)
+            return all(self._is_placed(item, scope) for item in node.values)
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             return self._is_there(node.elt, scope)
         if isinstance(node, ast.DictComp):
@@ -140,15 +162,25 @@ class _Places:
         path = blocks.path_of(node)
         if path is None:
             return False
-        owner = scope.owner(path.split(".")[0]).node
-        for item, _, other in self._program.nodes():
-            if not isinstance(item, ast.Assign) or other.owner(path.split(".")[0]).node is not owner:
+        name = path.split(".")[0]
+        owner = scope.owner(name).node
+        return any(
+            other.owner(name).node is owner and self._is_there(value, other)
+            for value, other in self._stored.get(path, ())
+        )
+
+    @cached_property
+    def _stored(self) -> dict[str, list[tuple[ast.expr, Scope]]]:
+        """What is put into elements of variables, and where, by the paths of these."""
+        found: defaultdict[str, list[tuple[ast.expr, Scope]]] = defaultdict(list)
+        for item, _, scope in self._program.nodes():
+            if not isinstance(item, ast.Assign):
                 continue
             for target in item.targets:
-                if isinstance(target, ast.Subscript) and blocks.path_of(target.value) == path:
-                    if self._is_there(item.value, other):
-                        return True
-        return False
+                path = blocks.path_of(target.value) if isinstance(target, ast.Subscript) else None
+                if path is not None:
+                    found[path].append((item.value, scope))
+        return found
 
     def _is_loaded_there(self, node: ast.Name, scope: Scope) -> bool:
         """Whether a loop goes through an object of the project that moves what it gives."""
@@ -172,7 +204,7 @@ class _Places:
     def _are_there(self, parts: Iterable[tuple[ast.expr | None, Scope]]) -> bool:
         """Whether of several expressions one is there, and the others are or are literals, which are nowhere."""
         known = list(parts)
-        return all(part is not None and self.is_placed(part, where) for part, where in known) and any(
+        return all(part is not None and self._is_placed(part, where) for part, where in known) and any(
             part is not None and self._is_there(part, where) for part, where in known
         )
 
