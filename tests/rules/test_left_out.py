@@ -532,6 +532,12 @@ REASONS = {
     "made_by_an_unknown_call": (
         "the model that `getattr(importlib.import_module(module), name)(8)` (line 21) makes cannot be read"
     ),
+    "model_of_a_setting_given_to_a_trainer": (
+        'the model that `initialize(settings["model"])` (line 33) makes cannot be read'
+    ),
+    "model_saved_whole_given_to_a_trainer": (
+        'the model that `torch.load("model.pth", weights_only=False)` (line 20) makes cannot be read'
+    ),
     "network_by_another_name": (
         "`Net.base` is a whole network, of which `fc` and `layer2` and `layer3` and `layer4` "
         "take no part in a forward pass"
