@@ -17,7 +17,7 @@ from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source import blocks
 from amp_rules.source.syntax import children, is_text, own_variables
 from amp_rules.torch.containers import CONFIGURATION_OBJECTS
-from amp_rules.torch.replication import KINDS, SIZES
+from amp_rules.torch.replication import KINDS, SIZES, SPACES
 
 _MAX_DEPTH = 60
 """Expressions within expressions, calls of functions included. What lies deeper counts as replicated, which keeps
@@ -332,6 +332,8 @@ class Expressions:
                 alias.add(ref.part)
                 state = state | nothing(self._memory.read(ref, STATE)).own
         if name in KINDS and not found:
+            return REPLICATED
+        if name in SPACES and not found and all(origin.kind is Kind.ENVIRONMENT for origin in owner.content):
             return REPLICATED
         if name in SIZES and not found:
             return RankValue(self._memory.length(owner), owner.size)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.origins import NOWHERE, Kind, Origin, Origins
 from amp_rules.ranks.world import World
-from amp_rules.roles.environments import makes_environment
+from amp_rules.roles.environments import environment_of, makes_environment
 from amp_rules.roles.kinds import is_module
+from amp_rules.roles.sites import Site
 from amp_rules.source.drawn_samples import draws_samples
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import is_none
@@ -22,6 +24,7 @@ from amp_rules.torch.replication import (
     GENERATORS,
     NOT_DRAWN,
     OF_A_TIME,
+    PIPES,
     PROCESS,
 )
 
@@ -34,6 +37,11 @@ class Sources:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    @cached_property
+    def _environment(self) -> Site | None:
+        """An environment of a program that has pipes to other processes."""
+        return environment_of(self._world.program) if self._world.program.calls_to(PIPES) else None
 
     def of(self, names: set[str], call: ast.Call, frame: Frame, given: Origins) -> Origins | None:
         """What makes the result of a function local by itself; None where it is no source."""
@@ -75,6 +83,9 @@ class Sources:
 
     def of_method(self, function: ast.Attribute, call: ast.Call, frame: Frame) -> Origins:
         """What makes the result of a method local by itself."""
+        if function.attr == "recv" and not call.args and self._environment is not None:
+            # Environments run in processes of their own, and send through pipes what they give.
+            return self._world.origin(Kind.ENVIRONMENT, self._environment.module, self._environment.node)
         if not frame.state.apart or any(item.arg == "generator" for item in call.keywords):
             return NOWHERE
         is_sample = function.attr == "sample" and any(

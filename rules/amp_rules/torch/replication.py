@@ -156,6 +156,15 @@ MACHINE = frozenset({"os.uname", "platform.node", "platform.uname", "socket.getf
 ENVIRONMENTS = ("gym.", "gymnasium.", "dm_control.", "pettingzoo.", "procgen.", "minigrid.", "retro.", "pybullet_envs.")
 """Libraries of environments, which each process has its own of."""
 
+PIPES = frozenset(f"{module}.Pipe" for module in ("multiprocessing", "torch.multiprocessing"))
+"""What makes the two ends of a pipe, at which processes ``send`` and ``recv``."""
+
+SPACES = frozenset({"action_space", "observation_space", "spec", "metadata", "reward_range"})
+"""Attributes of environments that are the same in each of one kind."""
+
+STORED_EXPERIENCE = frozenset({"get_dataset", "qlearning_dataset", "sequence_dataset", "load_dataset"})
+"""Functions and methods that read the steps which somebody stored, alike in all processes: of D4RL, above all."""
+
 USES_OF_ENVIRONMENTS = frozenset({"action_space", "observation_space", "render", "reset_context"})
 """What is asked of an environment, or of the physics in it, and of no optimizer: ``step`` moves its time on."""
 

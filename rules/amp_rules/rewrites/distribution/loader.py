@@ -26,8 +26,9 @@ of an order, or the range over their places, `amp.prepare_loader(range(0, len(x)
 When nothing that can be shared out feeds the loop, or each step trains on all of the data at once; when a loader of
 DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
 part of the data, follows the batches that one process has seen; when labels are looked up by the number of the batch,
-`labels[i]` of `for i, x in enumerate(loader)`, in the order of all data; and when the dataset gives what a counter of
-its own has come to, whatever its index is, as `torchio.Queue` does (AMP291).
+`labels[i]` of `for i, x in enumerate(loader)`, in the order of all data; when what is shared out comes of an
+environment (Gym's), of which each process steps its own; and when the dataset gives what a counter of its own has come
+to, whatever its index is, as `torchio.Queue` does (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -58,6 +59,7 @@ from amp_rules.plan.report import Note
 from amp_rules.plan.rule import EVERY_OTHER, Rule
 from amp_rules.plan.sample_queues import sample_queues
 from amp_rules.plan.sample_tables import sample_tables
+from amp_rules.plan.stepped_environments import passes_on_own_steps
 from amp_rules.plan.unfollowed_batches import loader_that_may_feed
 from amp_rules.plan.unresolved import loop_trail
 from amp_rules.plan.wanted import wants
@@ -134,6 +136,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     tables = [*_tables(context.program, data)]
     yield from tables or _orders(context.processes)
     yield from _by_place(context.processes)
+    yield from _of_own_environments(context.processes)
 
 
 def notes(context: Context) -> Iterator[Note]:
@@ -309,6 +312,21 @@ def _by_place(processes: Distribution) -> Iterator[Declined]:
             f"`{text}` belongs to a batch by its number in the order of all data: each process would count the batches "
             f"of its share by `{site.counter}`, and take what belongs to others",
             f"put `{table}` into the dataset, so that each batch brings its own",
+        )
+
+
+def _of_own_environments(processes: Distribution) -> Iterator[Declined]:
+    """Yield passes whose batches are made of what each process gets from an environment of its own."""
+    for site, environment in passes_on_own_steps(processes):
+        made = environment.module.text(environment.node)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            site.module,
+            site.node,
+            f"`{site.module.text(site.loss)}` is computed from what an environment gives (`{made}`), of which each "
+            "process would step its own: a share of what one process has stored is no share of what all have",
+            "use `--no-ddp`; or let each process train on all that it has stored, with an environment of another "
+            "seed by `amp.rank()`, and take as many steps between two updates as the others",
         )
 
 
