@@ -183,7 +183,7 @@ def test_whether_a_variable_changes_follows_no_product_of_assignments(tmp_path, 
 
         with monkeypatch.context() as patch:
             patch.setattr(Changing, "changes", counted)
-            report, _ = migrated_text(tmp_path, changing(size), Options(ddp=True))
+            report, _ = migrated_text(tmp_path, changing(size), Options(ddp=True, target="torch"))
         assert report.precision == "migrated"
         counts.append(count)
     few, many = counts

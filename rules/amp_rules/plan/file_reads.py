@@ -347,19 +347,22 @@ class FileReads:
         name = last_name(reading.node.func)
         if self._reads_text(reading) and self._writes_bytes(effect):
             return False
+        removes = isinstance(effect, FileEffect) and effect.removes
+        changes_inside = removes or (isinstance(effect, FileEffect) and effect.fills_folder)
         if name in _MAKES_FOLDER:
-            if not (isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder)):
+            if not changes_inside:
                 return False
-            if not effect.removes and literal(keyword(reading.node, "exist_ok") or _FALSE) is not False:
+            if not removes and literal(keyword(reading.node, "exist_ok") or _FALSE) is not False:
                 return False  # it is left as it is found
             if _whole(path) == _whole(other) and _are_of_one_scope(site, path, effect, other):
                 # ``makedirs`` fails where the folder goes while it looks, and what is made goes too. What fills it
                 # makes no folder of that name in it.
-                return effect.removes
+                return removes
             folders = self._paths.of(other, effect.scope)
             return any(may_be_same(one, _inside(two)) for one in self._paths.of(path, site.scope) for two in folders)
-        only_makes_folder = self._only_makes_folder(effect)
-        if only_makes_folder and name not in _ASKS_FOR_FOLDERS:
+        makes_folder = folder_made(self._program, effect.node, effect.scope) is not None
+        only_makes = makes_folder and not changes_inside
+        if only_makes and name not in _ASKS_FOR_FOLDERS:
             return False  # a file that is read in a folder is there no sooner
         if self._meets.is_source(effect, other):
             return False
@@ -372,28 +375,21 @@ class FileReads:
         ones, others = self._paths.of(path, site.scope), self._paths.of(other, effect.scope)
         if effect.node in self._unpacked_here:
             return any(map(is_relative, ones))
-        if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
+        if changes_inside:
             others = frozenset({*others, *(_inside(one) for one in others)})  # with what is in it
-        names = self._program.callee_names(reading.node, reading.scope)
-        if names & FOLDER_LOADERS or (name in _LISTS and not names & PATTERNS):
-            ones = frozenset({*ones, *(_inside(one) for one in ones)})
-        if only_makes_folder and name in _BY_PATTERN and not names & PATTERNS:
-            ones = frozenset(map(_inside, self._paths.of(path, site.scope)))  # nothing is found where no folder is
-        if name in _LOOKS_FOR_FOLDERS and folder_made(self._program, effect.node, effect.scope) is not None:
-            ones = frozenset({*ones, *(_inside(one) for one in ones)})  # one that is made brings those that it is in
+        names, inside = self._program.callee_names(reading.node, reading.scope), frozenset(map(_inside, ones))
+        if only_makes and name in _BY_PATTERN and not names & PATTERNS:
+            ones = inside  # nothing is found where no folder is
+        elif names & FOLDER_LOADERS or (name in _LISTS and not names & PATTERNS):
+            ones |= inside
+        elif name in _LOOKS_FOR_FOLDERS and makes_folder:
+            ones |= inside  # one that is made brings those that it is in
         pairs = [(one, two) for one in ones for two in others if may_be_same(one, two)]
         if name in _LOOKS_FOR_FOLDERS:  # a folder is there with a file in it or without
             pairs = [(one, two) for one, two in pairs if not two.startswith(f"{one}/") or not re.search(r"\w", one)]
         if kept := _endings_kept(reading):
             pairs = [(one, two) for one, two in pairs if not _EXTENSION.search(two) or two.endswith(kept)]
         return self._meets.have_to_do(site, path, effect, other, pairs)
-
-    def _only_makes_folder(self, effect: Site) -> bool:
-        """Whether a change makes a folder, and neither removes nor fills any."""
-        assert isinstance(effect.node, ast.Call)
-        if isinstance(effect, FileEffect) and (effect.removes or effect.fills_folder):
-            return False
-        return folder_made(self._program, effect.node, effect.scope) is not None
 
     def is_newer(self, site: Site, path: ast.expr, change: Site, other: ast.expr) -> bool:
         """Whether what is changed has the time in its name, each way that it may be, and what is read has none."""

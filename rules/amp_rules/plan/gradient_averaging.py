@@ -200,8 +200,8 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
     calls = part.calls
     one_for_each_model = _override_each_other(program, list(part.backwards))
     # A wrapper of the script's own looks at each pass anew, whichever of them a round makes.
-    is_one_of_them = home is None and _are_apart(program, part.backwards)
-    if not (one_for_each_model or is_one_of_them or _always_the_same_runs(program, part.backwards)):
+    one_runs = _are_apart if home is None else _always_the_same_runs
+    if not (one_for_each_model or one_runs(program, part.backwards)):
         is_of_a_step = any(_meet_in_a_step(program, *pair) for pair in itertools.combinations(part.backwards, 2))
         return "a step has several backward passes" if is_of_a_step else "the model is trained in several places"
     overriding = (
@@ -276,19 +276,23 @@ def _one_runs(program: Program, calls: list[Site]) -> bool:
 
 def _are_apart(program: Program, sites: Sequence[Site]) -> bool:
     """Whether a round comes to one of the places at most: they stand in different branches."""
-    pairs = (_in_one_body(program, *pair) for pair in itertools.combinations(sites, 2))
-    return all(_choice_between(one, two) is not None for one, two in pairs)
+    return all(choice is not None for choice, _ in _choices(program, sites))
 
 
 def _always_the_same_runs(program: Program, sites: Sequence[Site]) -> bool:
     """Whether all rounds run the same one of the places: what chooses the branch does not change."""
     changing = Changing(program)
+    return all(
+        choice is not None and not changing.changes(choice.test, Site(one.module, one.scope, one.body, choice))
+        for choice, one in _choices(program, sites)
+    )
+
+
+def _choices(program: Program, sites: Sequence[Site]) -> Iterator[tuple[ast.If | None, Site]]:
+    """Yield what chooses between each two of the places, with one of them; None where a round may come to both."""
     for first, second in itertools.combinations(sites, 2):
         one, two = _in_one_body(program, first, second)
-        choice = _choice_between(one, two)
-        if choice is None or changing.changes(choice.test, Site(one.module, one.scope, one.body, choice)):
-            return False
-    return True
+        yield _choice_between(one, two), one
 
 
 def _meet_in_a_step(program: Program, first: Site, second: Site) -> bool:

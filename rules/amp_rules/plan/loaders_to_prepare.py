@@ -209,15 +209,13 @@ def before_the_bar(program: Program, use: LoaderUse) -> LoaderUse:
 
 def behind_opened_bar(program: Program, use: LoaderUse) -> LoaderUse:
     """What a bar shows that a ``with`` around the loop opens: ``with tqdm(loaders[phase]) as bar``."""
-    name = blocks.path_of(use.loader)
-    for around in blocks.enclosing(use.module, use.loader) if isinstance(use.loader, ast.Name) else ():
-        for item in around.items if isinstance(around, ast.With) else ():
-            if item.optional_vars is None or blocks.path_of(item.optional_vars) != name:
-                continue
-            if any(name in blocks.writes_itself(node) for node in program.nodes_of(use.body)):
-                return use
-            return _given_to_bar(program, use, item.context_expr) or use
-    return use
+    if not isinstance(use.loader, ast.Name):
+        return use
+    name = use.loader.id
+    opened = blocks.opened_around(use.module, use.loader, name)
+    if opened is None or any(name in blocks.writes_itself(node) for node in program.nodes_of(use.body)):
+        return use
+    return _given_to_bar(program, use, opened) or use
 
 
 def _given_to_bar(program: Program, use: LoaderUse, made: ast.expr | None) -> LoaderUse | None:

@@ -16,6 +16,7 @@ from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.index import keyword
+from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.searches import (
     OWN_TRIALS,
@@ -32,10 +33,9 @@ _MAX_CALLERS = 4
 def reasons(program: Program) -> Iterator[Declined]:
     """Yield the first search that trains, and that each process would make by itself."""
     for call, body, scope in program.calls():
-        site = Site(scope.module, scope, body, call)
-        if not _searches(program, site, call) or _is_alike(program, site, call):
+        if not _searches(program, call, scope) or _is_alike(program, call, scope):
             continue
-        trained = _trained(program, site, call)
+        site, trained = Site(scope.module, scope, body, call), _trained(program, call, scope)
         if not trained or (_is_one_way(program, site) and _is_run_otherwise(program, trained)):
             continue
         yield declining.decline(
@@ -49,18 +49,18 @@ def reasons(program: Program) -> Iterator[Declined]:
         return
 
 
-def _searches(program: Program, site: Site, call: ast.Call) -> bool:
-    if program.callee_names(call, site.scope) & SEARCHES:
+def _searches(program: Program, call: ast.Call, scope: Scope) -> bool:
+    if program.callee_names(call, scope) & SEARCHES:
         return True
     function = call.func
     if not isinstance(function, ast.Attribute) or function.attr != "optimize":
         return False
-    return any(value.ref in STUDIES for value in program.flow.values(function.value, site.scope))
+    return any(value.ref in STUDIES for value in program.flow.values(function.value, scope))
 
 
-def _is_alike(program: Program, site: Site, call: ast.Call) -> bool:
+def _is_alike(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether all processes try the same, as what chooses has a seed."""
-    if program.callee_names(call, site.scope) & OWN_TRIALS:
+    if program.callee_names(call, scope) & OWN_TRIALS:
         return False
     owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
     made = [call, *_made(program, owner)]
@@ -76,14 +76,14 @@ def _made(program: Program, nodes: list[ast.expr]) -> list[ast.Call]:
     return [value.site for value in values if isinstance(value.site, ast.Call)]
 
 
-def _trained(program: Program, site: Site, call: ast.Call) -> set[ast.AST]:
+def _trained(program: Program, call: ast.Call, scope: Scope) -> set[ast.AST]:
     """The functions with a backward pass, or that run one, which a search runs: also ``partial(objective, data)``."""
     given = [
         value.ref
         for argument in [*call.args, *(item.value for item in call.keywords)]
         for part in walk(argument)
         if isinstance(part, (ast.Name, ast.Attribute, ast.Lambda))
-        for value in program.flow.values(part, site.scope)
+        for value in program.flow.values(part, scope)
         if value.kind == "function"
     ]
     run = program.called_from({item for info in given for item in info.body})

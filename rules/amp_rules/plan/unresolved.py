@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from weakref import WeakKeyDictionary
 
+from amp_rules.flow.cells import CellKey
 from amp_rules.flow.reflection import IMPORTS_BY_NAME
 from amp_rules.flow.values import Value
 from amp_rules.plan.file_names import place_of
@@ -24,6 +26,7 @@ _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class
 _MAX_STEPS = 60
 _MAX_LOOPS = 3
 """Functions between a backward pass and a loop that runs it."""
+_ASSIGNED: WeakKeyDictionary[Program, dict[CellKey, list[Site]]] = WeakKeyDictionary()
 
 
 def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
@@ -223,9 +226,7 @@ def _given(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:
     """Where a variable gets what it holds."""
     key = program.flow.key(node, site.scope)
     path = blocks.path_of(node)
-    for other, body, scope in program.nodes():
-        if isinstance(other, ast.Assign) and any(_assigns(program, item, key, scope) for item in other.targets):
-            yield Site(scope.module, scope, body, other.value)
+    yield from _assigned(program).get(key, ()) if key is not None else ()
     info = program.function_of(site.scope.owner(path).node) if path is not None and "." not in path else None
     if info is None:
         return
@@ -239,12 +240,24 @@ def _given(program: Program, node: ast.expr, site: Site) -> Iterator[Site]:
             yield Site(outer.module, outer.scope, outer.body, value)
 
 
-def _assigns(program: Program, target: ast.expr, key: object, scope: Scope) -> bool:
+def _assigned(program: Program) -> dict[CellKey, list[Site]]:
+    """What every variable of the program is assigned, whole or as a part of it."""
+    known = _ASSIGNED.get(program)
+    if known is None:
+        known = _ASSIGNED[program] = {}
+        for node, body, scope in program.nodes():
+            if isinstance(node, ast.Assign):
+                for key in {key for target in node.targets for key in _keys(program, target, scope)}:
+                    known.setdefault(key, []).append(Site(scope.module, scope, body, node.value))
+    return known
+
+
+def _keys(program: Program, target: ast.expr, scope: Scope) -> Iterator[CellKey]:
     if isinstance(target, (ast.Tuple, ast.List)):
-        return any(_assigns(program, item, key, scope) for item in target.elts)
-    if not isinstance(target, (ast.Name, ast.Attribute)) or key is None:
-        return False
-    return program.flow.key(blocks.reading(target), scope) == key
+        for item in target.elts:
+            yield from _keys(program, item, scope)
+    elif (key := program.flow.key(blocks.reading(target), scope)) is not None:
+        yield key
 
 
 def owned_unseen(program: Program) -> Iterator[tuple[Step, str]]:

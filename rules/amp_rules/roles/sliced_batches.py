@@ -75,19 +75,13 @@ class _Round:
         self._iterated = self._behind_the_bar()
 
     def _behind_the_bar(self) -> ast.expr:
-        """What is iterated, without ``enumerate`` and a progress bar, which a variable may hold."""
+        """What is iterated, without ``enumerate`` and a progress bar, which a variable, or a ``with``, may hold."""
         found = self._handed_on(self._node.iter)
-        made = (self._opened(found) or self._made(found)) if isinstance(found, ast.Name) else None
+        made = None
+        if isinstance(found, ast.Name):
+            made = blocks.opened_around(self._loop.module, self._node, found.id) or self._made(found)
         is_bar = isinstance(made, ast.Call) and self._program.callee_names(made, self._loop.scope) & PROGRESS_BARS
         return self._handed_on(made) if made is not None and is_bar else found
-
-    def _opened(self, name: ast.Name) -> ast.expr | None:
-        """What a ``with`` around the loop opens under a name: ``with tqdm(batches) as bar``."""
-        for around in blocks.enclosing(self._loop.module, self._node):
-            for item in around.items if isinstance(around, ast.With) else ():
-                if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == name.id:
-                    return item.context_expr
-        return None
 
     def _handed_on(self, node: ast.expr) -> ast.expr:
         return _handed_on(node, self._program, self._loop.scope)

@@ -110,6 +110,15 @@ def loop_around(module: Module, node: ast.AST) -> ast.For | ast.AsyncFor | ast.W
     return next((parent for parent in enclosing(module, node) if isinstance(parent, LOOPS)), None)
 
 
+def opened_around(module: Module, node: ast.AST, name: str) -> ast.expr | None:
+    """What the nearest ``with`` around ``node`` that opens something under a name opens: ``with open(path) as f``."""
+    for around in enclosing(module, node):
+        for item in around.items if isinstance(around, ast.With) else ():
+            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == name:
+                return item.context_expr
+    return None
+
+
 def tests_around(module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """Yield the tests around ``node`` within its own body, those joined by ``and`` alone, and how they come out."""
     child = node

@@ -147,13 +147,9 @@ def _file(use: Use, node: ast.expr) -> ast.expr:
     """The path of a file: of ``f``, what the ``with open(path, "rb") as f:`` around it is given."""
     if not isinstance(node, ast.Name):
         return node
-    for above in blocks.enclosing(use.module, node):
-        for item in above.items if isinstance(above, ast.With) else ():
-            if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == node.id:
-                opened = item.context_expr
-                is_open = isinstance(opened, ast.Call) and blocks.path_of(opened.func) == "open"
-                return opened.args[0] if is_open and isinstance(opened, ast.Call) and opened.args else node
-    return node
+    opened = blocks.opened_around(use.module, node, node.id)
+    is_open = isinstance(opened, ast.Call) and blocks.path_of(opened.func) == "open"
+    return opened.args[0] if is_open and isinstance(opened, ast.Call) and opened.args else node
 
 
 def _keys_read(old: OldProgram, use: Use, call: ast.Call) -> set[str]:
