@@ -155,14 +155,9 @@ class UnknownModels:
 
     def _maker(self, node: ast.expr, scope: Scope) -> ast.expr | None:
         """The call in ``make(name).to(device)``, that of ``torch.load(path)["model"]``, and ``zoo[name]``."""
-        while isinstance(node, ast.Call):
-            func = node.func
-            if isinstance(func, ast.Attribute) and func.attr in RETURNS_RECEIVER:
-                node = func.value
-            elif node.args and self._names(func, scope) & RETURNS_FIRST_ARGUMENT:
-                node = node.args[0]
-            else:
-                return node
+        node = self._same(node, scope)
+        if isinstance(node, ast.Call):
+            return node
         if isinstance(node, ast.Subscript):
             loaded = self._expressions.evaluate(node.value, scope)
             if any(value.kind == "instance" and value.ref.find_method("__getitem__") is not None for value in loaded):
