@@ -21,9 +21,9 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import COMPREHENSIONS, walk
 
-_REPEATING = (*blocks.LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_REPEATING = (*blocks.LOOPS, *COMPREHENSIONS)
 _MAX_CALLERS = 4
 """Functions around the one that makes a loader in which a second call is looked for; factories have one or two."""
 

@@ -117,10 +117,17 @@ def _own_parts(node: ast.expr) -> Iterator[ast.AST]:
         yield from (node,) if not isinstance(node, ast.Call) else ()
 
 
-def asks_for_devices(program: Program) -> list[Site]:
-    """Places that ask a wrapped model for the devices it is spread over."""
+def asks_for_devices(program: Program, *, keeps_names: bool) -> list[Site]:
+    """Places that ask a wrapped model for the devices it is spread over.
+
+    Not those that ask only a model that is spread over several, which none is any more.
+
+    Args:
+        program: the program.
+        keeps_names: whether a ``DataParallel`` stays for its names: it has no devices.
+    """
     wrapped = program.calls_to(DATA_PARALLEL)
-    return [
+    sites = [
         Site(scope.module, scope, body, node)
         for node, body, scope in (program.nodes() if wrapped else ())
         if isinstance(node, ast.Attribute)
@@ -129,16 +136,11 @@ def asks_for_devices(program: Program) -> list[Site]:
         and program.roles.modules(node.value, scope)
         and not any(node in walk(site.node) for site in wrapped)
     ]
+    return [site for site in sites if not _asks_where_spread(program, site, keeps_names=keeps_names)]
 
 
-def asks_where_spread(program: Program, site: Site, *, keeps_names: bool) -> bool:
-    """Whether a place asks for devices only of a model that is spread over several, which none is any more.
-
-    Args:
-        program: the program.
-        site: the place, ``model.device_ids``.
-        keeps_names: whether a ``DataParallel`` stays for its names: it has no devices.
-    """
+def _asks_where_spread(program: Program, site: Site, *, keeps_names: bool) -> bool:
+    """Whether a place, ``model.device_ids``, asks only a model that is spread over several."""
     asked = site.node
     assert isinstance(asked, ast.Attribute)
     around = [test for test, holds in blocks.tests_around(site.module, asked) if holds]
@@ -161,16 +163,17 @@ def _asked_before(module: Module, node: ast.expr) -> Iterator[ast.expr]:
 
 def _is_for_wrapper(program: Program, test: ast.expr, model: ast.expr, scope: Scope) -> bool:
     """``isinstance(model, DataParallel)`` of this model."""
-    return (
+    if not (
         isinstance(test, ast.Call)
         and len(test.args) == 2
-        and bool(program.callee_names(test, scope) & {"builtins.isinstance"})
+        and program.callee_names(test, scope) & {"builtins.isinstance"}
         and blocks.path_of(model) is not None
         and ast.dump(test.args[0]) == ast.dump(model)
         and isinstance(test.args[1], (ast.Name, ast.Attribute))
-        and program.names(test.args[1], scope) <= DATA_PARALLEL
-        and bool(program.names(test.args[1], scope))
-    )
+    ):
+        return False
+    names = program.names(test.args[1], scope)
+    return bool(names) and names <= DATA_PARALLEL
 
 
 def _comparison_with(module: Module, node: ast.expr) -> Iterator[ast.expr]:

@@ -54,9 +54,9 @@ class Calls:
         callees = sorted(self._world.flow.callees(node), key=lambda info: info.place)
         if not callees:
             return self._libraries.call(given, frame)
-        if len(callees) > 1 and all(value.kind != "partial" for value in targets):
-            callees = [info for info in callees if _takes(info, node)] or callees
         partials = sorted((value for value in targets if value.kind == "partial"), key=_place)
+        if len(callees) > 1 and not partials:
+            callees = [info for info in callees if _takes(info, node)] or callees
         ways = [self._with_earlier(value, given) for value in partials[:_MAX_PARTIALS]] or [given]
         found = [self._run(info, way, targets, frame) for info in callees for way in ways]
         if any(value.kind in ("external", "object", "attribute") and not is_module(value) for value in targets):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from amp_rules.flow.values import Value
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, STATE, element, has_known_keys, is_mapping, nothing
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins, of_shapes
@@ -27,7 +28,6 @@ _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetCom
 
 _READ_FROM_FILES = LOADERS | CONFIG_LOADERS
 """Calls that give what a file holds."""
-_NO_OBJECTS: frozenset[Ref] = frozenset()
 _MAX_LEVELS = 3
 """Names within names of a file that are told apart: ``saved["trainer"]["step"]``."""
 
@@ -107,11 +107,9 @@ class Elements:
 
     def _draws(self, loader: ast.Call, frame: Frame) -> bool:
         """Whether random numbers are in the samples of a loader: its data set gives them, or what collates them."""
-        located = self._world.program.locate(loader)
         given = [given_to_loader(loader, name) for name in ("dataset", "collate_fn")]
         for item, name in zip(given, ("__getitem__", "__call__"), strict=True):
-            values = self._world.flow.values(item, located[1]) if item is not None and located is not None else ()
-            for value in values:
+            for value in self._given(loader, item) if item is not None else ():
                 is_function = value.kind == "function" and name == "__call__"
                 method = value.ref.find_method(name) if value.kind == "instance" else None
                 info = value.ref if is_function else method
@@ -123,10 +121,14 @@ class Elements:
                         return True
         return False
 
+    def _given(self, loader: ast.Call, argument: ast.expr) -> set[Value]:
+        """What an argument of a loader's constructor may be."""
+        located = self._world.program.locate(loader)
+        return self._world.flow.values(argument, located[1]) if located is not None else set()
+
     def _keeps_order(self, sampler: ast.expr, call: ast.Call) -> bool:
         """Whether a loader is given a sampler that goes through the data in its order."""
-        located = self._world.program.locate(call)
-        values = self._world.flow.values(sampler, located[1]) if located is not None else set()
+        values = self._given(call, sampler)
         return bool(values) and all(value.name.endswith(".SequentialSampler") for value in values)
 
     def at(self, owner: RankValue, key: object, node: ast.AST, frame: Frame) -> RankValue:
@@ -252,7 +254,7 @@ class Elements:
         calls = [value.site for value in self._world.flow.values(node, frame.scope)]
         self._memory.write(ref, ELEMENTS, self._batch(calls, origin, sizes, frame))
         # What is done to its batches is done to no other part of what it comes of: ``train, test = make_loaders()``.
-        others = _NO_OBJECTS if node in self._world.setting.unknown else value.refs
+        others = frozenset[Ref]() if node in self._world.setting.unknown else value.refs
         return RankValue(value.content, value.size, others | {ref})
 
     def rebound(self, statement: ast.stmt, variable: str, value: RankValue, frame: Frame) -> RankValue:
@@ -353,8 +355,7 @@ class Elements:
 
     def _is_of_equal_shares(self, sampler: ast.expr, loader: ast.Call) -> bool:
         """Whether a loader's sampler is torch's for several processes, which gives each as many samples, or none."""
-        located = self._world.program.locate(loader)
-        values = self._world.flow.values(sampler, located[1]) if located is not None else set()
+        values = self._given(loader, sampler)
         given = [value for value in values if not (value.kind == "constant" and value.ref is None)]
         return bool(given) and all(value.kind == "object" and value.ref in DISTRIBUTED_SAMPLERS for value in given)
 

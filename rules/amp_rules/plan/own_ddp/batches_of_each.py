@@ -45,7 +45,7 @@ def _without_known_sampler(own: OwnDdp) -> Iterator[ast.AST]:
             if (
                 is_of_library
                 or _has_unknown_sampler(own, value.site)
-                or (not are_seeded_alike and _is_shuffled(value.site))
+                or (not are_seeded_alike and is_shuffled_by_process(value.site))
             ):
                 yield value.site
 
@@ -53,15 +53,18 @@ def _without_known_sampler(own: OwnDdp) -> Iterator[ast.AST]:
 def _has_unknown_sampler(own: OwnDdp, loader: ast.Call) -> bool:
     """Whether something that no file of the project makes, and torch neither, says which samples a loader gives."""
     located = own.program.locate(loader)
-    given = [given_to_loader(loader, name) for name in ("sampler", "batch_sampler")]
-    for node in given if located is not None else ():
-        values = own.program.flow.values(node, located[1]) if node is not None and located is not None else set()
+    if located is None:
+        return False
+    for name in ("sampler", "batch_sampler"):
+        node = given_to_loader(loader, name)
+        values = own.program.flow.values(node, located[1]) if node is not None else set()
         if values and all(value.kind == "object" and not value.name.startswith("torch.") for value in values):
             return True
     return False
 
 
-def _is_shuffled(loader: ast.Call) -> bool:
+def is_shuffled_by_process(loader: ast.Call) -> bool:
+    """Whether a loader shuffles by the generator of its process."""
     others = ("sampler", "batch_sampler", "generator")
     return literal(given_to_loader(loader, "shuffle")) is True and not any(given_to_loader(loader, x) for x in others)
 

@@ -144,10 +144,9 @@ class _Rest:
 
     def _is_of_each(self, site: Site, call: ast.Call) -> bool:
         """Whether a writer or a file that each process may have for itself takes what is shown."""
-        held = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if prints(self._program, call, site.scope):
+        if not isinstance(call.func, ast.Attribute) or prints(self._program, call, site.scope):
             return False  # the object that holds ``print`` is no writer
-        for value in self._program.flow.values(held, site.scope) if held is not None else ():
+        for value in self._program.flow.values(call.func.value, site.scope):
             module = self._program.module_of(value.site) if isinstance(value.site, ast.Call) else None
             if module is not None and isinstance(value.site, ast.Call) and self._own.may_be_of_each(module, value.site):
                 return True
@@ -305,14 +304,14 @@ class _Rest:
         if any(map(names_process, values_given(caller.call))) or reads_alike(self._own, site, given):
             return
         known = {root_of(path) for path in numbers_in(given)}
-        parts = [part for part in variables_in(given) if root_of(ast.unparse(part)) in known]
-        # ``{key: item * weight for key, item in losses.items()}`` hands on the numbers of ``losses``.
-        held = {
-            root_of(ast.unparse(taken_from(site.module, part)))
-            for part in parts
-            if not is_key(site.module, part) and self._is_of_batch(part)
-            if not self._is_within_call(site, given, root_of(ast.unparse(part)))
-        }
+        held: set[str] = set()
+        for part in variables_in(given):
+            root = root_of(ast.unparse(part))
+            if root not in known or is_key(site.module, part) or not self._is_of_batch(part):
+                continue
+            if not self._is_within_call(site, given, root):
+                # ``{key: item * weight for key, item in losses.items()}`` hands on the numbers of ``losses``.
+                held.add(root_of(ast.unparse(taken_from(site.module, part))))
         for path in sorted(held):
             yield from self._told_of(site, path, helpers - 1)
 
@@ -383,8 +382,7 @@ class _Rest:
         """
         if self._program.roles.modules(call.func, site.scope):
             return True
-        inner = (node for info in self._program.flow.callees(call) for node in self._program.nodes_of(info.node))
-        if not self._shares.unknown.isdisjoint(inner):
+        if any(info.node in self._taking_unknown for info in self._program.flow.callees(call)):
             return True
         held = call.func.value if isinstance(call.func, ast.Attribute) else None
         earlier = [
@@ -404,6 +402,12 @@ class _Rest:
             if item is held and any(value.kind == "instance" for value in values):
                 return True
         return False
+
+    @cached_property
+    def _taking_unknown(self) -> set[ast.AST]:
+        """Functions that take their batches from what nothing is known of."""
+        unknown = self._shares.unknown
+        return {body for node, body, _ in self._program.nodes() if node in unknown} if unknown else set()
 
     def _is_alike(self, site: Site, value: ast.expr) -> bool:
         return is_time(self._program, site, value) or reads_alike(self._own, site, value)

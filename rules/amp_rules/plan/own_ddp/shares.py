@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from amp_rules.checks.common.rank_branches import names_rank
-from amp_rules.plan.own_ddp.batches_of_each import batches_of_each
+from amp_rules.plan.own_ddp.batches_of_each import batches_of_each, is_shuffled_by_process
 from amp_rules.plan.own_ddp.metrics import Metrics
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.rest_shown import Shown, shown_of_shares
 from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Kind
 from amp_rules.ranks.world import Setting
-from amp_rules.roles.loader_arguments import given_to_loader
-from amp_rules.source.index import literal
 from amp_rules.source.syntax import last_name
 
 Named = set[tuple[ast.AST, str]]
@@ -107,6 +105,5 @@ class Shares:
         for use in self._own.data.evaluated:
             for value in use.values:
                 call = value.site
-                if isinstance(call, ast.Call) and literal(given_to_loader(call, "shuffle")) is True:
-                    if not any(given_to_loader(call, name) for name in ("sampler", "batch_sampler", "generator")):
-                        yield call
+                if isinstance(call, ast.Call) and is_shuffled_by_process(call):
+                    yield call

@@ -62,7 +62,7 @@ from amp_rules.plan.rule import Rule
 from amp_rules.plan.stripped_names import stripped_of
 from amp_rules.plan.training_loops import SHOWING
 from amp_rules.plan.words import Words
-from amp_rules.plan.wrapper_names import asks_for_devices, asks_where_spread
+from amp_rules.plan.wrapper_names import asks_for_devices
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
@@ -122,9 +122,7 @@ def changes(context: Context) -> Iterator[Change]:
         if written_as is not None:
             message = f"what stands in the place of `{site.module.text(own)}` is a plain `DataParallel`"
             yield Change(RULE, site.module, own, message, [Replace(own, substitute(written_as))])
-    for site in filter(_only_shows_devices, asks_for_devices(program)):
-        if asks_where_spread(program, site, keeps_names=keeps_names):
-            continue
+    for site in filter(_only_shows_devices, asks_for_devices(program, keeps_names=keeps_names)):
         message = f"`{site.module.text(site.node)}` shows the devices of `DataParallel`, which is gone"
         yield Change(RULE, site.module, site.statement, message, [Remove(site.statement, keep_comments=True)])
     yield from _calls_by_hand(program)
@@ -345,9 +343,9 @@ def _model_of(call: ast.Call) -> ast.expr | None:
 
 def reasons(context: Context) -> Iterator[Declined]:
     """Yield where each process would copy its model to the GPUs of the others, or insist on ``DataParallel``."""
-    program = context.program
-    for site in asks_for_devices(program):
-        if _only_shows_devices(site) or asks_where_spread(program, site, keeps_names=context.processes.keeps_names):
+    program, keeps_names = context.program, context.processes.keeps_names
+    for site in asks_for_devices(program, keeps_names=keeps_names):
+        if _only_shows_devices(site):
             continue
         yield declining.decline(
             declining.GRADIENTS_OUTSIDE,
@@ -356,7 +354,7 @@ def reasons(context: Context) -> Iterator[Declined]:
             f"`{site.module.text(site.node)}` reads the devices of `DataParallel`, but each process has its own device",
             "use the device of the process: `amp.device(...)`",
         )
-    for site, own, written_as in _asked_for_own(program) if context.processes.keeps_names else ():
+    for site, own, written_as in _asked_for_own(program) if keeps_names else ():
         if written_as is None:
             yield declining.decline(
                 declining.GRADIENTS_OUTSIDE,
