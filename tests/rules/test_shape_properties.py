@@ -56,6 +56,7 @@ NESTED = {
     ("noop_normals_that_nothing_asks_for", "in a function"),
     ("noop_normals_that_nothing_asks_for", "in a method"),
     ("parts_of_a_chain", "in a method"),
+    ("places_by_a_layer_of_the_model_too", "in a function"),
     ("vae_loss_function", "in a method"),
     ("written_into_half", "in a function"),
 }
