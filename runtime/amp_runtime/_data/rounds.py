@@ -15,6 +15,7 @@ from amp_runtime._core.trees import map_tensors
 from amp_runtime._data.shards import Uneven
 from amp_runtime._distributed.group import flag_device
 from amp_runtime._distributed.objects import broadcast_object
+from amp_runtime._distributed.passes import end_passes
 from amp_runtime._distributed.shadow import Round, begin_round
 
 _HAS_DATA, _ENDED, _NEVER_HAD = 1, 2, 3
@@ -71,6 +72,7 @@ class Rounds:
 
     def _agree(self, has_data: bool) -> list[int]:
         """What each rank has."""
+        end_passes()
         states = torch.zeros(context.world_size, dtype=torch.int32, device=flag_device())
         states[context.rank] = _HAS_DATA if has_data else _NEVER_HAD if self._kept is _NOTHING else _ENDED
         dist.all_reduce(states)

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from amp_runtime._core.callers import stacklevel
 from amp_runtime._distributed.normalise import Normalise, joint_statistics
+from amp_runtime._distributed.passes import end_passes
 from amp_runtime._distributed.plainly import normalise_plainly
 from amp_runtime._distributed.shadow import current_round
 
@@ -79,6 +80,8 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)
         momentum = self._advance()
+        if not torch.compiler.is_compiling():
+            end_passes()
         group = self.process_group if self.process_group is not None else dist.group.WORLD
         if not input.is_cuda:
             forward = self._forward_cpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
 from amp_runtime._core.rows import any_tables, table_of
 from amp_runtime._distributed import passes
+from amp_runtime._distributed.batchnorm import SyncBatchNorm
 from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
 from amp_runtime._distributed.options import average_in_ddp
 
@@ -47,7 +48,9 @@ class Engine:
         self.static_graph = static_graph
         self.exchange = exchange
         self.stale = False
+        self.began_in = -1
         self._hooks: list[Any] = []
+        self._group = _group_for_one_more(model)
         self.released = False
         self._build()
         _engines.add(self)
@@ -77,6 +80,7 @@ class Engine:
             passed._ddp_params_and_buffers_to_ignore = rows  # type: ignore[assignment]
         self.ddp = nn.parallel.DistributedDataParallel(
             passed,
+            process_group=self._group,
             find_unused_parameters=self.find_unused_parameters,
             static_graph=self.static_graph,
             gradient_as_bucket_view=True,
@@ -104,6 +108,7 @@ class Engine:
             hook.remove()
         self._hooks = []
         self.released = True
+        self._group = None
         del self.ddp
 
     def _place(self) -> tuple[torch.device, torch.dtype]:
@@ -143,7 +148,8 @@ class Engine:
         """Runs ``call`` as the forward pass of DDP."""
         if not self.refresh():
             return call()
-        self.end_pass()
+        if not torch.compiler.is_compiling():
+            passes.end_passes()  # the forward pass of DDP may be a collective
         self._ending = False
         if self.ddp.require_backward_grad_sync:
             self._quiet = self._owed = False
@@ -179,6 +185,9 @@ class Engine:
             torch.autograd.Variable._execution_engine.queue_callback(self._end_quiet_pass)
         if self._quiet or not synchronising:  # quiet: the backward of a forward in no_sync was left out of the block
             return
+        if len(self._awaited) in (0, len(self._all)):
+            self.began_in = torch._C._current_graph_task_id()
+            passes.end_passes_before(self.began_in)
         if not self._awaited:
             # Once, after the first pass, torch orders its buckets anew; by default that waits for DDP's next forward
             # pass, and fails there if a second backward pass came before.
@@ -186,10 +195,6 @@ class Engine:
             self.ddp.reducer.prepare_for_backward([])
             self._awaited = self._all.copy()
         self._awaited.pop(id(parameter), None)
-
-    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
-        """Whether it averages the gradient of any of the parameters."""
-        return any(id(parameter) in self._all for parameter in parameters)
 
     def end_pass(self) -> None:
         """Completes a backward pass in which some parameters took no part, as torch does with unused parameters.
@@ -201,10 +206,18 @@ class Engine:
             return
         missing = list(self._awaited.values())
         without = [parameter for parameter in missing if parameter.grad is None]
-        torch.autograd.backward(missing, [self._nothing(parameter) for parameter in missing])
+        # What the script has cleared since would come back from the buffers of torch DDP, and what others gave with it.
+        cleared = [p for key, p in self._all.items() if key not in self._awaited and p.grad is None]
+        if len(cleared) + len(missing) == len(self._all):
+            cleared, without = [*cleared, *without], []
         self._awaited = {}
+        with _with_nothing_attached(missing):
+            torch.autograd.backward(missing, [self._nothing(parameter) for parameter in missing])
+        for parameter in cleared:
+            parameter.grad = None
         if without:
-            unused = torch.stack([_is_nothing(parameter.grad) for parameter in without]).tolist()
+            device = without[0].device
+            unused = torch.stack([_is_nothing(parameter.grad).to(device) for parameter in without]).tolist()
             for parameter, is_unused in zip(without, unused, strict=True):
                 if is_unused:
                     parameter.grad = None
@@ -235,6 +248,25 @@ def _trainable(slots: list[nn.Parameter]) -> list[bool]:
         return [parameter.requires_grad for parameter in slots]
 
 
+@contextmanager
+def _with_nothing_attached(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Lets parameters take gradients that the script must not see: without its hooks, also where it froze them."""
+    trainable = [parameter.requires_grad for parameter in parameters]
+    hooks = [of for p in parameters for of in (p._backward_hooks, p._post_accumulate_grad_hooks) if of]
+    kept = [dict(of) for of in hooks]
+    try:
+        for of in hooks:
+            of.clear()
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        yield
+    finally:
+        for of, before in zip(hooks, kept, strict=True):
+            of.update(before)
+        for parameter, was_trainable in zip(parameters, trainable, strict=True):
+            parameter.requires_grad_(was_trainable)
+
+
 def _has_sparse_gradients(module: nn.Module) -> bool:
     return isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse
 
@@ -249,13 +281,36 @@ def _is_nothing(gradient: torch.Tensor | None) -> torch.Tensor:
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_groups: list[Any] = []
+_turns = 0
+_MOST_GROUPS = 4
+
+
+def _group_for_one_more(model: nn.Module) -> Any:
+    """The process group for the gradients of one more model; ``None`` is the default one. A collective.
+
+    Ranks that leave out different layers send their gradients at different times in a backward pass, and neither those
+    of another model nor what batch norm exchanges meanwhile must be taken for them. The groups are used in turns: that
+    a model is gone is not known on all ranks at the same time.
+    """
+    global _turns
+    turn, _turns = _turns, _turns + 1
+    if turn == 0 and not any(isinstance(module, (SyncBatchNorm, nn.SyncBatchNorm)) for module in model.modules()):
+        return None
+    if len(_groups) < _MOST_GROUPS:
+        _groups.append(torch.distributed.new_group())
+        return _groups[-1]
+    return _groups[turn % _MOST_GROUPS]
 
 
 def release_all() -> None:
     """Releases every model from its process group, whose threads end with the last reference to it."""
+    global _turns
     for engine in list(_engines):
         if not engine.released:
             engine.release()
+    _groups.clear()
+    _turns = 0
     gc.collect()
 
 

@@ -19,6 +19,7 @@ from amp_runtime._core.context import context
 from amp_runtime._core.rows import Table
 from amp_runtime._distributed import shadow
 from amp_runtime._distributed.group import flag_device, inside_main_process_first
+from amp_runtime._distributed.passes import end_passes
 
 _FINE, _NO_ROW, _FAILED = range(3)
 
@@ -87,6 +88,7 @@ def look_up(
         RuntimeError: some rank has a problem, or looks up another table just now; on all ranks.
     """
     _refuse_to_run_alone(table)
+    end_passes()
     widest = table.rows_of(0)
     numbers = identifiers.detach().reshape(-1).to(torch.int64)
     wrong = _first_wrong(numbers, table.rows) if problem is None else None

@@ -7,17 +7,19 @@ keeps the others waiting, and the next forward pass raises an error. Where gradi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
 from typing import Protocol
 
 import torch
 
 
 class OpenPass(Protocol):
-    """What holds a model whose backward pass may be incomplete."""
+    """What holds a model whose backward pass may be incomplete.
 
-    def holds(self, parameters: Collection[torch.Tensor]) -> bool:
-        """Whether it averages the gradient of any of the parameters."""
+    Attributes:
+        began_in: torch's number of the call of ``backward`` in which the pass began.
+    """
+
+    began_in: int
 
     def end_pass(self) -> None:
         """Completes a pass that has begun, with zeros for what did not come. A collective where it was incomplete."""
@@ -33,15 +35,25 @@ def watch(model: OpenPass) -> None:
     _models.append(weakref.ref(model))
 
 
-def end_passes(parameters: Collection[torch.Tensor] | None = None) -> None:
-    """Completes the backward passes that have begun: before a step, or before ranks exchange anything else.
+def end_passes() -> None:
+    """Completes the backward passes that have begun, of all models: before a step, or before ranks exchange anything.
 
-    Args:
-        parameters: only those of models that have one of these; by default of all.
+    A generator's pass goes through the discriminator, whose gradients the script clears before it uses that again.
     """
     if torch._C._current_graph_task_id() >= 0:
         return  # a hook, or a backward pass of the script's own that exchanges something: more gradients are to come
     for known in list(_models):
         model = known()
-        if model is not None and (parameters is None or model.holds(parameters)):
+        if model is not None:
+            model.end_pass()
+
+
+def end_passes_before(call: int) -> None:
+    """Completes those that began in an earlier call of ``backward``, from within this one.
+
+    A rank that left nothing out waits there for the others, and comes to no later one before.
+    """
+    for known in list(_models):
+        model = known()
+        if model is not None and model.began_in < call:
             model.end_pass()

@@ -194,7 +194,7 @@ def step_with_closure(
 
 
 def _average(parameters: list[torch.Tensor]) -> None:
-    passes.end_passes(parameters)
+    passes.end_passes()
     delayed = averaging.delayed(parameters)
     if delayed:
         averaging.average_gradients(delayed)

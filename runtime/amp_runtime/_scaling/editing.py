@@ -25,7 +25,7 @@ def make_true(scaler: Any, parameters: list[torch.Tensor]) -> tuple[list[torch.T
     """
     if scaler._locating:
         return [], 1.0
-    passes.end_passes(parameters)
+    passes.end_passes()
     loose = {id(parameter): parameter for parameter in parameters}
     _make_held_true(scaler, list(scaler._records), loose)
     if (

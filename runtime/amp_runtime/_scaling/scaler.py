@@ -303,7 +303,7 @@ class Scaler(torch.amp.GradScaler):
         if self._in_closure or self._locating:
             return
         if context.distributed:
-            passes.end_passes(parameters_of(inner))
+            passes.end_passes()
         record = self._record(inner)
         if not record.ready:
             self._make_ready(inner, record, parameters_of(inner))
@@ -361,8 +361,8 @@ class Scaler(torch.amp.GradScaler):
         inner = inner_optimizer(optimizer)
         parameters = parameters_of(inner)
         if context.distributed:
+            passes.end_passes()
             averaging.follow_models()
-            passes.end_passes(parameters)
         if self._known_optimizers.get(inner) != len(parameters):
             self._meet(inner)
         delayed = averaging.delayed(parameters)

@@ -188,5 +188,111 @@ def check_a_closure_meets_whole_gradients() -> None:
         assert_close(prepared.parameters(), alone.parameters(), 1e-4)
 
 
+def net(seed: int) -> tuple[Any, Any]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 7), nn.BatchNorm1d(7), nn.Linear(7, 6))
+    return model, copy.deepcopy(model)
+
+
+def heads_of(step: int, rank: int) -> tuple[tuple[int, ...], bool]:
+    """On the second rank all parts, on the first a part."""
+    return ((0, 1, 2), True) if rank else ((step % 3,), False)
+
+
+def check_what_else_is_sent_in_a_backward_pass_is_not_taken_for_gradients() -> None:
+    for apart in (False, True):
+        (model, alone), (before, before_alone) = twin(), net(7)
+        for heads in (model, alone):  # torch DDP divides a sparse gradient where it shares its memory with that of x
+            heads.prompt = nn.Embedding.from_pretrained(torch.ones(4, 6), freeze=False)
+        prepared_before = amp.prepare_model(before, message_size=8, sync_bn=True)
+        prepared = amp.prepare_model(model, message_size=8)
+        pairs = [(prepared, alone), (prepared_before, before_alone)]
+        mine, reference = ([torch.optim.SGD(one[k].parameters(), 0.1) for one in pairs] for k in (0, 1))
+        for step, (x, y) in enumerate(batches(4)):
+            for optimizer in (*mine, *reference):
+                optimizer.zero_grad()
+            own, parts = slice(amp.rank(), None, 2), heads_of(step, amp.rank())
+            middle = prepared_before(x[own])
+            loss = F.cross_entropy(prepared(x[own] if apart else middle, *parts), y[own])
+            if apart:  # a rank whose pass is complete waits in it for the others
+                loss.backward()
+                middle.square().mean().backward()
+            else:
+                loss.backward()
+            middle = before_alone(x)
+            for rank in ALL_RANKS:
+                given = (x if apart else middle)[rank::2]
+                loss = F.cross_entropy(alone(given, *heads_of(step, rank)), y[rank::2])
+                ((loss + middle[rank::2].square().mean() if apart else loss) / 2).backward(retain_graph=True)
+            for optimizer in mine:
+                amp.scaler.step(optimizer)
+            for optimizer in reference:
+                optimizer.step()
+            for one, of_reference in pairs:
+                assert_equal_on_ranks(one.parameters())
+                assert_close(one.parameters(), of_reference.parameters(), 1e-5)
+
+
+def check_a_forward_pass_that_exchanges_something_does_not_meet_the_gradients_of_another_model() -> None:
+    (model, _), (other, _) = twin(), net(7)
+    prepared, other = amp.prepare_model(model), amp.prepare_model(other, sync_bn=True)
+    optimizer = torch.optim.SGD([*prepared.parameters(), *other.parameters()], 0.1)
+    for step, (x, y) in enumerate(batches(3)):
+        optimizer.zero_grad()
+        own = slice(amp.rank(), None, 2)
+        F.cross_entropy(prepared(x[own], *heads_of(step, amp.rank())), y[own]).backward()
+        other(x[own]).square().mean().backward()
+        amp.scaler.step(optimizer)
+        assert_equal_on_ranks([*prepared.parameters(), *other.parameters()])
+
+
+def check_gradients_that_the_script_has_cleared_do_not_come_back() -> None:
+    for stepped in (False, True):  # by the optimizer of a generator, whose pass goes through the discriminator
+        model, alone = twin()
+        prepared, generator = amp.prepare_model(model), amp.prepare_model(nn.Linear(6, 6))
+        of_generator = torch.optim.SGD(generator.parameters(), 0.1)
+        for x, _ in batches(3):
+            own = x[amp.rank() :: 2]
+            prepared(generator(own), (amp.rank(),)).sum().backward()
+            if stepped:
+                amp.scaler.step(of_generator)
+            prepared.zero_grad(set_to_none=not stepped)
+            prepared(own, (2,)).sum().backward()
+            amp.barrier()
+            (alone(x, (2,)).sum() / 2).backward()
+            for mine, reference in zip(prepared.parameters(), alone.parameters(), strict=True):
+                if reference.grad is None:
+                    assert mine.grad is None or not mine.grad.count_nonzero()
+                else:
+                    assert mine.grad is not None
+                    assert_close([mine.grad], [reference.grad], 1e-5)
+            for net in (prepared, alone, generator):
+                net.zero_grad()
+
+
+def check_hooks_do_not_see_what_took_no_part() -> None:
+    model, alone = twin()
+    seen: list[str] = []
+    for net in (model, alone):
+        for name, parameter in net.heads.named_parameters():
+            parameter.register_hook(lambda gradient: gradient + 1)
+            if net is model:
+                parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(name))
+    prepared = amp.prepare_model(model)
+    train(ALWAYS, prepared, alone)
+    assert seen == ["0.bias", "0.weight"] * 5 or seen == ["0.weight", "0.bias"] * 5
+
+
+def check_layers_may_be_frozen_before_the_step() -> None:
+    model, alone = twin()
+    prepared = amp.prepare_model(model)
+
+    def freeze(*_: Any) -> None:
+        for net in (model, alone):
+            net.heads[2].requires_grad_(False)
+
+    train(ALWAYS, prepared, alone, freeze)
+
+
 if __name__ == "__main__":
     run_checks(globals())
