@@ -16,7 +16,6 @@ from amp_runtime._core.context import context
 from amp_runtime._core.models import parameter_slots, same_objects
 from amp_runtime._core.rows import any_tables, table_of
 from amp_runtime._distributed import passes
-from amp_runtime._distributed.batchnorm import SyncBatchNorm
 from amp_runtime._distributed.exchange import PLAIN, Exchange, real_view
 from amp_runtime._distributed.options import average_in_ddp
 
@@ -50,7 +49,6 @@ class Engine:
         self.stale = False
         self.began_in = -1
         self._hooks: list[Any] = []
-        self._group = _group_for_one_more(model)
         self.released = False
         self._build()
         _engines.add(self)
@@ -80,7 +78,6 @@ class Engine:
             passed._ddp_params_and_buffers_to_ignore = rows  # type: ignore[assignment]
         self.ddp = nn.parallel.DistributedDataParallel(
             passed,
-            process_group=self._group,
             find_unused_parameters=self.find_unused_parameters,
             static_graph=self.static_graph,
             gradient_as_bucket_view=True,
@@ -108,7 +105,6 @@ class Engine:
             hook.remove()
         self._hooks = []
         self.released = True
-        self._group = None
         del self.ddp
 
     def _place(self) -> tuple[torch.device, torch.dtype]:
@@ -281,36 +277,13 @@ def _is_nothing(gradient: torch.Tensor | None) -> torch.Tensor:
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_groups: list[Any] = []
-_turns = 0
-_MOST_GROUPS = 4
-
-
-def _group_for_one_more(model: nn.Module) -> Any:
-    """The process group for the gradients of one more model; ``None`` is the default one. A collective.
-
-    Ranks that leave out different layers send their gradients at different times in a backward pass, and neither those
-    of another model nor what batch norm exchanges meanwhile must be taken for them. The groups are used in turns: that
-    a model is gone is not known on all ranks at the same time.
-    """
-    global _turns
-    turn, _turns = _turns, _turns + 1
-    if turn == 0 and not any(isinstance(module, (SyncBatchNorm, nn.SyncBatchNorm)) for module in model.modules()):
-        return None
-    if len(_groups) < _MOST_GROUPS:
-        _groups.append(torch.distributed.new_group())
-        return _groups[-1]
-    return _groups[turn % _MOST_GROUPS]
 
 
 def release_all() -> None:
     """Releases every model from its process group, whose threads end with the last reference to it."""
-    global _turns
     for engine in list(_engines):
         if not engine.released:
             engine.release()
-    _groups.clear()
-    _turns = 0
     gc.collect()
 
 
