@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from amp_rules.flow.values import Value
 from amp_rules.plan.changing import Changing
-from amp_rules.plan.left_out import calls_as_written, why_left_out
+from amp_rules.plan.left_out import calls_as_written, why_changing, why_left_out
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_reads import reaches
 from amp_rules.plan.precision import Precision
@@ -60,14 +60,16 @@ def averaging(program: Program, precision: Precision, *, completes: bool) -> Ave
         program: the program.
         precision: what its training steps are.
         completes: whether the scaler that steps completes a backward pass in which a layer took no part, as the
-            runtime's does.
+            runtime's does. Which layers that are must be alike on all ranks then, as far as is seen.
     """
     reason = _why_delayed(program, precision)
     if reason:
         return Averaging(True, reason)
     # Adversarial passes read gradients before the step: those of an incomplete pass are no averages.
     if completes and not precision.scales_itself and not precision.perturbations:
-        return Averaging(False)
+        # Ranks that leave out others send gradients at other times, between what batch norm exchanges, say.
+        changing = why_changing(program, precision, _training_calls(program, precision))
+        return Averaging(bool(changing), changing)
     left_out = why_left_out(program, precision, _training_calls(program, precision))
     if left_out and precision.scales_itself:
         return Averaging(False, unused=left_out)

@@ -41,6 +41,11 @@ def why_left_out(program: Program, precision: Precision, calls: list[Site]) -> s
     return _LeftOut(program, precision, calls).reason()
 
 
+def why_changing(program: Program, precision: Precision, calls: list[Site]) -> str:
+    """How which parameters a step leaves out may change from step to step, and from one process to another."""
+    return _LeftOut(program, precision, calls).changing_reason()
+
+
 def why_left_out_as_written(program: Program) -> str:
     """The same for a program whose training steps are not known as regions, by all calls of its trained models.
 
@@ -71,7 +76,18 @@ class _LeftOut:
         self.calls = calls
         self.changing = Changing(program)
 
+    def changing_reason(self) -> str:
+        """The first that steps decide on anew, by a draw, a counter or the data."""
+        choices = (self._choice(info, site) for info, site in self._forward_passes())
+        outputs = Outputs(self.program, self.precision, self._uses_part)
+        return (
+            next(filter(None, choices), "")
+            or outputs.reason(self.calls)
+            or OutputsInLosses(self.program, self._uses_part, outputs.entering).reason()
+        )
+
     def reason(self) -> str:
+        """The first of any kind."""
         for info, site in self._forward_passes():
             found = self._choice(info, site) or self._unrecorded(info, site) or self._handed_back(info, site)
             found = found or self._cut_off(info, site) or why_cut_off(self.program, info, site)
