@@ -136,7 +136,7 @@ class Engine:
         changed = not same_objects(slots, self._slots)
         moved = self._place() != self._placement or self._accumulating() is not self._accumulator
         if self.stale or changed or moved or trainable != self._trainable:
-            self.end_pass()
+            passes.end_passes()
             self._build()
         return True
 
