@@ -2,9 +2,9 @@
 
 ## What it does
 `model = amp.prepare_model(model)` once the model is built and its weights are set. Where a step trains
-several models, calls them several times or accumulates gradients, `delay_allreduce=True` averages the gradients
-over the ranks once, when the optimizer steps, instead of during the backward pass. Layers that take no part in a
-step need no word: the runtime counts them as zero.
+several models, calls them several times, accumulates gradients or decides anew which parts of the model it leaves
+out, `delay_allreduce=True` averages the gradients over the ranks once, when the optimizer steps, instead of during
+the backward pass. Layers that take no part in any step need no word: the runtime counts them as zero.
 
 ## Why
 SyncBN, precision and DDP have one right order. Alone and at O0 the call gives the model back untouched; at
