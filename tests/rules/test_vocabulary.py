@@ -171,6 +171,9 @@ class Words(Vocabulary):
     def raised_in_several(self, module, statement):
         return Written((Insert(statement, "X.raise_again()"),))
 
+    def same_folder(self, module, statement):
+        return Written((Insert(statement, "X.same_folder()"),))
+
     def barrier(self, module, statement):
         return Written((Insert(statement, "X.barrier()"),))
 

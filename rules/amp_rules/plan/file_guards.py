@@ -536,7 +536,10 @@ def looks_at_files(program: Program, node: ast.AST, scope: Scope) -> bool:
             or (
                 isinstance(part.func, ast.Attribute)
                 and part.func.attr in LOOKING_METHODS
-                and all(value.name.startswith("pathlib.") for value in program.flow.values(part.func.value, scope))
+                and all(
+                    value.kind == "constant" or value.name.startswith("pathlib.")  # a text has no such method
+                    for value in program.flow.values(part.func.value, scope)
+                )
                 and not program.flow.callees(part)
             )
         )

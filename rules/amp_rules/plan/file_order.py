@@ -25,6 +25,7 @@ from amp_rules.roles.file_effects import FileEffect
 from amp_rules.roles.file_paths import Paths
 from amp_rules.roles.made_folders import folder_made
 from amp_rules.roles.program import Program
+from amp_rules.roles.property_reads import property_reads
 from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.threads import bodies_of_threads
 from amp_rules.roles.workers import workers
@@ -198,16 +199,23 @@ class FileOrder:
         return waited
 
     def _where_all_come(self, site: Site, depth: int, run: FunctionFacts | None = None) -> Iterator[Site]:
-        """The site, or what calls its function where that also runs on the main process alone, or in turns."""
-        if site.body not in self._not_by_all:
+        """The site, or what calls its function where that also runs on the main process alone, or in turns.
+
+        A property that is read in a condition decides like the look in it: they wait where it is read.
+        """
+        info = self._program.function_of(site.body)
+        read = property_reads(self._program, info) if info is not None and depth else ()
+        if site.body not in self._not_by_all and not read:
             yield site
             return
-        info = self._program.function_of(site.body)
-        callers = self._program.found_by_name.callers
-        for caller in callers(info, site.node, run) if info is not None and depth else ():
-            above = calling(caller)
+        for above in self._runs_of(info, site, run) if info is not None and depth else ():
             if not self._asked.is_left(above):
                 yield from self._where_all_come(above, depth - 1, info)
+
+    def _runs_of(self, info: FunctionFacts, site: Site, run: FunctionFacts | None) -> Iterator[Site]:
+        """What runs the function of a site: its calls, and where it is read as a property."""
+        yield from map(calling, self._program.found_by_name.callers(info, site.node, run))
+        yield from property_reads(self._program, info)
 
     def _makes_data(self, site: Site, effects: Collection[FileEffect]) -> Iterator[Site]:
         """The site, or what makes the data set in whose constructor it stands: a data set may be made by one alone.
@@ -493,14 +501,12 @@ class FileOrder:
     def _found_ways(self, site: Site) -> dict[ast.AST, list[Site]]:
         found: dict[ast.AST, list[Site]] = {site.body: [site]}
         pending: list[tuple[Site, FunctionFacts | None]] = [(site, None)]
-        callers = self._program.found_by_name.callers
         for _ in range(_FAR):
             if not pending:
                 break
             current, run = pending.pop(0)
             info = self._program.function_of(current.body)
-            for caller in callers(info, current.node, run) if info is not None else ():
-                above = calling(caller)
+            for above in self._runs_of(info, current, run) if info is not None else ():
                 known = found.setdefault(above.body, [])
                 if all(item.statement is not above.statement for item in known):
                     known.append(above)

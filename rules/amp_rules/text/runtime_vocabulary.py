@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -325,6 +326,17 @@ class RuntimeVocabulary(Vocabulary):
     def raised_in_several(self, module: Module, statement: ast.stmt) -> Written:
         """``if amp.world_size() > 1: raise``."""
         return Written((Insert(statement, f"if {self.several_processes(module)}:\n    raise"),))
+
+    def same_folder(self, module: Module, statement: ast.stmt) -> Written:
+        """``os.chdir(amp.from_main_process(os.getcwd()))``."""
+        goes = Insert(statement, self._code(module, "os.chdir({amp}.from_main_process(os.getcwd()))"), gap=True)
+        if names_of(module).imports.get("os") == "os":
+            return Written((goes,))
+        first = next(item for item in module.tree.body if isinstance(item, (ast.Import, ast.ImportFrom)))
+        if isinstance(first, ast.ImportFrom) and first.module == "__future__":
+            return Written((Insert(first, "\nimport os", after=True), goes))
+        of_python = isinstance(first, ast.Import) and first.names[0].name in sys.stdlib_module_names
+        return Written((Insert(first, "import os", gap=not of_python), goes))
 
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """``amp.barrier()``."""

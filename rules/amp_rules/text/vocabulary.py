@@ -335,6 +335,10 @@ class Vocabulary(ABC):
         """Before the first statement of a handler, raise the error again where there are several processes."""
 
     @abstractmethod
+    def same_folder(self, module: Module, statement: ast.stmt) -> Written:
+        """Have all processes work in the folder of the main process before a statement."""
+
+    @abstractmethod
     def barrier(self, module: Module, statement: ast.stmt) -> Written:
         """Let all processes wait for each other before a statement."""
 

@@ -72,7 +72,12 @@ FETCHES_FILES = frozenset(
 DOWNLOADED = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.")
 """How the names of data sets begin that download where they are told ``download=True``."""
 
-FETCHING_FAMILIES = ("sklearn.datasets.fetch_", "nltk.download", "gensim.downloader.load", "torchtext.vocab.")
+KERAS_DATASETS = ("keras.datasets.", "tensorflow.keras.datasets.", "tf_keras.datasets.")
+"""How the names of Keras' functions begin that give a data set and write what they download under its last name."""
+
+FETCHING_FAMILIES = (
+    "sklearn.datasets.fetch_", "nltk.download", "gensim.downloader.load", "torchtext.vocab.", *KERAS_DATASETS,
+)  # fmt: skip
 """How the names of further calls begin that download where a file is missing, without a word that says so."""
 
 CACHED_DATASETS = (

@@ -243,6 +243,7 @@ LOADERS = frozenset(
         "joblib.load", "pandas.read_csv", "pandas.read_json", "pandas.read_pickle", "pandas.read_parquet",
         "safetensors.torch.load_file", "safetensors.torch.load_model", "scipy.io.loadmat", "torchaudio.load",
         "PIL.Image.open", "cv2.imread", "imageio.imread", "sentencepiece.SentencePieceProcessor",
+        "onnx.load", "onnx.load_model", "onnxruntime.InferenceSession", "cv2.dnn.readNetFromONNX", "cv2.dnn.readNet",
     }
 )  # fmt: skip
 """Calls that read the file whose path they are given first."""
@@ -296,6 +297,10 @@ WRITERS_OF_READERS = {
     "safetensors.torch.load_file": frozenset({"safetensors.torch.save_file", "safetensors.torch.save_model"}),
     "safetensors.torch.load_model": frozenset({"safetensors.torch.save_file", "safetensors.torch.save_model"}),
     "scipy.io.loadmat": frozenset({"scipy.io.savemat"}),
+    **dict.fromkeys(
+        ("onnx.load", "onnx.load_model", "onnxruntime.InferenceSession", "cv2.dnn.readNetFromONNX", "cv2.dnn.readNet"),
+        frozenset({"torch.onnx.export", "onnx.save", "onnx.save_model", "save", "export"}),
+    ),
 }  # fmt: skip
 """What writes files in the form that a call reads, by qualified name, or by method; open files can take any."""
 

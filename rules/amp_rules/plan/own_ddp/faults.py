@@ -91,6 +91,7 @@ from amp_rules.plan.own_ddp.without_address import without_address
 from amp_rules.plan.own_ddp.wrapped_on_cpu import wrapped_on_cpu
 from amp_rules.plan.own_ddp.wrappers import wrapped_by
 from amp_rules.plan.own_ddp.written_ranks import written_ranks
+from amp_rules.plan.own_ddp.written_where_missing import written_where_missing
 from amp_rules.roles.kinds import is_optimizer, is_scheduler
 from amp_rules.roles.sites import Site, Step
 from amp_rules.source import blocks
@@ -190,6 +191,7 @@ def faults(own: OwnDdp) -> Iterator[Fault]:
     yield from opened_by_mode(own)
     yield from read_early(own)
     yield from read_half_written(own)
+    yield from written_where_missing(own)
     yield from refused_folders(own)
     yield from _restored(own)
     yield from _stepped(own)

@@ -22,7 +22,7 @@ from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
-from amp_rules.torch.data import DOWNLOADED, FETCHES_FILES
+from amp_rules.torch.data import DOWNLOADED, FETCHES_FILES, KERAS_DATASETS
 from amp_rules.torch.devices import SET_DEVICE
 from amp_rules.torch.distributed import BARRIERS
 from amp_rules.torch.file_access import COMMANDS, TEMPORARY, WEIGHT_LOADERS
@@ -99,7 +99,8 @@ def _fetches_on_first(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
 
 def _fetches(own: OwnDdp, call: ast.Call, scope: Scope) -> bool:
     """Whether a call writes what it downloads under a name that others know, while it goes on."""
-    if own.program.callee_names(call, scope) & FETCHES_FILES:
+    names = own.program.callee_names(call, scope)
+    if names & FETCHES_FILES or any(name.startswith(KERAS_DATASETS) for name in names):
         return True
     return literal(keyword(call, "download")) is True and _is_downloaded(own, call, scope)
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.remedies import Reduction, written
 from amp_rules.plan.rule import Rule
+from amp_rules.plan.run_folders import entered_by_each
 from amp_rules.plan.sinks import Need
 from amp_rules.torch.file_access import TEMPORARY
 from amp_rules.torch.replication import CLOCKS, PROCESS
@@ -50,6 +51,11 @@ def changes(context: Context) -> Iterator[Change]:
             if _is_no_path(context, item):
                 message = f"`{item.text}` is what the main process has: it gets into a path"
             yield Change.written(RULE, item.module, item.node, message, written(context.vocabulary, item))
+    processes = context.processes
+    entered = entered_by_each(context.program, processes.paths, processes.file_order, processes.files.effects)
+    for module, statement in entered:
+        message = "hydra names the folder that each process runs in by its clock: all work in that of the main process"
+        yield Change.written(RULE, module, statement, message, context.vocabulary.same_folder(module, statement))
 
 
 def _is_no_path(context: Context, item: Reduction) -> bool:

@@ -5,8 +5,9 @@
 does an `nn.Sequential(model)` that is made only to be saved, and `model.module`, which `DataParallel` had, becomes
 `amp.unwrap(model)`. So it is in a static method of the model's class: `Net.package(model)`. A model that is exported
 or traced is unwrapped too: `torch.onnx.export(model, ...)`, `torch.jit.trace(model, ...)` or
-`writer.add_graph(model, ...)`. Of a choice between the model and what is in its
-wrapper, `model.module.state_dict() if hasattr(model, "module") else model.state_dict()`, one branch stays.
+`writer.add_graph(model, ...)`, and in a module that is made for that alone, `torch.onnx.export(Encoder(model), ...)`.
+Of a choice between the model and what is in its wrapper,
+`model.module.state_dict() if hasattr(model, "module") else model.state_dict()`, one branch stays.
 
 ## Why
 A checkpoint should not tell how many processes wrote it. And torch cannot trace `DistributedDataParallel`, whose
@@ -34,7 +35,7 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-check
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 import libcst as cst
@@ -43,6 +44,7 @@ from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.context import Change, Context
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.plan.model_homes.saved_chains import chains
+from amp_rules.plan.model_homes.traced_cases import models_in_traced_cases, traced_model
 from amp_rules.plan.model_homes.variables import NOTHING
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.statement_order import comes_after
@@ -55,7 +57,7 @@ from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.text.actions import Replace
 from amp_rules.torch.models import CHAINS
-from amp_rules.torch.wrappers import DATA_PARALLEL, TRACES, TRACING_METHODS
+from amp_rules.torch.wrappers import DATA_PARALLEL
 
 RULE = Rule("AMP204", "unwrap-to-save", "What is saved is the model itself.", "distribution")
 
@@ -88,7 +90,8 @@ def _saved(context: Context) -> Iterator[tuple[Site, str]]:
     whole = {site.node for site in tables.states} if tables is not None else set()
     prepared = _prepared(context)
     idle = uncalled(context.program)
-    for site in _unwraps(context.program):
+    cases = dict(models_in_traced_cases(context.program))
+    for site in _unwraps(context.program, cases):
         assert isinstance(site.node, ast.expr)
         attribute = site.module.parents[site.node]
         if site.module.parents[attribute] in whole:
@@ -104,7 +107,8 @@ def _saved(context: Context) -> Iterator[tuple[Site, str]]:
             continue  # another variable got the wrapper
         if not is_module and prepared and values and prepared.isdisjoint(values):
             continue  # a part of a model, which has no wrapper of its own
-        verb = "traced" if _traced(context.program, attribute, site.scope) is site.node else "saved"
+        is_traced = site.node in cases or _traced(context.program, attribute, site.scope) is site.node
+        verb = "traced" if is_traced else "saved"
         yield site, f"`{site.module.text(site.node)}` is {verb} without its wrapper"
 
 
@@ -227,7 +231,7 @@ def _is_above(site: Site, home: Home) -> bool:
     return not comes_after(site.module, site.statement, home.statement)
 
 
-def _unwraps(program: Program) -> list[Site]:
+def _unwraps(program: Program, cases: Mapping[ast.expr, Scope]) -> list[Site]:
     """Models whose state is saved, or that are saved whole, and ``model.module`` of what was ``DataParallel``."""
     found: dict[ast.AST, Site] = {}
     saved = {value.site for value in chains(program)[1]}
@@ -259,6 +263,10 @@ def _unwraps(program: Program) -> list[Site]:
             values = {value for value in program.roles.modules(node.value, scope) if program.is_trained(value)}
             if values and not _is_own_part(program, values) and not program.is_model_code(body):
                 found[node] = Site(scope.module, scope, body, node)
+    for given, scope in cases.items():
+        if isinstance(given, (ast.Name, ast.Attribute)) and given not in found:
+            if any(program.is_trained(value) for value in program.roles.modules(given, scope)):
+                found[given] = Site(scope.module, scope, blocks.body_of(scope.module, given), given)
     return list(found.values())
 
 
@@ -278,12 +286,7 @@ def _traced(program: Program, node: ast.AST, scope: Scope) -> ast.expr | None:
     """The trained model whose graph a call writes down, where that does not take the model's own place."""
     if not isinstance(node, ast.Call):
         return None
-    is_method = isinstance(node.func, ast.Attribute) and node.func.attr in TRACING_METHODS
-    is_traced = bool(program.callee_names(node, scope) & TRACES)
-    if not (is_method or is_traced):
-        return None
-    named = [item.value for item in node.keywords if item.arg == "model"] if is_traced else []
-    model = next(iter([*node.args, *named]), None)
+    model = traced_model(program, node, scope)
     if not isinstance(model, (ast.Name, ast.Attribute)):
         return None
     parent = scope.module.parents[node]

@@ -37,9 +37,10 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-check
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from amp_rules.checks.common.file_writes import access_of
 from amp_rules.checks.common.rank_branches import names_rank
 from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
@@ -224,7 +225,7 @@ def _is_named_to_callers(own: OwnDdp, module: Module, statement: ast.stmt) -> bo
         path
         for node in walk(statement)
         if isinstance(node, ast.Call) and own.saves(module, node)
-        for item in given_paths(node, 2)
+        for item in _paths_written(own, module, node)
         if isinstance(item, ast.Name) and (path := blocks.path_of(item)) is not None
     }
     info = own.program.function_of(blocks.body_of(module, statement))
@@ -238,6 +239,12 @@ def _is_named_to_callers(own: OwnDdp, module: Module, statement: ast.stmt) -> bo
         if node.value is not None
         for part in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])
     )
+
+
+def _paths_written(own: OwnDdp, module: Module, call: ast.Call) -> Sequence[ast.expr]:
+    """What says which file a call writes: not what it writes there, which a function may well give back."""
+    access = access_of(own.facts(module), call)
+    return [access.path] if access is not None and access.path is not None else given_paths(call, 2)
 
 
 def _is_moved(row: tuple[Module, ast.stmt], moved: list[tuple[Module, ast.stmt, str]]) -> bool:
