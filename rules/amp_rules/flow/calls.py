@@ -11,12 +11,14 @@ from amp_rules.flow.cells import Mark
 from amp_rules.flow.configurations import Configurations
 from amp_rules.flow.containers import Containers, is_container
 from amp_rules.flow.libraries import Libraries
+from amp_rules.flow.local_variables import LocalVariables
 from amp_rules.flow.partials import Partials
 from amp_rules.flow.parts import Evaluation, Invocation, Overlay
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.records import Records, fields_of, named_tuple
 from amp_rules.flow.refused_calls import refuses
 from amp_rules.flow.registries import Registries
+from amp_rules.flow.remade_names import without_remade
 from amp_rules.flow.returns import Returns
 from amp_rules.flow.store import Store
 from amp_rules.flow.values import ClassInfo, Form, Member, MemberOf, Value, without_missing
@@ -48,6 +50,7 @@ class CallEvaluator:
         partials: Partials,
         configurations: Configurations,
         returns: Returns,
+        variables: LocalVariables,
         evaluation: Evaluation,
     ) -> None:
         self._store = store
@@ -61,6 +64,7 @@ class CallEvaluator:
         self._partials = partials
         self._configurations = configurations
         self._returns = returns
+        self._variables = variables
         self._evaluation = evaluation
         self._calls_inside: dict[ast.AST, set[ast.AST | None]] = {}
         self._decorations: dict[ast.expr, ast.Call] = {}
@@ -74,6 +78,7 @@ class CallEvaluator:
         evaluate = self._evaluation.expressions.evaluate
         targets = without_missing(evaluate(node.func, scope, overlay))
         targets = self._inherited(node.func, scope, overlay) or targets
+        targets = without_remade(targets, node, scope, self._variables)
         arguments = [evaluate(argument, scope, overlay) for argument in node.args]
         keywords = {item.arg: evaluate(item.value, scope, overlay) for item in node.keywords}
         for values in [*arguments, *keywords.values()]:

@@ -91,6 +91,7 @@ class Flow:
             partials,
             configurations,
             returns,
+            variables,
             evaluation,
         )
         self._expressions = ExpressionEvaluator(store, reached, containers, attributes, variables, calls)

@@ -7,7 +7,7 @@ import ast
 from amp_rules.flow.cells import Mark
 from amp_rules.flow.reached import Reached
 from amp_rules.flow.store import Store
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import Value, dictionary_of
 from amp_rules.source.modules import Module
 from amp_rules.source.resolver import names_of
 from amp_rules.source.scopes import Scope
@@ -56,6 +56,8 @@ class Imports:
         dotted = f"{base}.{alias.name}" if base else alias.name
         submodule = self._reached.module(scope.module, dotted, node.level)
         if found is not None:
+            if alias.name == "__dict__":  # ``from .models import __dict__ as models``
+                self._store.write(target, {dictionary_of(Value("module", found))})
             self._store.write(target, self._store.read((found.tree, alias.name)))
             # ``from . import models`` in the package's own file binds the name to the submodule.
             is_own = found is scope.module and name == alias.name

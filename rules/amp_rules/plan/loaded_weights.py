@@ -35,6 +35,9 @@ _NUMBERS = frozenset(
 )
 """Words in keys of checkpoints under which scripts keep numbers and settings, which may be compared anywhere."""
 
+_OF_THE_BEST = frozenset({"pred", "prediction", "result", "metrics", "value", "val"})
+"""Words that name a number beside "best", ``best_pred``, and may name anything alone."""
+
 
 def read_to_one_gpu(program: Program) -> Iterator[Site]:
     """Yield the calls that load what models and optimizers alone copy, without a word on where to."""
@@ -223,8 +226,17 @@ def _are_all_copied(program: Program, name: str, scope: Scope, seen: _Names) -> 
         return True
     if len(seen) == _MAX_NAMES:
         return False
-    reads = _reads(program, name, scope)
+    reads = [read for read in _reads(program, name, scope) if not _is_of_display(*read)]
     return bool(reads) and all(_is_copied(program, node, where, seen | {item}) for node, where in reads)
+
+
+def _is_of_display(node: ast.Name, scope: Scope) -> bool:
+    """Whether the variable was given a dictionary of the script's own above: ``state = {...}``, to be saved."""
+    for suite, index in blocks.suites_around(scope.module, blocks.statement_of(scope.module, node)):
+        writing = [item for item in suite[:index] if node.id in blocks.writes(item)]
+        if writing:
+            return isinstance(blocks.given_last(writing, node.id), ast.Dict)
+    return False
 
 
 def _reads(program: Program, name: str, scope: Scope) -> list[tuple[ast.Name, Scope]]:
@@ -272,6 +284,8 @@ def _is_number(key: ast.expr) -> bool:
     """``"best_acc1"``."""
     text = literal(key)
     words = [item for item in re.split(r"[\W_\d]+", text.lower()) if item] if isinstance(text, str) else []
+    if "best" in words:
+        words = [item for item in words if item not in _OF_THE_BEST]
     return bool(words) and _NUMBERS.issuperset(words)
 
 

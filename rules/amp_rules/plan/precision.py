@@ -414,11 +414,12 @@ def homes(program: Program) -> list[Home]:
     wholes = [(step, {whole for model in models for whole in places.wholes(model)}) for step, models in by_step]
     of_steps: dict[Step | None, list[Value]] = {}
     for item in missing:
+        step = next((step for step, models in wholes if item in models), None)
         if item.kind == "instance":
-            step = next((step for step, models in wholes if item in models), None)
             of_steps.setdefault(step, []).append(item)
         else:
-            reasons.extend([_unknown_model(program, "", model_trail(program))])
+            within = _trained_within(program, step) if step is not None else None
+            reasons.extend([within or _unknown_model(program, "", model_trail(program), step)])
     for step, items in of_steps.items():
         late = {item: place for item in items if (place := places.given_too_late(item)) is not None}
         reasons.extend(_late_model(program, str(item.ref), place, step) for item, place in late.items())
@@ -480,6 +481,22 @@ def _late_model(program: Program, what: str, place: HoldingVariable, step: Step 
         "only below the training",
         f"give `{place.path}` a model above the training, and load the weights there: "
         f"`{place.path}.load_state_dict(...)`",
+    )
+
+
+def _trained_within(program: Program, step: Step) -> Declined | None:
+    """An optimizer that a module makes in its own method, for layers that it makes there: ``forward`` fits a head."""
+    info = program.function_of(step.body)
+    if info is None or info.cls is None or not program.is_model_code(step.body):
+        return None
+    where = f"{info.cls.name}.{info.name}"
+    return declining.decline(
+        declining.UNKNOWN_MODEL,
+        step.module,
+        step.node,
+        f"`{step.module.text(step.optimizer)}` trains layers that `{where}` makes each time it runs, within a module: "
+        "they are prepared nowhere",
+        f"train them in a function that is no part of a module; or migrate a script that does not run `{where}`",
     )
 
 

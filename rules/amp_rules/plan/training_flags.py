@@ -160,12 +160,41 @@ def followed(program: Program, body: ast.AST, flag: Flag | None) -> Flag | None:
     """What a flag is, where the function works it out: ``training`` of ``training = optimizer is not None``."""
     if flag is None or flag.value is not NOTHING:
         return flag
-    values = [
-        node.value
+    assigned = [
+        node
         for node in program.nodes_of(body)
         if isinstance(node, ast.Assign) and [blocks.path_of(target) for target in node.targets] == [flag.name]
     ]
-    return (flag_in(values[0], flag.holds) or flag) if len(values) == 1 else flag
+    if len(assigned) == 1:
+        return flag_in(assigned[0].value, flag.holds) or flag
+    return _of_branches(program, body, assigned, flag) or flag if len(assigned) == 2 else flag
+
+
+def _of_branches(program: Program, body: ast.AST, assigned: list[ast.Assign], flag: Flag) -> Flag | None:
+    """What a flag is that the branches of a test set: ``if optimizer is None: training = False``, else ``True``.
+
+    One of the two may stand above the test, as what holds where the branch is not run.
+    """
+    for test in program.nodes_of(body):
+        if not isinstance(test, ast.If):
+            continue
+        inside = [item for item in assigned if item in test.body]
+        others = [item for item in assigned if item not in inside]
+        if len(inside) != 1 or not (others[0] in test.orelse or _is_above(body, others[0], test)):
+            continue
+        value, other = inside[0].value, others[0].value
+        if not (isinstance(value, ast.Constant) and isinstance(other, ast.Constant)):
+            return None
+        if bool(value.value) is bool(other.value):
+            return None
+        return flag_in(test.test, bool(value.value) is flag.holds)
+    return None
+
+
+def _is_above(body: ast.AST, statement: ast.stmt, test: ast.If) -> bool:
+    """Whether a function runs a statement of its own, in no branch, and a test of its own below it."""
+    suite = getattr(body, "body", [])
+    return statement in suite and test in suite and suite.index(statement) < suite.index(test)
 
 
 def flag_in(test: ast.expr, holds: bool) -> Flag | None:

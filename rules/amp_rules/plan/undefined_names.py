@@ -114,7 +114,7 @@ def _undefined(program: Program) -> dict[Module, dict[str, ast.Name]]:
         if node.id in _OF_OTHER_PYTHONS or not is_undefined(node, scope) or not _is_read(module, node):
             continue
         if body not in trains:
-            trains[body] = any(map(program.runs_backward, getattr(body, "body", ())))
+            trains[body] = any(map(program.runs_backward, blocks.own_parts(body)))
         if not trains[body] or _is_imported(module, node.id) or _is_set_elsewhere(program, node.id):
             continue
         found.setdefault(module, {})[node.id] = node

@@ -341,10 +341,11 @@ class Expressions:
             # The script assigns it nowhere, so it is one of the library's that the class is derived from.
             state = state | inherited
         joined = join_all(found)
+        refs = joined.refs - {ref for ref in joined.refs if self._is_shared_below(ref, node, frame)}
         return RankValue(
             joined.content | owner.content | state,
             joined.size | owner.size,
-            joined.refs | alias,
+            refs | alias,
             joined.constant if not alias and not owner.content else UNKNOWN,
         )
 
@@ -384,10 +385,10 @@ class Expressions:
         refs = found.refs - {ref for ref in found.refs if self._is_shared_below(ref, node, frame)}
         return RankValue(found.content | chosen, found.size | chosen, refs, found.constant)
 
-    def _is_shared_below(self, ref: Ref, node: ast.Subscript, frame: Frame) -> bool:
-        """Whether an entry is read above the one statement below which it is a loader that is shared out.
+    def _is_shared_below(self, ref: Ref, node: ast.AST, frame: Frame) -> bool:
+        """Whether a part is read above the one statement below which it is a loader that is shared out.
 
-        What a container holds is known for the whole program, not for a place in it.
+        What a container or an object holds is known for the whole program, not for a place in it.
         """
         module, statement = frame.scope.module, ref.site
         if ref.context != SHARED or statement not in self._rebound or statement not in module.parents:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from amp_rules.flow.cells import CellKey
 from amp_rules.flow.statements import is_main_guard
-from amp_rules.flow.values import Form
+from amp_rules.flow.values import Form, Value
 from amp_rules.roles.device_texts import index_of, is_index, is_read_off, writes_index
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -19,6 +19,7 @@ from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.containers import LOADED_OBJECTS, MADE_OF_SETTINGS
 from amp_rules.torch.devices import DEVICE
 
 Origin = Literal["plain", "text", "number", "option", "unknown"]
@@ -78,9 +79,35 @@ class DeviceOrigins:
         return "plain" if is_known or is_read_off(node) else "unknown"
 
     def _is_loaded(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether an expression is an entry of a file of settings, which may name any device: ``config["device"]``."""
+        """Whether an expression is an entry of a file of settings, which may name any device.
+
+        ``config["device"]``, and ``config.train.device`` of what ``EasyDict(yaml.safe_load(file))`` made.
+        """
         known = self.program.flow.values(node, scope)
-        return bool(known) and all(value.ref is Form.LOADED for value in known)
+        if known and all(value.ref is Form.LOADED for value in known):
+            return True
+        if any(value.kind != "attribute" for value in known):
+            return False  # the script gives it a value of its own
+        owner = node
+        while isinstance(owner, (ast.Attribute, ast.Subscript)):
+            owner = owner.value
+            made = self.program.flow.values(owner, scope)
+            if made and all(map(self._holds_settings, made)):
+                return True
+        return False
+
+    def _holds_settings(self, value: Value) -> bool:
+        """Whether an object has the entries of a file of settings as its attributes."""
+        if value.kind != "object" or value.ref in LOADED_OBJECTS:
+            return value.kind == "object" and not value.is_result
+        if value.ref not in MADE_OF_SETTINGS or not isinstance(value.site, ast.Call):
+            return False
+        located = self.program.locate(value.site)
+        whole = [*value.site.args, *(item.value for item in value.site.keywords if item.arg is None)]
+        if located is None or len(whole) != 1 or len(value.site.keywords) + len(value.site.args) != 1:
+            return False
+        given = self.program.flow.values(whole[0], located[1])
+        return bool(given) and all(item.ref is Form.LOADED for item in given)
 
     def _kind_of_item(self, node: ast.expr, scope: Scope) -> Origin:
         """What the items of a list are: the numbers of GPUs, or those of an option, ``args.gpu_ids[0]``."""
@@ -284,7 +311,7 @@ class DeviceOrigins:
                 pending.extend(returned)
                 continue
             followed = isinstance(current, (ast.Name, ast.Attribute)) and not is_read_off(current)
-            if not followed or self.is_option(current, where):
+            if not followed or self.is_option(current, where) or self._is_loaded(current, where):
                 body = blocks.body_of(where.module, current)
                 found[current] = DeviceUse(where.module, where, body, current)
                 continue

@@ -52,6 +52,12 @@ CONFIG_LOADERS = frozenset(
 )
 """Calls that give settings read from a file: dictionaries of dictionaries."""
 
+LOADED_OBJECTS = frozenset({"omegaconf.OmegaConf.load", "munch.Munch.fromYAML", "munch.Munch.fromJSON"})
+"""Calls that read a file of settings themselves, and give an object with its entries as attributes."""
+
+MADE_OF_SETTINGS = NAMESPACES | {"munch.munchify", "munch.Munch.fromDict", "dotmap.DotMap", "attrdict.AttrDict"}
+"""Calls that make an object of a dictionary of settings, nested to any depth, whose entries are attributes."""
+
 INSTANTIATES = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
 """Functions that call what a configuration names, with what it holds besides.
 

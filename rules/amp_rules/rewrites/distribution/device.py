@@ -1,20 +1,20 @@
 """Give each process its own device.
 
 ## What it does
-A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through
-`amp.device(...)`: alone it is that device, under torchrun it is the process's own. The device is followed from where it
-is used to where it is written: a variable or a constant of the file is changed there, and what a variable gets of a
-file of settings (`device = config.device`, or `config["device"]` of what `yaml.safe_load` gave) where it gets it; a
-number, a parameter's default and an option of the command line, which its user may set, where they are used. An option
-that is read for devices alone, and often, is changed once, where the command line is parsed. Where the script reads the
-text itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with words, as `device == "gpu"`
-does, the text is left as it is, and changed where a device is made of it. What nothing calls stays as it is. Plain
-`"cuda"` and `.cuda()` stay: `amp.init` sets the current device. What a file moves there when it is imported goes
-through `amp.device("cuda")`, which the launcher's environment tells before `amp.init`. The script sets
-`CUDA_VISIBLE_DEVICES` only where torchrun does not start it, and reads it with `os.environ.get`; an assertion that
-there is one GPU is for one process then. A checkpoint that `load_state_dict` copies is read with `map_location="cpu"`
-where nothing says where to, and not by every process to the GPU that it was saved from. One that holds the optimizer
-itself is read to the GPU of each process, as what the optimizer remembers stays where it is put.
+A device chosen by its index (`"cuda:0"`, `.cuda(args.gpu)`, `torch.cuda.set_device(n)`) goes through `amp.device(...)`:
+alone it is that device, under torchrun it is the process's own. The device is followed from where it is used to where
+it is written: a variable or a constant of the file is changed there, and what a variable gets of a file of settings
+(`device = config.device`, or `config["device"]` of what `yaml.safe_load` gave, or the same of an `EasyDict` made of
+that) where it gets it; a number, a parameter's default and an option of the command line, which its user may set, where
+they are used. An option that is read for devices alone, and often, is changed once, where the command line is parsed.
+Where the script reads the text itself, as `device.startswith("cuda")` does, it stays a text. Where it compares it with
+words, as `device == "gpu"` does, the text is left as it is, and changed where a device is made of it. What nothing
+calls stays as it is. Plain `"cuda"` and `.cuda()` stay: `amp.init` sets the current device. What a file moves there
+when it is imported goes through `amp.device("cuda")`, which the launcher's environment tells before `amp.init`. The
+script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not start it, and reads it with `os.environ.get`; an
+assertion that there is one GPU is for one process then. A checkpoint that `load_state_dict` copies is read with
+`map_location="cpu"` where nothing says where to, and not by every process to the GPU that it was saved from. One that
+holds the optimizer itself is read to the GPU of each process, as what the optimizer remembers stays where it is put.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
