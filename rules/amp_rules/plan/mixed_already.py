@@ -14,7 +14,7 @@ from amp_rules.plan.exchanged_gradients import ExchangedGradients
 from amp_rules.plan.library_uses import first_import, first_use, uses
 from amp_rules.plan.model_parts import has_parameters
 from amp_rules.plan.own_ddp.other_processes import calls_itself_alone
-from amp_rules.plan.own_half.helpers import is_copied
+from amp_rules.plan.own_half.helpers import is_copied, is_float_at_once
 from amp_rules.plan.rule import Rule
 from amp_rules.roles.gradient_accesses import gradient_accesses
 from amp_rules.roles.program import Program
@@ -298,7 +298,7 @@ def half_models(program: Program) -> Iterator[Declined]:
     off = ConstantTests(program)
     for node, body, scope in program.nodes():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "half":
-            if is_copied(program, node.func.value, scope):
+            if is_copied(program, node.func.value, scope) or is_float_at_once(scope.module, node):
                 continue
             made = program.roles.modules(node.func.value, scope)
             # A loss without parameters holds nothing to be made half.

@@ -375,7 +375,8 @@ class Variables:
         call = _thrown_away(statement)
         if not isinstance(call, ast.Call):
             return False
-        if isinstance(call.func, ast.Attribute) and exact_path(call.func.value) == path:
+        # The last of a chain counts, ``model.half().float()``.
+        if isinstance(call.func, ast.Attribute) and exact_path(without_placing(call.func.value)) == path:
             if call.func.attr in PLACING or call.func.attr in PUTS_PART:
                 return True
         # ``init_weights(model)``: a function that is given nothing but the model.

@@ -348,11 +348,18 @@ def _ends_training(own: OwnDdp, site: Site, branch: ast.If) -> ast.AST | None:
         for node in blocks.walk_own(item):
             if isinstance(node, ast.Break):
                 around = (other for other in blocks.enclosing(site.module, node) if isinstance(other, blocks.LOOPS))
-                if next(around, None) is loop:
+                if next(around, None) is loop and not _is_of_one_process(own, site.module, node, branch):
                     return node
-            elif isinstance(node, ast.Return):
+            elif isinstance(node, ast.Return) and not _is_of_one_process(own, site.module, node, branch):
                 return node
     return None
+
+
+def _is_of_one_process(own: OwnDdp, module: Module, node: ast.AST, branch: ast.If) -> bool:
+    """Whether a test within a branch lets a process there only where it is alone: ``if rank == -1: break``."""
+    inside = set(walk(branch))
+    tests = blocks.tests_around(module, node)
+    return any(test in inside and own.in_several(test) is (not holds) for test, holds in tests)
 
 
 def _ending(module: Module, branch: ast.If) -> str:

@@ -174,12 +174,17 @@ class Metrics:
             pending = taken
 
     def _gives_shares(self, info: ClassInfo) -> bool:
-        """Whether a sampler is one of torch's for several processes, or takes its share by the rank."""
+        """Whether a sampler is one of torch's for several processes, or takes its share by the rank.
+
+        What a sampler is given may be the data, which are no sampler: nothing goes through them in an order of theirs.
+        """
         known = self._giving.get(info)
         if known is None:
             nodes = (node for part in info.mro() for node in walk(part.facts.node))
-            by_rank = (last_name(node) == "get_rank" or _deals(node) for node in nodes)
-            known = self._giving[info] = bool(info.external_bases() & DISTRIBUTED_SAMPLERS) or any(by_rank)
+            by_rank = info.find_method("__iter__") is not None and any(
+                last_name(node) == "get_rank" or _deals(node) for node in nodes
+            )
+            known = self._giving[info] = bool(info.external_bases() & DISTRIBUTED_SAMPLERS) or by_rank
         return known
 
     def samplers_of(self, use: LoaderUse) -> list[ast.Call]:

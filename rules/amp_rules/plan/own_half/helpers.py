@@ -94,6 +94,13 @@ class Helpers:
         return any(_made_by(value) in names.CONVERTERS for value in self._program.flow.values(node, scope))
 
 
+def is_float_at_once(module: Module, call: ast.Call) -> bool:
+    """Whether what a call makes half is float32 in the same breath: ``model.half().float()`` rounds weights once."""
+    method = module.parents[call]
+    again = module.parents[method]
+    return isinstance(method, ast.Attribute) and method.attr == "float" and isinstance(again, ast.Call)
+
+
 def is_copied(program: Program, node: ast.expr, scope: Scope) -> bool:
     """Whether an expression is a copy of a model that is made there: what is done to it changes no other."""
     return isinstance(node, ast.Call) and bool(program.callee_names(node, scope) & {"copy.deepcopy"})

@@ -9,7 +9,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.apex.file import NotUnderstood
 from amp_rules.plan.constant_tests import ConstantTests
 from amp_rules.plan.own_half.conditions import flag_of, is_under
-from amp_rules.plan.own_half.helpers import Helpers, is_copied
+from amp_rules.plan.own_half.helpers import Helpers, is_copied, is_float_at_once
 from amp_rules.plan.own_half.own import OwnHalf, Place
 from amp_rules.plan.own_half.own_scale import Scaled, copies_gradient, divided_gradients, own_scales
 from amp_rules.plan.own_half.wrappers import find_uses, wrapped
@@ -80,7 +80,7 @@ def _conversions(program: Program, helpers: Helpers) -> Iterator[Place]:
             # A parameter of a helper that is no model's own is half in the helper alone. What a library makes is known
             # by its value: ``Bert.from_pretrained(name)``.
             models = program.roles.modules(call.func.value, scope) | program.flow.values(call.func.value, scope)
-            if is_copied(program, call.func.value, scope):
+            if is_copied(program, call.func.value, scope) or is_float_at_once(scope.module, call):
                 continue
             if _is_one_of(models, trained) and not helpers.is_own(body, scope):
                 if not _only_evaluates(program, body, call):
