@@ -362,8 +362,8 @@ NAMED_AS_CLASS = re.compile(r"[A-Z]\w*[a-z]")
 NUMPY_NUMBERS = frozenset(
     f"numpy.{name}"
     for name in (
-        "mean average median nanmean nanmedian std var sum max min amax amin argmax argmin percentile quantile linalg.norm "
-        "float32 float64"
+        "mean average median nanmean nanmedian std var sum max min amax amin argmax argmin percentile quantile "
+        "linalg.norm float32 float64"
     ).split()
 )
 """What gives a number of NumPy, or an array: ``torch.load`` refuses both alike."""
@@ -371,8 +371,8 @@ NUMPY_NUMBERS = frozenset(
 NUMPY_ARITHMETIC = NUMPY_NUMBERS | {
     f"numpy.{name}"
     for name in (
-        "abs around clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod round sin sqrt square "
-        "tan tanh"
+        "abs around clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod round sin sqrt "
+        "square tan tanh"
     ).split()
 }
 """What gives a number of NumPy where it is given numbers."""
