@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from amp_rules.checks.common.rank_paths import RankPaths
+from amp_rules.flow.expressions import ExpressionEvaluator
+from amp_rules.flow.flow import Flow
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.moved_inputs import _Places, inputs_are_moved
 from amp_rules.plan.options import Options
@@ -220,3 +222,30 @@ def test_whether_inputs_are_moved_follows_no_product_of_batches_that_are_put_int
     few, many = counts
     # There are as many places as pairs of batches.
     assert few > 4 and many < 10 * few, counts
+
+
+def evaluations_of_chain(links: int, folder, monkeypatch) -> int:
+    """How often an expression is evaluated, where methods are called on the weight of one of many layers in a row."""
+    path = folder / "train.py"
+    layers = "\n".join(f"head(nn.Linear({n}, 2))" for n in range(1, 9))
+    chain = ".clone()" * links
+    path.write_text(
+        f"from torch import nn\n\ndef head(layer):\n    w = layer.weight{chain}\n    return w\n\n{layers}\n"
+    )
+    count = 0
+    evaluate = ExpressionEvaluator.evaluate
+
+    def counted(*arguments):
+        nonlocal count
+        count += 1
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExpressionEvaluator, "evaluate", counted)
+        Flow(Project(path))
+    return count
+
+
+def test_links_of_a_chain_of_methods_are_followed_once(tmp_path, monkeypatch) -> None:
+    one, four = (evaluations_of_chain(links, tmp_path, monkeypatch) for links in (1, 4))
+    assert four < 2 * one

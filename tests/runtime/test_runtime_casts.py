@@ -68,7 +68,8 @@ def module() -> Iterator[types.ModuleType]:
         "        return x * 2\n"
         "    @staticmethod\n"
         "    def backward(ctx, g): return g * 2\n"
-        "class Plain: pass\n"
+        "class Pair:\n"
+        "    def __init__(self, x, y=None): self.kinds = [x.dtype, None if y is None else y.dtype]\n"
         "number = 3\n",
         made.__dict__,
     )
@@ -300,6 +301,28 @@ def test_an_autograd_function_is_cast_in_forward(module: Any) -> None:
     assert module.Double.apply(h()).dtype is HALF
 
 
+def test_calling_another_class_is_cast(module: Any) -> None:
+    amp.register_float_function(module, "Pair")
+    amp.register_float_function(nn, "Parameter")
+    pair, parameter = module.Pair, nn.Parameter
+    assert pair(h(), f()).kinds == [HALF, FLOAT] and parameter(h()).dtype is HALF
+    amp.init("O1", dtype="bf16")
+    assert module.Pair is not pair and module.Pair(h(), y=h()).kinds == [FLOAT, FLOAT]
+    made = nn.Parameter(h(), requires_grad=False)
+    assert type(made) is parameter and made.dtype is FLOAT and not made.requires_grad
+    assert isinstance(made, nn.Parameter) and not isinstance(f(), nn.Parameter)
+    assert issubclass(parameter, nn.Parameter) and (nn.Parameter | None) == (parameter | None)
+    own = types.new_class("Own", (module.Pair,))
+    assert own.__mro__[1] is pair and issubclass(own, module.Pair)
+    layer = nn.Linear(2, 2)
+    layer.scale = nn.Parameter(h())
+    assert len(list(layer.parameters())) == 3 and pickle.loads(pickle.dumps(layer)).scale.dtype is FLOAT
+    with amp.disable_casts():
+        assert nn.Parameter(h()).dtype is HALF
+    amp.shutdown()
+    assert nn.Parameter is parameter and module.Pair is pair
+
+
 @pytest.mark.parametrize("name", ["half", "float", "promote"])
 def test_wrong_registrations_are_errors(module: Any, name: str) -> None:
     register = REGISTER[name]
@@ -312,8 +335,6 @@ def test_wrong_registrations_are_errors(module: Any, name: str) -> None:
         register(torch, "bbm")
     with pytest.raises(TypeError, match=rf"{caller} got name='number', which is 3 in users_ops"):
         register(module, "number")
-    with pytest.raises(TypeError, match="a class of modules or an autograd function"):
-        register(module, "Plain")
     with pytest.raises(TypeError, match="got name=3; allowed"):
         register(module, 3)
 

@@ -76,7 +76,9 @@ class CallEvaluator:
         if is_super(node) and scope.is_function:
             return self._super(scope)
         evaluate = self._evaluation.expressions.evaluate
-        targets = without_missing(evaluate(node.func, scope, overlay))
+        # Once for all that asks: of ``w.data.clone().detach()`` each link of the chain would double the work, or worse.
+        owners = evaluate(node.func.value, scope, overlay) if isinstance(node.func, ast.Attribute) else set()
+        targets = without_missing(self._called(node.func, owners, scope, overlay))
         targets = self._inherited(node.func, scope, overlay) or targets
         targets = without_remade(targets, node, scope, self._variables)
         arguments = [evaluate(argument, scope, overlay) for argument in node.args]
@@ -85,7 +87,7 @@ class CallEvaluator:
             for value in values:
                 if value.kind == "function":
                     self._reached.reach(value.ref)
-        given = Invocation(node, arguments, keywords, scope, overlay)
+        given = Invocation(node, arguments, keywords, scope, overlay, owners)
         if isinstance(node.func, ast.Attribute) and len(arguments) == _BY_NAME.get(node.func.attr, (0, ""))[0] > 0:
             if not is_super(node.func.value):
                 return self._asked_by_name(node.func, given)
@@ -108,11 +110,16 @@ class CallEvaluator:
             found |= self._run(method, given, receivers, is_method=True)
         return found
 
+    def _called(self, func: ast.expr, owners: set[Value], scope: Scope, overlay: Overlay | None) -> set[Value]:
+        """What a call may run."""
+        if isinstance(func, ast.Attribute):
+            return self._evaluation.expressions.attribute(func, owners, scope)
+        return self._evaluation.expressions.evaluate(func, scope, overlay)
+
     def _asked_by_name(self, method: ast.Attribute, given: Invocation) -> set[Value]:
         """``module.__getattribute__(name)``, which is ``getattr(module, name)``, and ``setattr`` alike."""
         asked = ast.Call(method, [method.value, *given.node.args], [])
-        owners = self._evaluation.expressions.evaluate(method.value, given.scope, given.overlay)
-        arguments = [owners, *given.arguments]
+        arguments = [given.owners, *given.arguments]
         function = _BY_NAME[method.attr][1]
         return self._libraries.apply(function, Invocation(asked, arguments, {}, given.scope, given.overlay))
 
@@ -205,18 +212,7 @@ class CallEvaluator:
             return self._libraries.apply_method(target, given)
         if target.kind == "object":
             return {self._apply_object(target, given)}
-        return {target} if target.kind == "parameters" and self._is_of_parameters(given) else set()
-
-    def _is_of_parameters(self, given: Invocation) -> bool:
-        """Whether a method is called, which gives parameters again, ``p.data.clone()``, and no module among them.
-
-        ``for layer in self.children(): x = layer(x)`` gives what the layer computes, and ``p.grad.norm()`` a number.
-        """
-        func = given.node.func
-        if not isinstance(func, ast.Attribute):
-            return not isinstance(func, (ast.Name, ast.Subscript))
-        owners = self._evaluation.expressions.evaluate(func.value, given.scope, given.overlay)
-        return func.attr not in COMPUTED_FROM_ALL | {"forward"} and any(owner.kind == "parameters" for owner in owners)
+        return {target} if target.kind == "parameters" and _is_of_parameters(given) else set()
 
     def _apply_function(self, target: Value, given: Invocation) -> set[Value]:
         info = target.ref
@@ -305,6 +301,18 @@ class CallEvaluator:
         if info.yields:
             return {self._containers.made(Form.PLAIN, info.node, yields)}
         return self._returns.of(info, bound)
+
+
+def _is_of_parameters(given: Invocation) -> bool:
+    """Whether a method is called, which gives parameters again, ``p.data.clone()``, and no module among them.
+
+    ``for layer in self.children(): x = layer(x)`` gives what the layer computes, and ``p.grad.norm()`` a number.
+    """
+    func = given.node.func
+    if not isinstance(func, ast.Attribute):
+        return not isinstance(func, (ast.Name, ast.Subscript))
+    is_method = func.attr not in COMPUTED_FROM_ALL | {"forward"}
+    return is_method and any(owner.kind == "parameters" for owner in given.owners)
 
 
 def _receivers(target: Value) -> set[Value]:

@@ -273,7 +273,10 @@ class ExpressionEvaluator:
         return overlay[name]
 
     def _attribute(self, node: ast.Attribute, scope: Scope, overlay: Overlay | None) -> set[Value]:
-        owners = self.evaluate(node.value, scope, overlay)
+        return self.attribute(node, self.evaluate(node.value, scope, overlay), scope)
+
+    def attribute(self, node: ast.Attribute, owners: set[Value], scope: Scope) -> set[Value]:
+        """What an attribute of what its owner holds can hold."""
         if not self._store.frozen:
             self._note_use(node, scope)
         found: set[Value] = set()

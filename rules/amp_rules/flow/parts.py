@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from amp_rules.flow.values import ClassInfo, Value
@@ -31,6 +31,7 @@ class Invocation:
         keywords: what those given by name hold.
         scope: where the call stands.
         overlay: what variables of that scope hold, where one call of its function is followed.
+        owners: of ``x.method()``, what ``x`` holds.
     """
 
     node: ast.Call
@@ -38,6 +39,7 @@ class Invocation:
     keywords: Keywords
     scope: Scope
     overlay: Overlay | None = None
+    owners: set[Value] = field(default_factory=set)
 
     @property
     def first(self) -> set[Value]:
@@ -50,6 +52,9 @@ class Expressions(Protocol):
 
     def evaluate(self, node: ast.expr, scope: Scope, overlay: Overlay | None = None) -> set[Value]:
         """What an expression can hold; empty when nothing is known."""
+
+    def attribute(self, node: ast.Attribute, owners: set[Value], scope: Scope) -> set[Value]:
+        """What an attribute of what its owner holds can hold."""
 
 
 class Calls(Protocol):

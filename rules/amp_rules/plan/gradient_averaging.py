@@ -16,6 +16,7 @@ from amp_rules.plan.precision import Precision
 from amp_rules.plan.training_rounds import nodes_of_rounds
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
+from amp_rules.roles.widened import widened_parts
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import is_super, walk
@@ -125,6 +126,9 @@ def _why_delayed(program: Program, precision: Precision) -> str:
         return "the script trains several models" if _train_several(program, precision) else _PREPARES_SEVERAL
     if precision.full_precision:
         return "gradients are computed by torch.autograd.grad"
+    if precision.scales_itself and any(True for _ in widened_parts(program)):
+        # Those of a model that the script makes half; the wrapper keeps to the types that weights had at its making.
+        return "the model makes a part of itself float32 as it runs"
     if any(not home.rebinds for home in precision.homes):
         return "the model is kept in other places before it is complete"
     home = precision.homes[0]

@@ -360,14 +360,19 @@ NAMED_AS_CLASS = re.compile(r"[A-Z]\w*[a-z]")
 """Names of torch's classes; its modules are in small letters."""
 
 NUMPY_NUMBERS = frozenset(
-    f"numpy.{name}" for name in "mean average median nanmean std var sum max min amax amin float32 float64".split()
+    f"numpy.{name}"
+    for name in (
+        "mean average median nanmean nanmedian std var sum max min amax amin argmax argmin percentile quantile "
+        "linalg.norm float32 float64"
+    ).split()
 )
 """What gives a number of NumPy, or an array: ``torch.load`` refuses both alike."""
 
 NUMPY_ARITHMETIC = NUMPY_NUMBERS | {
     f"numpy.{name}"
     for name in (
-        "abs clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod sin sqrt square tan tanh"
+        "abs around clip cos exp exp2 float_power interp log log10 log2 maximum minimum power prod round sin sqrt "
+        "square tan tanh"
     ).split()
 }
 """What gives a number of NumPy where it is given numbers."""

@@ -49,12 +49,13 @@ def register_half_function(module: Any, name: str) -> None:
     regions, a function that was imported by name before (``from torch import bmm``) is not reached.
 
     For a class of modules, such as ``(torch.nn, "MaxPool2d")``, the ``forward`` of all its instances runs so, and
-    for a ``torch.autograd.Function`` its ``forward``. TorchScript compiles a replaced function only if it did
-    so before.
+    for a ``torch.autograd.Function`` its ``forward``. For another class, such as ``(torch.nn, "Parameter")``, it is
+    calling it by that name that casts what it is given; it remains what ``isinstance`` and derived classes mean.
+    TorchScript compiles a replaced function only if it did so before.
 
     Args:
         module: a Python module, a class or an object.
-        name: the name of a function, method, module class or autograd function in it.
+        name: the name of a function, method or class in it.
 
     Raises:
         ValueError: ``module`` has no such attribute; similar names are suggested.
@@ -70,7 +71,7 @@ def register_float_function(module: Any, name: str) -> None:
 
     Args:
         module: a Python module, a class or an object.
-        name: the name of a function, method, module class or autograd function in it.
+        name: the name of a function, method or class in it.
 
     Raises:
         ValueError: ``module`` has no such attribute; similar names are suggested.
@@ -87,7 +88,7 @@ def register_promote_function(module: Any, name: str) -> None:
 
     Args:
         module: a Python module, a class or an object.
-        name: the name of a function, method, module class or autograd function in it.
+        name: the name of a function, method or class in it.
 
     Raises:
         ValueError: ``module`` has no such attribute; similar names are suggested.
@@ -131,10 +132,10 @@ def _register(module: Any, name: str, precision: Precision) -> None:
     operation = name_of(module, name)
     if isinstance(value, type) and issubclass(value, (nn.Module, torch.autograd.Function)):
         module, name, operation = value, "forward", None
-    elif isinstance(value, (type, nn.Module)) or not callable(value):
+    elif isinstance(value, nn.Module) or not callable(value):
         raise TypeError(
-            f"{caller} got name={name!r}, which is {value!r} in {_show(module)}; allowed: a function, a method, "
-            "a class of modules or an autograd function"
+            f"{caller} got name={name!r}, which is {value!r} in {_show(module)}; allowed: a function, a method "
+            "or a class"
         )
     for entry in [entry for entry in _entries if entry.owner is module and entry.name == name]:
         _entries.remove(entry)
@@ -149,7 +150,7 @@ def _install(entry: _Entry) -> None:
     entry.own = vars(entry.owner).get(entry.name, _MISSING)
     held = inspect.getattr_static(entry.owner, entry.name)
     function = held.__func__ if isinstance(held, classmethod) else getattr(entry.owner, entry.name)
-    wrapper = _wrapper(function, entry)
+    wrapper = _CastClass(function, entry.precision) if isinstance(function, type) else _wrapper(function, entry)
     wrapped = isinstance(held, (staticmethod, classmethod))
     setattr(entry.owner, entry.name, type(held)(wrapper) if wrapped else wrapper)
     entry.installed = True
@@ -176,6 +177,38 @@ def _wrapper(function: Callable[..., Any], entry: _Entry) -> Callable[..., Any]:
 
     registered.amp_original = function  # type: ignore[attr-defined]
     return registered
+
+
+class _CastClass:
+    """Stands for a class under its name: calling it casts, and everything else is the class's own."""
+
+    def __init__(self, cls: type, precision: Precision) -> None:
+        self.amp_original = cls
+        self._precision = precision
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return call_in_precision(self.amp_original, args, kwargs, self._precision)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self.amp_original)
+
+    def __subclasscheck__(self, cls: type) -> bool:
+        return issubclass(cls, self.amp_original)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type]:
+        return (self.amp_original,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.amp_original, name)
+
+    def __or__(self, other: Any) -> Any:
+        return self.amp_original | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.amp_original
+
+    def __repr__(self) -> str:
+        return repr(self.amp_original)
 
 
 def _show(module: Any) -> str:

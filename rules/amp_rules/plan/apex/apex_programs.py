@@ -13,7 +13,7 @@ from amp_rules.plan.apex.beyond_conditions import prepared_beyond
 from amp_rules.plan.apex.extensions import extension_notes
 from amp_rules.plan.apex.file import HelperOfHalf, NotUnderstood
 from amp_rules.plan.apex.kept_imports import kept_notes
-from amp_rules.plan.apex.kept_in_place import HalfWrite, writes_into_half
+from amp_rules.plan.apex.kept_in_place import HalfWrite, weights_stay, writes_into_half
 from amp_rules.plan.apex.level_reached import level_condition
 from amp_rules.plan.apex.options_left import advice_left, options_kept, options_left
 from amp_rules.plan.apex.told_owners import told_optimizers, told_owners
@@ -28,6 +28,7 @@ from amp_rules.plan.report import Outcome, Refusal, Report
 from amp_rules.plan.selection import Selection, step_for_apex
 from amp_rules.plan.vocabularies import chosen
 from amp_rules.roles.program import Program
+from amp_rules.roles.widened import widened_parts
 from amp_rules.source.index import keyword, literal
 from amp_rules.source.modules import Module
 from amp_rules.source.notebook import cell_at
@@ -87,7 +88,9 @@ def migrate_apex(
             reasons = (_refusal(left.module, left, f"{_COMPAT}, or rewrite this place by hand"),)
             reasons = half if half and isinstance(left, HelperOfHalf) else reasons
         except (_Left, Declined) as left:
-            reasons = left.refusals
+            # Why half precision by hand stays says more than that there is some.
+            stays_half = half and left.refusals[0].code == declining.ALREADY_MIXED.code
+            reasons = half if stays_half else left.refusals
     if options.apex != "compat" and stages.only_imports_apex(program):
         plain = _beside_idle(program, selection, migrate_plain)
         if plain is not None:
@@ -162,6 +165,9 @@ def _by_idiom(program: Program, selection: Selection, migrate_plain: MigratePlai
     kept = writes_into_half(program) if with_amp else None
     if kept is not None:
         raise _Left(_lost_writes(kept))
+    widened = next(widened_parts(program), None) if with_amp and not weights_stay(program) else None
+    if widened is not None:
+        raise _Left(_narrowed_again(*widened))
     drafts = {draft.original.path: draft for draft in stages.idiom(program, selection)}
     initialised = any(edit.code == _INITIALIZE for draft in drafts.values() for edit in draft.edits)
     # What the script says in words of Apex is gone from the drafts.
@@ -208,6 +214,15 @@ def _lost_writes(kept: HalfWrite) -> Refusal:
         "would write into a copy of it"
     )
     return Refusal(module.path, module.span(kept.node), rule.code, rule.name, rule.unit, message, _COMPAT)
+
+
+def _narrowed_again(call: ast.Call, module: Module) -> Refusal:
+    rule = declining.APEX
+    message = (
+        f"the model makes a part of itself float32 as it runs (`{module.text(call)}`): at O2 and O3 Apex left it so, "
+        "and `amp.autocast` computes it in half again"
+    )
+    return Refusal(module.path, module.span(call), rule.code, rule.name, rule.unit, message, _COMPAT)
 
 
 def _starts_always(report: Report) -> bool:

@@ -14,6 +14,7 @@ from amp_rules.plan.past_forward import reads_past_forward
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
+from amp_rules.roles.widened import widened_parts
 from amp_rules.source.index import argument_at
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import FunctionNode, Scope
@@ -42,6 +43,11 @@ class AsWritten:
     def reads_past_forward(self) -> bool:
         """Whether a loss may read a parameter past the model's forward pass."""
         return self.program is not None and reads_past_forward(self.program)
+
+    @cached_property
+    def widens_parts(self) -> bool:
+        """Whether a model makes a part of itself float32 as it runs."""
+        return self.program is not None and any(True for _ in widened_parts(self.program))
 
     @cached_property
     def switched(self) -> str:

@@ -42,11 +42,16 @@ class HalfWrite:
     of_batch_norm: bool
 
 
+def weights_stay(program: Program) -> bool:
+    """Whether ``amp.initialize`` makes no weight and no buffer half, at O1."""
+    return all(_given(call, "opt_level", "O1") in _IN_FP32 for call in initializing(program))
+
+
 def writes_into_half(program: Program) -> HalfWrite | None:
     """The first place where such a function writes, in a program whose buffers may be half."""
-    calls = initializing(program)
-    if all(_given(call, "opt_level", "O1") in _IN_FP32 for call in calls):
+    if weights_stay(program):
         return None
+    calls = initializing(program)
     whole_norm = all(_given(call, "keep_batchnorm_fp32", None) in (None, True, "True") for call in calls)
     half_norm = any(_given(call, "keep_batchnorm_fp32", None) in (False, "False") for call in calls)
     at_most_o2 = all(_given(call, "opt_level", "O1") in _NORM_IN_FP32 for call in calls)

@@ -19,8 +19,8 @@ def delays_exchange(file: ApexFile) -> bool:
 
     Torch's wrapper wants each parameter used once, or searches one graph for those that are not, where Apex's takes
     whatever gradients there are. That search is enough where each backward pass is of one forward pass and no loss
-    reads a parameter past it. It has no methods that switch the exchange. With plain torch as the target it has to do,
-    or the script is left alone.
+    reads a parameter past it. It has no methods that switch the exchange, and keeps to the types that weights had when
+    they were wrapped. With plain torch as the target it has to do, or the script is left alone.
     """
     return file.options.target != "torch" and bool(_why(file.references.calls(WRAPPER), file.as_written))
 
@@ -45,6 +45,8 @@ def _why(calls: Sequence[ast.Call], used: AsWritten) -> str:
         return ""
     if used.switched:
         return f"the script switches the exchange of gradients itself by `{used.switched}()`"
+    if used.widens_parts:
+        return "the model makes a part of itself float32 as it runs"
     delays = any(
         item.arg == "delay_allreduce" and not (isinstance(item.value, ast.Constant) and not item.value.value)
         for call in calls

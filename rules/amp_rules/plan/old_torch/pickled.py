@@ -13,7 +13,7 @@ from amp_rules.plan.old_torch.value_origins import origins
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import last_name
-from amp_rules.torch.old_torch import NUMPY_NUMBERS, PICKLED_SETTINGS
+from amp_rules.torch.old_torch import NUMPY_ARITHMETIC, PICKLED_SETTINGS
 
 Kind = Literal["settings", "numbers", "objects"]
 
@@ -66,7 +66,7 @@ def _kind(old: OldProgram, node: ast.expr, scope: Scope, asked: frozenset[ast.AS
     refs = {value.ref for value in values if isinstance(value.ref, str)}
     if refs & PICKLED_SETTINGS:
         return "settings"
-    if (refs & NUMPY_NUMBERS and not _is_of_one_of_several(old, node, scope)) or _is_mean_of_comparison(node):
+    if (refs & NUMPY_ARITHMETIC and not _is_of_one_of_several(old, node, scope)) or _is_mean_of_comparison(node):
         return "numbers"
     if any(value.kind == "instance" for value in values):
         return "objects"

@@ -14,6 +14,7 @@ from amp_rules.plan.own_half.own import OwnHalf, Place
 from amp_rules.plan.own_half.own_scale import Scaled, copies_gradient, divided_gradients, own_scales
 from amp_rules.plan.own_half.wrappers import find_uses, wrapped
 from amp_rules.roles.program import Program
+from amp_rules.roles.widened import widened_parts
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
@@ -58,6 +59,7 @@ def understood(program: Program) -> OwnHalf | None:
     _own_scale(found, helpers)
     _choices(found, helpers)
     _check_parts(found, helpers)
+    _check_widened(program)
     _check_copies(found, helpers)
     return found
 
@@ -147,6 +149,13 @@ def _check_parts(found: OwnHalf, helpers: Helpers) -> None:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if helpers.is_converted(node.value, scope):
                 raise NotUnderstood(scope.module, node, "a part of the half model is taken by its number")
+
+
+def _check_widened(program: Program) -> None:
+    """Parts that the forward pass itself makes float32, where the level would compute them in half again."""
+    for call, module in widened_parts(program):
+        what = ast.unparse(call)
+        raise NotUnderstood(module, call, f"the model makes a part of itself float32 as it runs, `{what}`")
 
 
 # ---- copies of the parameters ------------------------------------------------------------------------------

@@ -6,7 +6,8 @@
 as in Apex. `find_unused_parameters=True` is added where a step may leave parameters of the model out, of which Apex's
 wrapper took no notice, and where another wrapper of the script asks for it or where Apex's had `delay_allreduce=True`.
 Where such a wrapper's model runs several times for one backward pass, or a loss reads a parameter of it past the
-forward pass (`model.module.scale`), and where the script switches the exchange by the wrapper's own methods
+forward pass (`model.module.scale`), where the model makes a part of itself float32 as it runs
+(`self.head = self.head.float()`), and where the script switches the exchange by the wrapper's own methods
 (`model.disable_allreduce()`), it comes from `amp_runtime.apex.parallel` as it is; with `--target torch` always
 from PyTorch.
 

@@ -5,7 +5,7 @@
 (`checkpoint["model"].state_dict()`, through a variable too, or `model, loss = torch.load(path)`), or where the same
 program saves a model, or an object of a class of its own, under that path, or in a file that it opens there. So it does
 where the program saves its settings in its checkpoints, `"args": args`, a number of NumPy,
-`"best": np.mean(scores)`, the state of an optimizer whose learning rate NumPy works out
+`"best": np.mean(scores)` or `"best": np.sqrt(error)`, the state of an optimizer whose learning rate NumPy works out
 (`group["lr"] = rate * np.power(0.9, epoch)`, or the function of a `LambdaLR`), or an object of a class of its own,
 `"meter": meter`, and asks what is loaded for the keys of such a checkpoint alone, and where it saves a list under that
 path and reads attributes of what stands in it, `[f.input_ids for f in features]`, and where a function keeps what
