@@ -1,17 +1,25 @@
-"""Evaluations that no loader feeds: by index, ``for i in range(len(test_set))``, or by the script's own batches."""
+"""Evaluations that no loader feeds: by index, ``for i in range(len(test_set))``, or by the script's own batches.
+
+Those may be yielded by a generator, or gathered out of a list of paths that a loop goes over.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
+from amp_rules.plan.evaluation.modes import is_evaluating
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import own_name, walk
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _SIZES = frozenset({"shape", "size"})
+_SHOWS = PROGRESS_BARS | {"builtins.enumerate"}
+_JOINS = frozenset({"append", "cat", "concatenate", "hstack", "stack", "vstack"})
 
 
 def evaluated_by_index(program: Program) -> Iterator[Site]:
@@ -21,18 +29,49 @@ def evaluated_by_index(program: Program) -> Iterator[Site]:
         program: the program.
     """
     for node, body, scope in program.nodes():
-        if not isinstance(node, ast.For) or program.is_model_code(body):
+        if not isinstance(node, ast.For) or program.is_model_code(body) or not _runs_trained(program, node, scope):
             continue
-        if (_takes_by_index(node) or _takes_own_batches(program, node)) and _only_looks(program, node, scope):
-            yield Site(scope.module, scope, body, node.iter)
+        site, data = Site(scope.module, scope, body, node), _gone_over(program, node.iter, scope)
+        without_gradients = all(map(program.is_without_gradients, _forwards(program, node, scope)))
+        takes = without_gradients and (_takes_by_index(node) or _takes_own_batches(program, data))
+        if takes or (_gathers(node, data) and (without_gradients or is_evaluating(program, site, set()))):
+            yield replace(site, node=data)
 
 
-def _only_looks(program: Program, loop: ast.For, scope: Scope) -> bool:
-    """Whether a loop calls a trained model, each time without gradients, and nothing in it trains."""
+def _runs_trained(program: Program, loop: ast.For, scope: Scope) -> bool:
+    """Whether a loop calls a trained model, and nothing in it trains."""
     if program.runs_backward(loop) or program.runs_step(loop):
         return False
-    calls = [node for node in blocks.walk_own(loop) if isinstance(node, ast.Call) and program.forwards(node, scope)]
-    return bool(calls) and all(map(program.is_without_gradients, calls))
+    return bool(_forwards(program, loop, scope))
+
+
+def _forwards(program: Program, loop: ast.For, scope: Scope) -> list[ast.Call]:
+    """The calls in a loop, not in functions that it calls, that run a trained model."""
+    return [node for node in blocks.walk_own(loop) if isinstance(node, ast.Call) and program.forwards(node, scope)]
+
+
+def _gone_over(program: Program, node: ast.expr, scope: Scope) -> ast.expr:
+    """What a loop goes over, without ``enumerate`` and a progress bar."""
+    while isinstance(node, ast.Call) and node.args and program.callee_names(node, scope) & _SHOWS:
+        node = node.args[0]
+    return node
+
+
+def _gathers(loop: ast.For, data: ast.expr) -> bool:
+    """Whether a loop over a variable joins what it makes of each item to a batch: ``batch = np.concatenate(...)``."""
+    if not isinstance(data, (ast.Name, ast.Attribute)):
+        return False
+    joined = [
+        node
+        for item in loop.body
+        for node in blocks.walk_own(item)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(part, ast.Call) and own_name(part.func) in _JOINS for part in walk(node.value))
+        and blocks.writes(node) & blocks.reads(node.value)
+    ]
+    return bool(joined) and not blocks.writes_target(loop).isdisjoint(
+        path for item in loop.body for path in blocks.reads(item)
+    )
 
 
 def _takes_by_index(loop: ast.For) -> bool:
@@ -62,8 +101,7 @@ def _measured(node: ast.AST) -> Iterator[str]:
             yield path
 
 
-def _takes_own_batches(program: Program, loop: ast.For) -> bool:
+def _takes_own_batches(program: Program, call: ast.expr) -> bool:
     """Whether a loop takes what a generator of the project yields, which runs no model itself."""
-    call = loop.iter
     called = program.flow.callees(call) if isinstance(call, ast.Call) else []
     return bool(called) and all(info.is_generator and not program.runs_model(info.node) for info in called)
