@@ -11,6 +11,7 @@ from amp_rules.flow.values import Value
 from amp_rules.plan.gradient_averaging import runs_once_a_pass
 from amp_rules.plan.left_out import why_left_out_as_written
 from amp_rules.plan.past_forward import reads_past_forward
+from amp_rules.roles.half_tests import asks_for_float16
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.program import Program
 from amp_rules.roles.uncalled import uncalled
@@ -66,6 +67,11 @@ class AsWritten:
         return self.program is not None and any(
             _makes_float16(self.program, node, scope) for node, _, scope in self.program.nodes()
         )
+
+    @cached_property
+    def asks_for_float16(self) -> bool:
+        """Whether a model asks whether it is given float16, which it would not be in another half type."""
+        return self.program is not None and asks_for_float16(self.program)
 
     def is_idle(self, module: Module, node: ast.AST) -> bool:
         """Whether a place of the file, as it is by now, stands in a function or method that nothing calls."""

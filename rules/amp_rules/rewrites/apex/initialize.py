@@ -4,10 +4,11 @@
 `amp.initialize(model, optimizer, opt_level=...)` becomes `amp.init(opt_level=...)` and `amp.prepare_model(model)`. A
 condition around it becomes part of the level: without it, the script trains at O0. The other arguments keep their
 values; where one is looked up or computed, which may fail without the condition, the condition stays. Where the level
-may be O2 or O3 and the script makes something float16 itself (`mel.half()`), the half type is Apex's, `dtype="fp16"`.
-Where another branch goes on with the same models, they are prepared before the condition if its body begins with
-`amp.initialize`; with `--ddp`, other models that are trained without the condition too are prepared behind it. A model
-that the script wraps for several processes just above, which Apex refuses, is prepared above the wrapper.
+may be O2 or O3 and the script makes something float16 itself (`mel.half()`), or a model tests for
+it (`x.type() == "torch.cuda.HalfTensor"`), the half type is Apex's, `dtype="fp16"`. Where another branch goes on with
+the same models, they are prepared before the condition if its body begins with `amp.initialize`; with `--ddp`, other
+models that are trained without the condition too are prepared behind it. A model that the script wraps for several
+processes just above, which Apex refuses, is prepared above the wrapper.
 
 ## Why
 The optimizer needs no preparing: the scaler steps it, and finds the FP32 master weights of O2 by itself.
@@ -279,12 +280,13 @@ def _init(file: ApexFile, start: Start, before: ast.stmt) -> str:
 
 
 def _half_type(file: ApexFile, start: Start) -> str | None:
-    """The half type that was asked for; Apex's own where half weights meet what the script makes float16 itself."""
+    """The half type that was asked for; Apex's own where half weights meet what the script makes so or asks for."""
     if file.options.dtype != "auto":
         return file.options.dtype
     level = start.arguments.get("opt_level")
     keeps_weights = level is None or (isinstance(level, ast.Constant) and level.value in ("O0", "O1"))
-    return "fp16" if not keeps_weights and file.as_written.makes_float16 else None
+    meets_float16 = not keeps_weights and (file.as_written.makes_float16 or file.as_written.asks_for_float16)
+    return "fp16" if meets_float16 else None
 
 
 def _asked_under_condition(arguments: dict[str, ast.expr]) -> bool:

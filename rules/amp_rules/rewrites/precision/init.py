@@ -46,6 +46,7 @@ from amp_rules.plan.own_half.place import below_flag
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.start_place import running, start_of_first_process, start_place
 from amp_rules.plan.switch import Switch
+from amp_rules.roles.half_tests import asks_for_float16
 from amp_rules.source import blocks
 from amp_rules.source.head import import_place, import_place_in_notebook
 from amp_rules.source.modules import Module
@@ -208,7 +209,7 @@ def _of_level(context: Context, switch: Switch | None) -> InitArguments:
     if own is not None:
         return InitArguments(
             own.level,
-            None if options.dtype == "auto" else options.dtype,
+            _own_half_type(context),
             ddp=ddp,
             sync_bn=options.sync_bn,
             sharded=options.shard,
@@ -223,6 +224,13 @@ def _of_level(context: Context, switch: Switch | None) -> InitArguments:
         options.shard,
     )
     return start if switch is None else replace(start, opt_level=switch.level, override=switch.override)
+
+
+def _own_half_type(context: Context) -> str | None:
+    """The half type that was asked for; where the script made its model float16, and asks for that, its own."""
+    if context.options.dtype != "auto":
+        return context.options.dtype
+    return "fp16" if asks_for_float16(context.program) else None
 
 
 def _import(module: Module, line: str, top: set[ast.stmt]) -> Change:
