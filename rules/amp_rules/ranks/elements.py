@@ -133,7 +133,7 @@ class Elements:
 
     def at(self, owner: RankValue, key: object, node: ast.AST, frame: Frame) -> RankValue:
         """What stands under a key; under any, where it is not known."""
-        if key in SETTINGS_OF_GROUPS and isinstance(node, ast.Subscript) and _is_group(node.value, frame):
+        if key in SETTINGS_OF_GROUPS and isinstance(node, ast.Subscript) and is_group(node.value, frame):
             # Weights that differ, and what steps keep of gradients, do not change what the group was told.
             return join_all([held for ref in owner.refs if (held := self._held(ref, key)) is not None])
         found: list[RankValue] = []
@@ -173,6 +173,10 @@ class Elements:
         part = self._memory.made(Ref(site, ref.context))
         self._memory.write(ref, element(key), RankValue(refs=frozenset((part,))))
         return part
+
+    def is_of_file(self, ref: Ref) -> bool:
+        """Whether an object stands under a name in a file that was read."""
+        return ref.site in self._levels
 
     def _is_read(self, site: ast.AST) -> bool:
         located = self._world.program.locate(site) if isinstance(site, ast.Call) else None
@@ -372,7 +376,7 @@ def _keeps_keys(ref: Ref) -> bool:
     return not ref.view and is_mapping(ref.site)
 
 
-def _is_group(node: ast.expr, frame: Frame) -> bool:
+def is_group(node: ast.expr, frame: Frame) -> bool:
     """Whether an expression is a parameter group of an optimizer, by what torch calls the list of them."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "param_groups"

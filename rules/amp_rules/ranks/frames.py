@@ -43,13 +43,22 @@ class State:
 
 @dataclass
 class Loop:
-    """Decisions that leave a loop, or its present round, and what variables held where one was left."""
+    """Decisions that leave a loop, or its present round, and what variables held where one was left.
+
+    Attributes:
+        ended: those that leave it.
+        skipped: those that leave the round.
+        left: what variables held where it was left.
+        skipping: the same of a round.
+        together: whether the processes wait for each other in each round: none leaves without the others.
+    """
 
     ended: Decisions = UNDECIDED
     skipped: Decisions = UNDECIDED
     left: list[Variables] = field(default_factory=list)
     skipping: list[Variables] = field(default_factory=list)
     outer: Decisions = UNDECIDED
+    together: bool = False
 
 
 @dataclass

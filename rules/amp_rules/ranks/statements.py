@@ -15,6 +15,7 @@ from amp_rules.ranks.targets import Targets
 from amp_rules.ranks.values import REPLICATED, UNKNOWN, RankValue
 from amp_rules.ranks.world import World
 from amp_rules.source import blocks
+from amp_rules.source.index import literal
 from amp_rules.source.syntax import called_name, children, is_text, own_name
 from amp_rules.torch.command_lines import PARSING
 from amp_rules.torch.file_access import FILE_ERRORS
@@ -140,6 +141,8 @@ class Statements:
         for ref in before.refs:
             if ref.view and _is_option(ref.site):
                 continue  # a number or a text, of which another one is made
+            if isinstance(literal(node.value), (int, float)) and self._elements.is_of_file(ref):
+                continue  # ``self.step += 1`` of a count in a checkpoint
             # ``losses += [loss]`` and ``total += loss`` change the object itself.
             if taken:
                 self._elements.copy(ref, RankValue(taken, NOWHERE, value.refs))
@@ -155,7 +158,7 @@ class Statements:
         given = self._world.evaluate(node.iter, frame)
         counted = self._memory.length(given)
         before = frame.control
-        if counted:
+        if counted and node not in self._world.setting.together:
             frame.decide(Decision(frame.scope.module, node.iter, counted, counts=True))
         constants = _literals(node.iter)
 
@@ -198,7 +201,7 @@ class Statements:
         def begin() -> None:
             test = self._world.evaluate(node.test, frame)
             origins = self._elements.truth(node.test, test, frame)
-            if origins:
+            if origins and node not in self._world.setting.together:
                 frame.decide(Decision(frame.scope.module, node.test, origins))
 
         falls = self._rounds(node, frame, begin, is_endless=_is_true(node.test))
@@ -214,7 +217,7 @@ class Statements:
         is_endless: bool = False,
     ) -> bool:
         """Run the body until its variables stay."""
-        loop = Loop()
+        loop = Loop(together=node in self._world.setting.together)
         frame.loops.append(loop)
         entered = dict(frame.variables)
         for _ in range(_MAX_PASSES):
@@ -263,7 +266,8 @@ class Statements:
         if frame.loops:
             loop = frame.loops[-1]
             loop.left.append(dict(frame.variables))
-            loop.ended |= frame.deciding
+            if not loop.together:
+                loop.ended |= frame.deciding
         return False
 
     def _continue(self, node: ast.Continue, frame: Frame) -> bool:
@@ -365,9 +369,11 @@ class Statements:
     def _return(self, node: ast.Return, frame: Frame) -> bool:
         value = self._world.evaluate(node.value, frame) if node.value is not None else RankValue(constant=None)
         frame.give_back(value.with_origins(frame.control_origins))
-        frame.ended |= frame.deciding
+        if not any(loop.together for loop in frame.loops):
+            frame.ended |= frame.deciding
         for loop in frame.loops:
-            loop.ended |= frame.deciding
+            if not loop.together:
+                loop.ended |= frame.deciding
         return False
 
     def _raise(self, node: ast.Raise, frame: Frame) -> bool:

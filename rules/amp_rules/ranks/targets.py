@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from amp_rules.ranks.elements import Elements
+from amp_rules.ranks.elements import Elements, is_group
 from amp_rules.ranks.frames import Frame
 from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element, is_mapping
 from amp_rules.ranks.values import UNKNOWN, RankValue
 from amp_rules.ranks.world import World
+from amp_rules.torch.optimizers import SETTINGS_OF_GROUPS
 
 
 class Targets:
@@ -81,6 +82,9 @@ class Targets:
         self._world.note(target, value)
         key = self._world.evaluate(target.slice, frame)
         chosen = self._memory.deep(key)
+        if key.constant in SETTINGS_OF_GROUPS and is_group(target.value, frame):
+            # A number out of a file of settings, and no part of what an optimizer steps.
+            value = value._replace(refs=frozenset(ref for ref in value.refs if not self._elements.is_of_file(ref)))
         slot = element(key.constant) if key.constant is not UNKNOWN else ELEMENTS
         for ref in owner.refs:
             self._memory.write(ref, slot, value.with_origins(chosen))

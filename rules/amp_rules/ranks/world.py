@@ -42,6 +42,7 @@ class Setting:
         stays_apart: whether the ranks' random numbers differ for good once a rank has had a batch.
         holding: tests that hold wherever there are several processes.
         excluded: tests that do not.
+        together: loops in each round of which the processes wait for each other, so that they count alike.
     """
 
     prepared: frozenset[ast.AST] = frozenset()
@@ -60,6 +61,7 @@ class Setting:
     stays_apart: bool = False
     holding: frozenset[ast.AST] = frozenset()
     excluded: frozenset[ast.AST] = frozenset()
+    together: frozenset[ast.AST] = frozenset()
 
 
 Evaluate = Callable[[ast.expr, Frame], RankValue]

@@ -55,8 +55,7 @@ def is_exchanged(own: OwnDdp, site: Site, loop: ast.AST) -> bool:
 
 def _is_counted_apart(shares: Shares, site: Site, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop goes over what tests on a process's batch have chosen, or as often as that is long."""
-    decisions = shares.ranks.decisions(site.node)
-    if not any(item.node is loop.iter and item.counts and comes_of_batch(item) for item in decisions):
+    if not any(origin.kind is Kind.BATCH for origin in shares.ranks.size_origins(loop.iter)):
         return False
     names = {path for path in blocks.reads(loop.iter) if path.isidentifier()}
     nodes = [node for node in blocks.walk_body(site.body) if getattr(node, "lineno", 0) <= loop.lineno]

@@ -58,6 +58,20 @@ class Shares:
         """What training loops take batches from of which nothing else is known."""
         return frozenset(node for node in self.loaders if not isinstance(node, ast.Call))
 
+    @cached_property
+    def _together(self) -> frozenset[ast.AST]:
+        """The loops that train: a wrapper waits for all processes in each round, so that these count rounds alike.
+
+        What lets one of them leave first has a note of its own: the numbers behind it are not what is wrong.
+        """
+        own = self._own
+        return frozenset(
+            node
+            for node, _, scope in (own.program.nodes() if own.wraps else ())
+            if isinstance(node, (ast.For, ast.While)) and own.program.runs_backward(node)
+            if not own.is_of_first_alone(scope.module, node)
+        )
+
     def _ranks_where(self, taken: Mapping[ast.expr, bool]) -> Ranks:
         tests = {
             node.test: self._own.in_several(node.test)
@@ -70,7 +84,12 @@ class Shares:
         )
         loaders = self.loaders
         setting = Setting(
-            prepared=loaders, by_sampler=loaders, unknown=self.unknown, holding=holding, excluded=excluded
+            prepared=loaders,
+            by_sampler=loaders,
+            unknown=self.unknown,
+            holding=holding,
+            excluded=excluded,
+            together=self._together,
         )
         return Ranks(self._own.program, setting)
 
