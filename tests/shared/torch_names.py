@@ -29,7 +29,7 @@ OWNERS = {
         ),
         _MODULE,
     ),
-    **dict.fromkeys(("_values", "_version"), _TENSOR),
+    **dict.fromkeys(("_backward_hooks", "_values", "_version"), _TENSOR),
     **dict.fromkeys(("_check_inf_per_device", "_get_scale_async", "_per_optimizer_states", "_scale"), _SCALER),
     **dict.fromkeys(("_get_iterator", "_iterator"), _LOADER),
     **dict.fromkeys(("_rebuild_buckets", "_reset_state"), "torch._C._distributed_c10d.Reducer"),
@@ -46,6 +46,7 @@ OWNERS = {
     "_num_samples": "torch.utils.data.sampler.RandomSampler",
     "_num_workers": "torch.utils.data.dataloader._BaseDataLoaderIter",
     "_opt_called": "torch.optim.lr_scheduler.opt",
+    "_post_accumulate_grad_hooks": "torch._tensor.Tensor",
     "_orig_mod": "torch._dynamo.eval_frame.OptimizedModule",
     "_step_supports_amp_scaling": "torch.optim.adam.Adam",
 }  # fmt: skip

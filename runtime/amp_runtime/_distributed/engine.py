@@ -271,7 +271,7 @@ def _is_nothing(gradient: torch.Tensor | None) -> torch.Tensor:
     """Whether a gradient is what all ranks gave for a parameter that took no part; a tensor of one truth value."""
     assert gradient is not None
     if gradient.is_sparse:
-        return torch.tensor(gradient._nnz() == 0, device=gradient.device)
+        return torch.tensor(gradient.coalesce().values().numel() == 0, device=gradient.device)
     # Where torch divides a complex number, its real part may become a zero above zero.
     return ((gradient == 0) & torch.signbit(gradient.imag if gradient.is_complex() else gradient)).all()
 
