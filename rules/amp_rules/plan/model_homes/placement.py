@@ -97,6 +97,9 @@ class Placement:
         also = self._moved_under_another_name(suite[last + 1 : limit], item) if is_model else None
         if also is not None:
             statement, inline = suite[last + 1], None
+        behind = _under_its_condition(suite[start : limit + 1], last - start, item) if is_model else None
+        if behind is not None:
+            statement = behind
         return Home(
             item.module,
             item.scope,
@@ -109,6 +112,7 @@ class Placement:
             rebinds=fence is None,
             made=made_at(value),
             is_optional=is_optional,
+            before=behind is not None,
             may_be_function=may_be_function,
         )
 
@@ -408,6 +412,24 @@ def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> b
         if isinstance(statement, ast.If) and path in blocks.reads(statement.test):
             return False  # it may be asked for None
     return False
+
+
+def _under_its_condition(suite: Sequence[ast.stmt], last: int, item: HoldingVariable) -> ast.stmt | None:
+    """The next line under the condition that a model is made under, where other statements stand behind that one.
+
+    ``if kind == "net": net = Net()``, and below ``if resume: ...`` for any kind: there the variable may not be bound.
+    """
+    made = suite[0]
+    if last == 0 or not isinstance(made, ast.If) or made.orelse or item.path != item.path.partition(".")[0]:
+        return None
+    if isinstance(suite[last], ast.If) and ast.dump(suite[last].test) == ast.dump(made.test):
+        return None
+    for node in suite[last + 1 :]:
+        if isinstance(node, ast.If) and ast.dump(node.test) == ast.dump(made.test):
+            return node.body[0]
+        if blocks.touches({item.path}, blocks.reads(node)):
+            return None
+    return None
 
 
 def _may_end(node: ast.AST) -> bool:
