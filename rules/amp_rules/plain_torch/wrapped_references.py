@@ -155,7 +155,9 @@ class WrappedReferences:
             yield None
         else:
             key = self._program.flow.key(node, scope)
-            sources = [*self._sources.get(key, ()), *self._from_callers(node, scope)] if key is not None else []
+            sources = [*self._sources.get(key, ())] if key is not None else []
+            if key is not None and not any(self._wraps_before(item, node, scope) for item in sources):
+                sources += self._from_callers(node, scope)
             if not sources:
                 yield None
             for item in self._living(sources):
@@ -166,6 +168,15 @@ class WrappedReferences:
         """The sources but for those that a line which wraps the model follows in the same suite."""
         wrapping = [item for item in sources if item.value in self._wrapping and item.statement is not None]
         return [item for item in sources if not any(_overwrites(one, item) for one in wrapping)]
+
+    def _wraps_before(self, source: _Source, node: ast.expr, scope: Scope) -> bool:
+        """Whether a line that wraps a parameter comes before an expression on every way through its function."""
+        statement, module = source.statement, scope.module
+        if statement is None or source.value not in self._wrapping or source.scope.module is not module:
+            return False
+        if blocks.body_of(module, statement) is not blocks.body_of(module, node) or node in set(ast.walk(statement)):
+            return False
+        return module.start(statement) < module.start(node) and all(map(_is_guard, blocks.enclosing(module, statement)))
 
     def _is_model(self, node: ast.expr, scope: Scope) -> bool:
         return bool(self._program.roles.modules(node, scope))

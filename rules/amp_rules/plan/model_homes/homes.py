@@ -379,6 +379,8 @@ class Homes:
         others = [item for item in candidates if not is_picked(self.program, item)]
         if len(others) < len(candidates) and self._where_made(value) is not None:
             candidates = others
+        if len(self._giving(candidates, value)) < len(candidates) and self._where_made(value) is not None:
+            candidates = self._giving(candidates, value)
         # ``trainer.train()`` and then ``net = model``: the first training would run a model that is not prepared.
         candidates = [
             item
@@ -418,6 +420,19 @@ class Homes:
             )
 
         return min(candidates, key=score)
+
+    def _giving(self, candidates: list[HoldingVariable], value: Value) -> list[HoldingVariable]:
+        """Those that an assignment may give a model; ``nets.update({"head": Head()})`` is none to ``nets["head"]``."""
+        return [
+            item
+            for item in candidates
+            if "[" not in item.path
+            or any(
+                value in self.flow.values(given, item.scope)
+                for statement in item.assignments
+                if (given := getattr(statement, "value", None)) is not None
+            )
+        ]
 
     def _is_default_alone(self, item: HoldingVariable, value: Value) -> bool:
         """Whether a function gives its parameter another model, where its callers give none: ``if part is None:``.

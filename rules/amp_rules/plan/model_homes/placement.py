@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from amp_rules.flow.statements import is_main_guard
 from amp_rules.flow.values import Value
@@ -16,7 +17,7 @@ from amp_rules.source import blocks
 from amp_rules.source.index import ends_process
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope, arguments_of
-from amp_rules.source.syntax import walk
+from amp_rules.source.syntax import is_none, walk
 from amp_rules.torch.devices import MOVING
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -75,9 +76,10 @@ class Placement:
         fence = next((part for part in suite[made + 1 : last] if self._leaks(part, item.path)), None)
         statement = suite[last]
         inline = None
+        none_before = [] if _always_gives([suite[start]], item.path) else _emptied_by(suite[:start], item.path)
         is_optional = any(
-            may_be_none(self.program, given) and not _is_asked_behind(given, suite[start:limit], item.path)
-            for given in [*_until(suite, limit, item), *_emptied(suite[start], item.path)]
+            may_be_none(self.program, given) and not _is_asked_behind(given, suite[:limit], item.path)
+            for given in [*none_before, *_until(suite, limit, item), *_emptied(suite[start], item.path)]
         )
         # What the statement itself assigns is all that the variable holds behind it.
         lasting = [given for given in item.assignments if given is statement] or item.assignments
@@ -97,6 +99,9 @@ class Placement:
         also = self._moved_under_another_name(suite[last + 1 : limit], item) if is_model else None
         if also is not None:
             statement, inline = suite[last + 1], None
+        behind = _under_its_condition(suite[start : limit + 1], last - start, item) if is_model else None
+        if behind is not None:
+            statement = behind
         return Home(
             item.module,
             item.scope,
@@ -109,6 +114,7 @@ class Placement:
             rebinds=fence is None,
             made=made_at(value),
             is_optional=is_optional,
+            before=behind is not None,
             may_be_function=may_be_function,
         )
 
@@ -159,7 +165,8 @@ class Placement:
         ``if gpus > 1: self.net = nn.DataParallel(self.net)`` only wraps what another function has made.
         """
         suite: Sequence[ast.stmt] = self._variables.common_suite(item)
-        if not all(item.path in blocks.reads(given) for node in item.assignments if (given := _assigned(node))):
+        suite = self._only_made_under(suite, item) or suite
+        if not all(_reads(given, item.path) for node in item.assignments if (given := _assigned(node))):
             return suite
         for parent in blocks.enclosing(item.module, item.assignments[0]):
             inner = [node for node in blocks.walk_own(parent) if isinstance(node, ast.stmt)]
@@ -172,11 +179,38 @@ class Placement:
             suite = blocks.place(item.module, parent).suite
         return suite
 
+    def _only_made_under(self, suite: Sequence[ast.stmt], item: HoldingVariable) -> Sequence[ast.stmt] | None:
+        """The suite of a condition without which no model is made, and where others only wrap it in DataParallel.
+
+        ``if posed: nets["pose"] = Pose()``, and below ``if gpus > 1: nets["pose"] = nn.DataParallel(nets["pose"])``.
+        """
+        start = next(index for index, statement in enumerate(suite) if holds(statement, item.assignments[0]))
+        made = suite[start]
+        if not isinstance(made, ast.If) or made.orelse:
+            return None
+        within = [given for given in item.assignments if holds(made, given)]
+        others = [given for given in item.assignments if given not in within]
+        wrapped = [value for given in others if (value := _assigned(given)) and self._is_parallel(value, item.scope)]
+        end = next((i for i in range(start + 1, len(suite)) if self.program.runs_backward(suite[i])), len(suite))
+        below = suite[start + 1 : end]
+        is_asked = any(not isinstance(node, (ast.If, *blocks.BODIES)) and _reads(node, item.path) for node in below)
+        if not others or len(wrapped) < len(others) or is_asked:
+            return None
+        if any(_is_under(node, made.test) for node in below):
+            return None  # that line follows them
+        return self._variables.common_suite(replace(item, assignments=within))
+
     def _is_held_without(self, condition: ast.If, item: HoldingVariable, value: Value) -> bool:
         """Whether a variable has its model where a condition does not hold: another branch uses it, or all make it."""
-        if item.path in blocks.reads(condition.test):
+        if _reads(condition.test, item.path):
             return False  # it may be asked for None
-        if any(item.path in blocks.reads(node) for node in condition.orelse):
+        above = blocks.place(item.module, condition)
+        if any(
+            isinstance(node, ast.Assign) and isinstance(value.site, ast.AST) and value.site in set(walk(node))
+            for node in above.suite[: above.index]
+        ):
+            return True  # ``nets = {"depth": Net()}``
+        if any(_reads(node, item.path) for node in condition.orelse):
             return True
         if is_function(item.body) and item.path in {argument.arg for argument in arguments_of(item.body)}:
             return True
@@ -327,6 +361,14 @@ def _is_called(node: ast.Attribute, parents: Mapping[ast.AST, ast.AST]) -> bool:
     return isinstance(parent, ast.Call) and parent.func is node
 
 
+def _reads(node: ast.AST, path: str) -> bool:
+    """Whether a node reads a variable, or the one item of a container that a path names."""
+    return path in blocks.reads(node) or any(
+        isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load) and exact_path(part) == path
+        for part in walk(node)
+    )
+
+
 def _assigned(statement: ast.stmt) -> ast.expr | None:
     return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
 
@@ -390,6 +432,12 @@ def _emptied(statement: ast.stmt, path: str) -> list[ast.stmt]:
     ]
 
 
+def _emptied_by(suite: Sequence[ast.stmt], path: str) -> list[ast.stmt]:
+    """The last line of a suite that assigns a variable, where it gives it None: ``net = None``."""
+    last = next((node for node in reversed(suite) if path in blocks.writes(node)), None)
+    return [last] if isinstance(last, ast.Assign) and is_none(last.value) else []
+
+
 def _until(suite: Sequence[ast.stmt], limit: int, item: HoldingVariable) -> list[ast.stmt]:
     """The assignments of a variable but for those below its training, which no loop comes back from."""
     if any(isinstance(parent, blocks.LOOPS) for parent in blocks.enclosing(item.module, suite[0])):
@@ -408,6 +456,29 @@ def _is_asked_behind(given: ast.stmt, suite: Sequence[ast.stmt], path: str) -> b
         if isinstance(statement, ast.If) and path in blocks.reads(statement.test):
             return False  # it may be asked for None
     return False
+
+
+def _under_its_condition(suite: Sequence[ast.stmt], last: int, item: HoldingVariable) -> ast.stmt | None:
+    """The next line under the condition that a model is made under, where other statements stand behind that one.
+
+    ``if kind == "net": net = Net()``, and below ``if resume: ...`` for any kind: there the variable may not be bound.
+    """
+    made = suite[0]
+    if last == 0 or not isinstance(made, ast.If) or made.orelse:
+        return None
+    if _is_under(suite[last], made.test):
+        return None
+    for node in suite[last + 1 :]:
+        if isinstance(node, ast.If) and _is_under(node, made.test):
+            return node.body[0]
+        if _reads(node, item.path):
+            return None
+    return None
+
+
+def _is_under(statement: ast.stmt, condition: ast.expr) -> bool:
+    """Whether a statement runs under a condition that another one has, in the same words."""
+    return isinstance(statement, ast.If) and ast.dump(statement.test) == ast.dump(condition)
 
 
 def _may_end(node: ast.AST) -> bool:
