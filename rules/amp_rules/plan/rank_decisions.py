@@ -146,7 +146,8 @@ def _cause(sink: Sink) -> Origin:
     return min(sink.origins, key=lambda item: (_ORDER.index(item.kind), item.line, str(item.module.path), item.text))
 
 
-_ORDER = [Kind.FAILURE, Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]
+# What fails alone comes last: whatever a process does after a failure rests on that, and mostly on more besides.
+_ORDER = [Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER, Kind.FAILURE]
 _CONSEQUENCE = {
     Need.DECISION: "decides what is trained",
     Need.ROUNDS: "sets the number of steps",
