@@ -11,7 +11,7 @@ from amp_rules.roles.sites import calling
 from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import conjuncts, own_name, walk
-from amp_rules.torch.file_access import FOLDER_ERRORS, FOLDER_LOOKS
+from amp_rules.torch.file_access import FOLDER_ERRORS, FOLDER_LOOKS, TELL_FAILURES
 
 _HELPERS = 3
 """Callers above callers whose ``try`` is looked for; people wrap a call, or the helper around it."""
@@ -25,7 +25,11 @@ def fail_alone(program: Program, guards: FileGuards) -> frozenset[ast.Call]:
     left = {site.node for site in guards.calls}
     inner = {node for statement in guards.statements for node in walk(statement)}
     alone = [(item.module, item.call) for item in guards.effects if item.call in inner or item.call.func in left]
-    found = {call for module, call in alone if _is_expected(program, module, call, _HELPERS)}
+    found = {
+        call
+        for module, call in alone
+        if not _tells_failures(program, call) and _is_expected(program, module, call, _HELPERS)
+    }
     for call, _, scope in program.calls():
         # Where nothing expects it here, a folder that is there already is accepted (AMP209).
         if makes_folder(program, call, scope) and try_that_expects(scope.module, call, FOLDER_ERRORS) is not None:
@@ -62,6 +66,12 @@ def _of_existing(test: ast.expr, error: str | None) -> type[ast.cmpop] | None:
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and blocks.path_of(test.left) == f"{error}.errno"):
         return None
     return type(test.ops[0]) if own_name(test.comparators[0]) == "EEXIST" else None
+
+
+def _tells_failures(program: Program, call: ast.Call) -> bool:
+    """Whether a call raises nothing where it fails: ``os.system(command)``."""
+    located = program.locate(call)
+    return located is not None and bool(program.callee_names(call, located[1]) & TELL_FAILURES)
 
 
 def _is_expected(program: Program, module: Module, call: ast.Call, depth: int) -> bool:

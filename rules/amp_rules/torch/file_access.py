@@ -226,6 +226,9 @@ FOLDER_ERRORS = frozenset(
 )
 """Own names of what catches that a folder is there already; ``os.error`` is one."""
 
+TELL_FAILURES = frozenset({"os.system", "subprocess.getoutput", "subprocess.getstatusoutput"})
+"""Functions that give back whether a command failed, and raise nothing then."""
+
 FOLDER_LOOKS = frozenset({"isdir", "exists", "is_dir"})
 """Own names of what tells whether a folder is there."""
 
