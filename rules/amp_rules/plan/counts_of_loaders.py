@@ -62,6 +62,8 @@ def of_loader(
             continue
         if lengths.count(part, scope) is not None or is_length(lengths, part, scope):
             return True
+        if _is_of_kept(lengths, part, scope):
+            return True
         if isinstance(part, ast.Subscript) and depth < MAX_VARIABLES:
             given = lengths.entries.get(name, ()) if isinstance(name := literal(part.slice), str) else ()
             if any(of_loader(program, processes, value, where, depth + 1) for value, where in given):
@@ -79,3 +81,21 @@ def is_length(lengths: WholeLengths, node: ast.AST, scope: Scope) -> bool:
     if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
         return False
     return lengths.holds(node.args[0], scope) or lengths.is_sampler(node.args[0], scope)
+
+
+def _is_of_kept(lengths: WholeLengths, node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression is ``len(batches)`` of all that a loader gives: ``batches = [*loader]``."""
+    if not (isinstance(node, ast.Call) and blocks.path_of(node.func) == "len" and len(node.args) == 1):
+        return False
+    key = lengths.program.flow.key(node.args[0], scope)
+    given = lengths.assigned.get(key, ()) if key is not None else ()
+    return any(_keeps_all(lengths, value, where) for value, where in given)
+
+
+def _keeps_all(lengths: WholeLengths, value: ast.expr, scope: Scope) -> bool:
+    if isinstance(value, ast.ListComp) and len(value.generators) == 1 and not value.generators[0].ifs:
+        return lengths.holds(value.generators[0].iter, scope)
+    if isinstance(value, ast.List) and len(value.elts) == 1 and isinstance(value.elts[0], ast.Starred):
+        return lengths.holds(value.elts[0].value, scope)
+    is_list = isinstance(value, ast.Call) and blocks.path_of(value.func) in ("list", "tuple")
+    return is_list and len(value.args) == 1 and lengths.holds(value.args[0], scope)  # type: ignore[attr-defined]

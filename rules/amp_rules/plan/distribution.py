@@ -11,7 +11,7 @@ from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.downloads import bodies_in_turns, downloads
 from amp_rules.plan.draws import Draws
 from amp_rules.plan.evaluation.loops import Evaluations
-from amp_rules.plan.failing_files import fail_alone
+from amp_rules.plan.failing_files import asks_for_existing, fail_alone
 from amp_rules.plan.file_guards import FileGuards, file_guards
 from amp_rules.plan.file_order import FileOrder
 from amp_rules.plan.gradient_averaging import Averaging, averaging, averaging_of_shards
@@ -147,6 +147,7 @@ class Distribution:
         """What the ranks share: which loaders are shared out, and from where each rank draws numbers of its own."""
         loaders, rebindings = self._shared_out
         rebound = [*rebindings, *self.told.rebindings]
+        holding, excluded = asks_for_existing(self.program)
         return Setting(
             prepared=frozenset(site.node for site in loaders),
             rebound=tuple((item.statement, item.variable) for item in rebound if not item.after),
@@ -158,6 +159,8 @@ class Distribution:
             ),
             ordered=True,
             has_dropout=self.batches.has_dropout,
+            holding=holding,
+            excluded=excluded,
             failing=fail_alone(self.program, self.files),
             ending=frozenset(handler for _, handler in self.swallowed),
         )

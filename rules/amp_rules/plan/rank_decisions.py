@@ -143,10 +143,22 @@ def _sets_gradient(write: ast.AST) -> bool:
 
 
 def _cause(sink: Sink) -> Origin:
-    return min(sink.origins, key=lambda item: (_ORDER.index(item.kind), item.line, str(item.module.path), item.text))
+    """What is said to make a place differ: of several causes one of its own function first.
+
+    What stands elsewhere comes through objects that others change as well.
+    """
+    here = blocks.body_of(sink.module, sink.node)
+
+    def key(origin: Origin) -> tuple[bool, bool, int, int, str, str]:
+        last = origin.kind is Kind.FAILURE
+        near = origin.kind is Kind.ENVIRONMENT or blocks.body_of(origin.module, origin.node) is here
+        return last, not near, _ORDER.index(origin.kind), origin.line, str(origin.module.path), origin.text
+
+    return min(sink.origins, key=key)
 
 
-_ORDER = [Kind.FAILURE, Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER]
+# What fails alone comes last: whatever a process does after a failure rests on that, and mostly on more besides.
+_ORDER = [Kind.ENVIRONMENT, Kind.GENERATOR, Kind.CLOCK, Kind.PROCESS, Kind.BATCH, Kind.DRAW, Kind.ORDER, Kind.FAILURE]
 _CONSEQUENCE = {
     Need.DECISION: "decides what is trained",
     Need.ROUNDS: "sets the number of steps",

@@ -11,6 +11,7 @@ from amp_rules.ranks.memory import ELEMENTS, LENGTH, REST, STATE, element, has_k
 from amp_rules.ranks.origins import NOWHERE, Kind, Origins, of_shapes
 from amp_rules.ranks.values import REPLICATED, SHARED, UNKNOWN, RankValue, Ref, join_all
 from amp_rules.ranks.world import Given, World
+from amp_rules.roles.absent import is_always_none
 from amp_rules.roles.kinds import is_loader_value
 from amp_rules.roles.loader_arguments import given_to_loader
 from amp_rules.source import blocks
@@ -352,10 +353,15 @@ class Elements:
                 keys = set[object]().union(*map(self._memory.keys, refs))
                 if not refs or keys & _SAMPLING:
                     return False
-            elif item.arg in _SAMPLING and not is_none(item.value):
+            elif item.arg in _SAMPLING and not self._is_nothing(item.value, call):
                 if not (item.arg == "sampler" and self._is_of_equal_shares(item.value, call)):
                     return False
         return True
+
+    def _is_nothing(self, argument: ast.expr, loader: ast.Call) -> bool:
+        """Whether an argument is None, by itself or in a variable: ``sampler=train_sampler`` where that is None."""
+        located = self._world.program.locate(loader)
+        return is_none(argument) or (located is not None and is_always_none(self._world.flow, argument, located[1]))
 
     def _is_of_equal_shares(self, sampler: ast.expr, loader: ast.Call) -> bool:
         """Whether a loader's sampler is torch's for several processes, which gives each as many samples, or none."""

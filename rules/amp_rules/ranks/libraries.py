@@ -54,6 +54,8 @@ _COPIES = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "buil
 _WHILE = frozenset({"itertools.takewhile", "itertools.dropwhile", "builtins.filter", "itertools.filterfalse"})
 _SHAPED_BY_ANOTHER = SHAPED_BY_ANOTHER - RETURNS_RECEIVER - {"resize_as_"}
 _OF_TENSORS = ("torch", "numpy", "builtins", "math", "einops", "tqdm", "itertools")
+_OF_PARTS = frozenset({"dim", "split_size", "split_size_or_sections", "repeats"})
+"""Arguments by name that tell a tensor how to take itself apart, or how often to repeat what is in it."""
 _LOGGERS = ("logging.", "loguru.")
 
 
@@ -292,8 +294,24 @@ class Libraries:
             self._take_up(given, frame)
         sizes: Origins = frozenset().union(*(value.size for value in [receiver, *given.all]))
         refs = frozenset((self._world.new(given.node, frame),)) | (receiver.refs if in_place else frozenset())
-        sizes |= origins if name in SIZED_BY_CONTENT else NOWHERE
+        if name in SIZED_BY_REST and self._is_told_by_numbers(given, frame):
+            sizes |= self._world.deep(given.all)
+        elif name in SIZED_BY_CONTENT:
+            sizes |= origins
         return RankValue(origins, sizes, refs, rows=receiver.rows if _keeps_rows(name, given) else None)
+
+    def _is_told_by_numbers(self, given: Arguments, frame: Frame) -> bool:
+        """Whether a method is one of a tensor, which is told how large its parts are: ``images.split(8, dim=0)``.
+
+        A text is split where another one stands in it.
+        """
+        if given.keywords.keys() & _OF_PARTS:
+            return True
+        if not given.values or not given.node.args:
+            return False
+        values = self._world.flow.values(given.node.args[0], frame.scope)
+        known = [value.ref for value in values if value.kind == "constant"]
+        return type(given.values[0].constant) is int or (bool(known) and all(type(item) is int for item in known))
 
     def _shaped_by_another(self, given: Arguments, frame: Frame) -> RankValue:
         """``window.type_as(images)``: the numbers of the receiver alone."""

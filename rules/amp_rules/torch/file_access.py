@@ -226,6 +226,12 @@ FOLDER_ERRORS = frozenset(
 )
 """Own names of what catches that a folder is there already; ``os.error`` is one."""
 
+TELL_FAILURES = frozenset({"os.system", "subprocess.getoutput", "subprocess.getstatusoutput"})
+"""Functions that give back whether a command failed, and raise nothing then."""
+
+FOLDER_LOOKS = frozenset({"isdir", "exists", "is_dir"})
+"""Own names of what tells whether a folder is there."""
+
 FILE_ERRORS = frozenset(
     {
         *FOLDER_ERRORS, "FileNotFoundError", "PermissionError", "IsADirectoryError", "NotADirectoryError",
