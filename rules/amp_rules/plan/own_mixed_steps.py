@@ -18,7 +18,7 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import leaves_before
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
+from amp_rules.source.syntax import walk
 from amp_rules.torch.mixed_precision import SCALERS, STEPS_OF_SCALERS, TORCH_AMP, is_scaler_name, scaler_of
 
 _MAX_CALLERS = 4
@@ -80,7 +80,8 @@ def scaled_by_others(program: Program) -> Iterator[Declined]:
                 declining.ALREADY_MIXED,
                 site.module,
                 site.node,
-                f"`{site.module.text(site.loss)}` scales the loss with {whose}, and a second scaler would scale it twice",
+                f"`{site.module.text(site.loss)}` scales the loss with {whose}, and a second scaler would scale it "
+                "twice",
                 "keep one of the two: migrate the script without that scaler",
                 already=True,
             )
