@@ -26,6 +26,8 @@ from amp_rules.torch.optimizers import COUNTED, is_optimizer_name
 _STEP = "step"
 _BACKWARD = "backward"
 _DELEGATES = frozenset({"__getattr__", "__getattribute__"})
+_OF_DATA = "torch.utils.data."
+"""Bases of data, none of which hands a ``backward()`` on."""
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -168,7 +170,7 @@ def _passes_on(value: Value) -> bool:
     bases: frozenset[str] = value.ref.external_bases()
     if any(base.startswith("torch.Tensor") for base in bases):
         return False
-    is_plain = is_module(value) or bases <= {"builtins.object"}
+    is_plain = is_module(value) or all(base == "builtins.object" or base.startswith(_OF_DATA) for base in bases)
     return not is_plain or any(value.ref.find_method(name) is not None for name in _DELEGATES)
 
 

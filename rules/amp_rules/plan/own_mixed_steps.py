@@ -18,8 +18,8 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.index import leaves_before
 from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
-from amp_rules.source.syntax import own_name, walk
-from amp_rules.torch.mixed_precision import SCALERS, TORCH_AMP, is_scaler_name
+from amp_rules.source.syntax import walk
+from amp_rules.torch.mixed_precision import SCALERS, STEPS_OF_SCALERS, TORCH_AMP, is_scaler_name, scaler_of
 
 _MAX_CALLERS = 4
 """Calls between a step and a condition that chooses it; the steps of a longer chain count as having their own."""
@@ -65,21 +65,23 @@ def _fits_loose_tensors(program: Program, site: Backward) -> bool:
 
 
 def scaled_by_others(program: Program) -> Iterator[Declined]:
-    """Decline where a library's own scaler has the loss of some step already: fairscale's ``ShardedGradScaler``."""
+    """Decline where another scaler has the loss of some step already: fairscale's, or one that callers may give."""
     for site in program.backwards:
-        loss = site.loss
-        if site.is_scaled or not (isinstance(loss, ast.Call) and own_name(loss.func) == "scale"):
+        scaler = scaler_of(site.loss)
+        if site.is_scaled or scaler is None:
             continue
-        held = program.flow.values(loss.func.value, site.scope) if isinstance(loss.func, ast.Attribute) else set()
+        held = program.flow.values(scaler, site.scope)
         names = sorted(value.ref for value in held if value.kind in ("object", "external"))
         name = next(filter(is_scaler_name, names), None)
-        if name is not None:
+        is_own = any(value.kind not in ("object", "external") for value in held)
+        if name is not None or (not is_own and program.roles.uses(scaler, site.scope) >= STEPS_OF_SCALERS):
+            whose = f"the script's own `{name}`" if name else f"`{site.module.text(scaler)}`, which is not followed"
             yield declining.decline(
                 declining.ALREADY_MIXED,
                 site.module,
                 site.node,
-                f"`{site.module.text(loss)}` scales the loss with the script's own `{name}`, and a second scaler would "
-                "scale it twice",
+                f"`{site.module.text(site.loss)}` scales the loss with {whose}, and a second scaler would scale it "
+                "twice",
                 "keep one of the two: migrate the script without that scaler",
                 already=True,
             )

@@ -297,9 +297,10 @@ def _what_is_unknown(program: Program, site: Backward) -> str:
     computing = _computing(site)
     if computing is None:
         return f"the computation of `{site.module.text(site.loss)}` was not found"
-    loaded = unknown_callees.what_is_loaded(program, site, computing)
-    if loaded:
-        return loaded
+    unknown = unknown_callees.what_is_loaded(program, site, computing)
+    unknown = unknown or unknown_callees.what_is_given(program, site, computing)
+    if unknown:
+        return unknown
     line = site.module.line_on_disk(computing.lineno)
     hooked = any(last_name(call.func) in FORWARD_HOOKS for call, _, _ in program.calls())
     kept = "; what forward hooks keep of a model's layers is not followed" if hooked else ""

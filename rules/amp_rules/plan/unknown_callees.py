@@ -1,12 +1,14 @@
-"""What computes a loss and comes out of a file as a whole: whether it is a model, and which, is not known."""
+"""What computes a loss and comes out of a file as a whole, or of another script: which model it is, is not known."""
 
 from __future__ import annotations
 
 import ast
 
+from amp_rules.plan import unresolved
 from amp_rules.plan.file_names import line_of
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Backward
+from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import UNPICKLERS
 
@@ -31,3 +33,30 @@ def what_is_loaded(program: Program, site: Backward, computing: ast.AST) -> str:
             loss = site.module.text(site.loss)
             return f"`{loss}` is computed by {called}, of which nothing is known: it comes out of {loading}"
     return ""
+
+
+def what_is_given(program: Program, site: Backward, computing: ast.AST) -> str:
+    """What is called on the way to a loss, and is given by a script that is not part of the program, for the report."""
+    for statement in _on_the_way(site, computing):
+        for node in walk(statement):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            if program.flow.values(node.func, site.scope):
+                continue
+            outside = unresolved.given_outside(program, node.func, site.scope, site.body)
+            if outside:
+                line = line_of(program, site.module, node.lineno, site.module)
+                called = f"`{site.module.text(node.func)}` ({line})"
+                name = node.func.id
+                return f"`{site.module.text(site.loss)}` is computed by {called}, and `{name}` is not known{outside}"
+    return ""
+
+
+def _on_the_way(site: Backward, computing: ast.AST) -> list[ast.AST]:
+    """The statement that computes a loss, and the assignments of its function that it has its values of."""
+    assigned = [node for node in blocks.walk_body(site.body) if isinstance(node, ast.Assign)]
+    found = [computing]
+    for statement in found:
+        read = {node.id for node in walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        found += [item for item in assigned if item not in found and read & blocks.writes(item)]
+    return found

@@ -35,6 +35,12 @@ def trail_end(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> 
     return clause + advice
 
 
+def given_outside(program: Program, node: ast.expr, scope: Scope, body: ast.AST) -> str:
+    """The same where a script that is not part of the program gives it; empty for anything else."""
+    clause, advice = _end(program, Site(scope.module, scope, body, node))
+    return clause + advice if advice else ""
+
+
 def _end(program: Program, start: Site) -> tuple[str, str]:
     """The clause, and what to do where a script that is not part of the program gives what is not known."""
     pending = [start]

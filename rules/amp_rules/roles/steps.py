@@ -18,7 +18,7 @@ from amp_rules.source.syntax import is_super, last_name
 from amp_rules.torch.distributed import JOINS
 from amp_rules.torch.gradients import BACKWARD_FUNCTIONS, LOAD_EXTENSIONS, MOST_ARGUMENTS_OF_BACKWARD
 from amp_rules.torch.idioms import SCHEDULER
-from amp_rules.torch.mixed_precision import SCALERS, runs_whole_step
+from amp_rules.torch.mixed_precision import SCALERS, runs_whole_step, scaler_of
 
 
 class Steps(OptimizerModels):
@@ -69,6 +69,9 @@ class Steps(OptimizerModels):
                 continue
             if any(value.kind == "external" for value in self.flow.values(call.func.value, scope)):
                 continue
+            scaler = scaler_of(call.func.value)
+            if scaler is not None and is_always_none(self.flow, scaler, scope):
+                continue  # a branch for a scaler that nobody makes
             found.append(Backward(scope.module, scope, body, call, call, call.func.value))
         return [*found, *self.whole_steps] if self.calls_to(JOINS) else found
 
@@ -99,9 +102,10 @@ class Steps(OptimizerModels):
 
     def _scaled(self, node: ast.expr, scope: Scope) -> ast.expr | None:
         """The loss in ``scaler.scale(loss)``."""
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "scale"):
+        scaler = scaler_of(node)
+        if scaler is None or not self._is_scaler(scaler, scope):
             return None
-        return node.args[0] if node.args and self._is_scaler(node.func.value, scope) else None
+        return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
     def _is_scaler(self, node: ast.expr, scope: Scope) -> bool:
         return any(

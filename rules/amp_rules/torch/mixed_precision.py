@@ -90,6 +90,17 @@ def is_scaler_name(name: str) -> bool:
     return name in SCALERS or name.rpartition(".")[2].endswith("GradScaler")
 
 
+def scaler_of(loss: ast.expr) -> ast.expr | None:
+    """``scaler`` of ``scaler.scale(loss)``."""
+    if isinstance(loss, ast.Call) and isinstance(loss.func, ast.Attribute) and loss.func.attr == "scale":
+        return loss.func.value
+    return None
+
+
+STEPS_OF_SCALERS = frozenset({"step", "update"})
+"""Methods that an object has beside ``scale`` if it is a scaler of losses, whatever its class."""
+
+
 def has_loss_scale(name: str) -> bool:
     """Whether a dotted name is that of a scaler, or of an object around one whose state is the scaler's.
 

@@ -59,7 +59,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     writes: dict[str, list[ast.stmt]] = {}
     for module, nodes in known.items():
         for node in nodes:
-            value = _or_none(module, node)
+            value = or_none(module, node)
             assignment = module.parents[value]
             if isinstance(assignment, ast.Assign) and assignment.value is value and len(assignment.targets) == 1:
                 target = assignment.targets[0]
@@ -96,7 +96,7 @@ def handed_on(program: Program, users: set[Module]) -> HandedOn:
     return HandedOn(stored, frozenset(reads), frozenset(files), frozenset(empty), is_used_elsewhere=elsewhere)
 
 
-def _or_none(module: Module, node: ast.expr) -> ast.expr:
+def or_none(module: Module, node: ast.expr) -> ast.expr:
     """``amp if args.fp16 else None`` around ``amp``; the node itself without it."""
     choice = module.parents[node]
     if isinstance(choice, ast.IfExp) and node is not choice.test:

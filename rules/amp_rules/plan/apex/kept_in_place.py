@@ -56,7 +56,10 @@ def writes_into_half(program: Program) -> HalfWrite | None:
     half_norm = any(_given(call, "keep_batchnorm_fp32", None) in (False, "False") for call in calls)
     at_most_o2 = all(_given(call, "opt_level", "O1") in _NORM_IN_FP32 for call in calls)
     for info in program.flow.classes.values():
-        for write in function_writes(info):
+        writes = list(function_writes(info))
+        if writes and _is_never_applied(program, info):
+            continue
+        for write in writes:
             of_norm = not half_norm and _is_of_batch_norm(program, info, write)
             if not (of_norm and whole_norm and at_most_o2):
                 return HalfWrite(info.facts.module.module, write.node, info.facts.name, of_norm)
@@ -66,6 +69,13 @@ def writes_into_half(program: Program) -> HalfWrite | None:
 def _given(call: ast.Call, name: str, default: object) -> object:
     given = argument_at(call, name, api.INITIALIZE_PARAMETERS.index(name))
     return default if given is None else literal(given)
+
+
+def _is_never_applied(program: Program, info: ClassInfo) -> bool:
+    """Whether the function is applied in places alone that nothing runs: by layers that no model is made of."""
+    calls = [(module, node) for module, node in _applications(program, info) if not isinstance(node, ast.alias)]
+    places = (module.parents[node] if isinstance(node, ast.Name) else node for module, node in calls)
+    return bool(calls) and all(program.locate(place) is None for place in places)
 
 
 def _is_of_batch_norm(program: Program, info: ClassInfo, write: FunctionWrite) -> bool:

@@ -35,7 +35,7 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.apex.file import ApexFile
-from amp_rules.plan.apex.handed_on import AMP
+from amp_rules.plan.apex.handed_on import AMP, or_none
 from amp_rules.plan.context import Change
 from amp_rules.plan.rule import Rule
 from amp_rules.source import blocks
@@ -144,12 +144,14 @@ def _written(file: ApexFile, target: str) -> str | None:
 def _is_handed_on(file: ApexFile, node: ast.expr) -> bool:
     """Whether the module is an argument by name, or stands in a dictionary: of what is saved, as nothing else calls it.
 
-    ``load(path, model=model, amp=amp)`` asks each of its arguments to load its own part.
+    ``load(path, model=model, amp=amp)`` asks each of its arguments to load its own part, and so does
+    ``amp=amp if fp16 else None``.
     """
-    parent = file.module.parents[node]
+    value = or_none(file.module, node)
+    parent = file.module.parents[value]
     return not file.handed_on.is_used_elsewhere and (
         (isinstance(parent, ast.keyword) and parent.arg is not None)
-        or (isinstance(parent, ast.Dict) and node in parent.values)
+        or (isinstance(parent, ast.Dict) and value in parent.values)
     )
 
 

@@ -58,6 +58,8 @@ RULE = Rule("AMP511", "load-objects", "Whole objects are loaded as such.", "mode
 _OF_MODELS = frozenset(
     {"apply", "children", "eval", "modules", "named_modules", "named_parameters", "parameters", "state_dict", "train"}
 )
+_GIVES_ITSELF = frozenset({"bfloat16", "cpu", "cuda", "double", "float", "half", "to"})
+"""Methods of tensors and models, of which a model gives itself."""
 _OF_TENSORS = FACTS_OF_TENSORS | {"T", "data", "grad", "imag", "real"}
 _HELD: dict[Kind, str] = {
     "settings": "the script's own checkpoints hold its settings, which are no tensors",
@@ -277,6 +279,11 @@ def _asks(use: Use, node: ast.expr) -> bool:
         node, parent = parent, use.module.parents[parent]  # ``checkpoint["model"].state_dict()``
     if isinstance(parent, ast.Attribute) and parent.attr == "module":
         node, parent = parent, use.module.parents[parent]  # the model in a wrapper
+    while isinstance(parent, ast.Attribute) and parent.attr in _GIVES_ITSELF:
+        call = use.module.parents[parent]
+        if not isinstance(call, ast.Call) or call.func is not parent:
+            break
+        node, parent = call, use.module.parents[call]  # ``checkpoint["model"].float().state_dict()``
     if isinstance(parent, ast.Call):
         return parent.func is node
     if not isinstance(parent, ast.Attribute) or parent.attr not in _OF_MODELS:
