@@ -55,6 +55,8 @@ from amp_rules.torch.writers import FILE_WRITERS
 _OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
 """Methods of lists, dictionaries and texts."""
 
+_SENDING = frozenset(name for methods in SENDING_METHODS.values() for name in methods)
+
 _HERE = ast.Constant(".")
 """The folder where the process runs, for what is told of none."""
 
@@ -201,7 +203,7 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
 
 def _is_sent(program: Program, call: ast.Call, scope: Scope) -> bool:
     """Whether a call is a method by which a client sends something."""
-    if not isinstance(call.func, ast.Attribute):
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _SENDING:
         return False
     attr, clients = call.func.attr, program.flow.values(call.func.value, scope)
     return any(value.kind == "object" and attr in SENDING_METHODS.get(value.ref, ()) for value in clients)
