@@ -17,7 +17,7 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.data import FETCHERS, WITHOUT_LOCKS
-from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS
+from amp_rules.torch.file_access import COMMANDS, LOADERS, LOOKING_METHODS, LOOKS, OPENERS, TRAINS_INTO_FILES
 
 _READERS = LOADERS | OPENERS.keys()
 
@@ -220,17 +220,23 @@ def _fetches(program: Program, node: ast.AST) -> bool:
 
 
 def _gets_what_is_missing(program: Program, node: ast.AST) -> bool:
-    """``if not os.path.exists(path): subprocess.call(["./get.sh"])``, where the function reads that file below."""
+    """``if not os.path.exists(path): subprocess.call(["./get.sh"])``, where the function reads that file below.
+
+    Of what trains a vocabulary it is known that it makes files, whoever reads them.
+    """
     located = program.locate(node) if isinstance(node, ast.Call) else None
     if located is None or not isinstance(node, ast.Call):
         return False
     body, scope = located
     module = scope.module
-    if not program.callee_names(node, scope) & COMMANDS or not isinstance(module.parents[node], ast.Expr):
+    names = program.callee_names(node, scope)
+    if not names & (COMMANDS | TRAINS_INTO_FILES) or not isinstance(module.parents[node], ast.Expr):
         return False
     for parent in blocks.enclosing(module, node):
         test = parent.test if isinstance(parent, ast.If) else None
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _asks(program, test.operand):
+            if names & TRAINS_INTO_FILES:
+                return True
             asked = test.operand
             assert isinstance(asked, ast.Call)
             paths = asked.args or ([asked.func.value] if isinstance(asked.func, ast.Attribute) else [])

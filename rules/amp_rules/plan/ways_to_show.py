@@ -32,9 +32,9 @@ SHOWING_OR_WRITING = SHOWING | {
     "set_postfix_str",
     "set_description_str",
     *("add_hparams", "add_summary", "add_text", "log_value", "logkv", "logkv_mean", "record_tabular", "scalar"),
-    *("report", "report_intermediate_result", "report_final_result", "write_text"),
+    *("report", "report_intermediate_result", "report_final_result", "write_text", "post"),
 }
-"""Functions and methods that show a number, write it to a file, or draw it."""
+"""Functions and methods that show a number, write it to a file, draw it, or send it: ``requests.post``."""
 
 _CURVES = frozenset({"line", "bar"})
 _OF_CURVES = frozenset({"win", "env", "opts", "update"})

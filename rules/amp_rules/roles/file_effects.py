@@ -41,6 +41,8 @@ from amp_rules.torch.file_access import (
     PORT_METHODS,
     READERS_OF_OPEN_FILES,
     REMOVERS,
+    SENDING_METHODS,
+    SENDS,
     STORES,
     TEXT_OPENERS,
     UNPACKING,
@@ -52,6 +54,8 @@ from amp_rules.torch.writers import FILE_WRITERS
 
 _OF_PLAIN_OBJECTS = frozenset(name for made in (list, dict, set, str, bytes) for name in dir(made))
 """Methods of lists, dictionaries and texts."""
+
+_SENDING = frozenset(name for methods in SENDING_METHODS.values() for name in methods)
 
 _HERE = ast.Constant(".")
 """The folder where the process runs, for what is told of none."""
@@ -179,6 +183,8 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
         return FileEffect(module, scope, body, call, call, given_paths(call), True, False, True)
     if "logging.basicConfig" in names and not any(item.arg == "filename" for item in call.keywords):
         return None
+    if names & SENDS or _is_sent(program, call, scope):
+        return _sent(call, body, scope)
     if names & COMMANDS and only_makes_folder(call):
         return None  # by all processes: what they do next may need it
     if names & CHANGERS:
@@ -193,6 +199,23 @@ def _effect(program: Program, call: ast.Call, body: ast.AST, scope: Scope) -> Fi
     if _copies_what_is_written(program, call, names, body, scope):
         return FileEffect(module, scope, body, call, call, tuple(call.args[1:2]))
     return _method(program, call, body, scope)
+
+
+def _is_sent(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a call is a method by which a client sends something."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _SENDING:
+        return False
+    attr, clients = call.func.attr, program.flow.values(call.func.value, scope)
+    return any(value.kind == "object" and attr in SENDING_METHODS.get(value.ref, ()) for value in clients)
+
+
+def _sent(call: ast.Call, body: ast.AST, scope: Scope) -> FileEffect | None:
+    """What is sent where all that is done with the answer, if anything, is to look at it here."""
+    if _is_alone(scope.module, call):
+        return FileEffect(scope.module, scope, body, call, call)
+    if not _is_kept(scope.module, call):
+        return None
+    return FileEffect(scope.module, scope, body, call, call, keeps_open=True, if_alone=True)
 
 
 def keeps_nothing(program: Program, path: ast.expr, scope: Scope) -> bool:

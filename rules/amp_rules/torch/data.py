@@ -44,12 +44,17 @@ FETCHERS = frozenset(
         "requests.get",
         "wget.download",
         "gdown.download",
+        "gdown.download_folder",
+        "gdown.cached_download",
+        "keras.utils.get_file",
+        "keras.utils.data_utils.get_file",
         "torch.hub.load",
         "torch.hub.load_state_dict_from_url",
         "torch.hub.download_url_to_file",
         "torch.utils.model_zoo.load_url",
         "torchvision.datasets.utils.download_url",
         "torchvision.datasets.utils.download_and_extract_archive",
+        "torchvision.datasets.utils.download_file_from_google_drive",
         "torchtext.utils.download_from_url",
         "speechbrain.utils.data_utils.download_file",
     }
@@ -64,6 +69,7 @@ FETCHES_FILES = frozenset(
         "urllib.request.urlretrieve",
         "wget.download",
         "gdown.download",
+        "gdown.download_folder",
         "speechbrain.utils.data_utils.download_file",
     }
 )
@@ -77,6 +83,7 @@ KERAS_DATASETS = ("keras.datasets.", "tensorflow.keras.datasets.", "tf_keras.dat
 
 FETCHING_FAMILIES = (
     "sklearn.datasets.fetch_", "nltk.download", "gensim.downloader.load", "torchtext.vocab.", *KERAS_DATASETS,
+    "clip.load", "clip.clip.load", "whisper.load_model", "spacy.cli.download", "stanza.download",
 )  # fmt: skip
 """How the names of further calls begin that download where a file is missing, without a word that says so."""
 

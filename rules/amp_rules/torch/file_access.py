@@ -55,6 +55,27 @@ COMMANDS = frozenset(
 )  # fmt: skip
 """Calls that run a command, of which nothing says what files it makes."""
 
+SENDS = frozenset(
+    {f"{library}.{method}" for library in ("requests", "httpx") for method in ("post", "put", "patch", "delete")}
+)
+"""Calls that send something to a server, as a word to those who wait for the training; their answer may be needed."""
+
+SENDING_METHODS = {
+    "slack.WebClient": ("chat_postMessage", "files_upload"),
+    "slack.web.client.WebClient": ("chat_postMessage", "files_upload"),
+    "slack_sdk.WebClient": ("chat_postMessage", "files_upload", "files_upload_v2"),
+    "slack_sdk.web.WebClient": ("chat_postMessage", "files_upload", "files_upload_v2"),
+    "slack_sdk.webhook.WebhookClient": ("send", "send_dict"),
+    "slackweb.Slack": ("notify",),
+    "slackclient.SlackClient": ("api_call",),
+    "discord_webhook.DiscordWebhook": ("execute",),
+    "telegram.Bot": ("send_message", "sendMessage", "send_photo", "send_document"),
+    "telegram.bot.Bot": ("send_message", "sendMessage", "send_photo", "send_document"),
+    "telebot.TeleBot": ("send_message", "send_photo", "send_document"),
+    "pushbullet.Pushbullet": ("push_note", "push_link", "push_file"),
+}
+"""What does so by methods of its own."""
+
 WRITING_PROGRAMS = frozenset(
     {
         "ffmpeg", "avconv", "convert", "magick", "montage", "sox", "gifski", "mencoder", "zip", "unzip", "tar", "gzip",
@@ -63,6 +84,14 @@ WRITING_PROGRAMS = frozenset(
     }
 )  # fmt: skip
 """Programs that make, move or remove files."""
+
+TRAINS_INTO_FILES = frozenset(
+    {
+        "sentencepiece.SentencePieceTrainer.train", "sentencepiece.SentencePieceTrainer.Train",
+        "youtokentome.BPE.train",
+    }
+)  # fmt: skip
+"""Calls that train a vocabulary, and write it into files which are named after what they are told."""
 
 SPLITS_COMMANDS = frozenset({"shlex.split", "builtins.str", "builtins.list"})
 """What gives a command as a list of its words."""
@@ -145,10 +174,10 @@ KEEPERS = frozenset(
         "logging.handlers.WatchedFileHandler", "logging.handlers.SocketHandler", "cv2.VideoWriter",
         "imageio.get_writer", "imageio.v2.get_writer", "matplotlib.backends.backend_pdf.PdfPages",
         "pandas.ExcelWriter", "xlsxwriter.Workbook", "http.server.HTTPServer", "http.server.ThreadingHTTPServer",
-        "socketserver.TCPServer", "socketserver.ThreadingTCPServer",
+        "socketserver.TCPServer", "socketserver.ThreadingTCPServer", "smtplib.SMTP", "smtplib.SMTP_SSL", "yagmail.SMTP",
     }
 )  # fmt: skip
-"""Objects that keep a file, or a port, for as long as they live; nothing is read from them."""
+"""Objects that keep a file, a port or a server of mail, for as long as they live; nothing is read from them."""
 
 STORES = frozenset({"sqlite3.connect", "shelve.open", "dbm.open", "lmdb.open", "tinydb.TinyDB", "diskcache.Cache"})
 """What is written to and read from by one object: a database."""

@@ -5,8 +5,9 @@ Statements that may download a data set run under `with amp.main_process_first()
 them that asks for the files, or of which each branch downloads: the others find them, and would not come by. So do
 those that make a data set which is worked up on its first use and kept in a folder: data sets of `torch_geometric`,
 `dgl` and `ogb`, the script's own classes that derive from theirs, and calls of libraries that are given a folder for
-it, `cache_dir=` or `io_path=`. And so does `from_pretrained` of `pytorch_transformers` and `pytorch_pretrained_bert`,
-which keep no lock.
+it, `cache_dir=` or `io_path=`. And so do `from_pretrained` of `pytorch_transformers` and `pytorch_pretrained_bert`,
+`clip.load`, `whisper.load_model` and Keras' `get_file`, which keep no lock, and what trains a vocabulary where its file
+is missing (`sentencepiece`).
 
 ## Why
 Processes that download to one folder at the same time break each other's files; those that come later find

@@ -6,7 +6,8 @@ Statements that save a checkpoint, an image or an array, and those that remove, 
 `amp.on_main(os.remove)(old.pop())` lets all processes compute and one write. A file that stays open is opened by
 `amp.on_main(open)(path, "w")`: what others write to it goes nowhere. `amp.barrier()` stands before statements that read
 or look for what was written. Functions that nothing in the program calls stay as they are. An object of a library that
-is given a file's path by `write`, `export` or the like writes one too: `song.write("song.mid")`. Loops and looks at
+is given a file's path by `write`, `export` or the like writes one too: `song.write("song.mid")`. What is sent to
+others by `requests.post`, mail or a chat is sent once, unless the script needs the answer elsewhere. Loops and looks at
 files that serve such statements alone go with them; so do folders with the time in their names, unless all processes
 have the time of the main process.
 
