@@ -152,7 +152,7 @@ class Elements:
                     given = RankValue(constant=key)
                     bound = {name: given for name in method.positional[:1]}
                     found.append(self._world.run(Given(method, bound, frame, frozenset((ref,)))))
-            elif key is UNKNOWN or len(owner.refs) == 1 or not has_known_keys(ref):
+            else:
                 alias.add(self._of_file(ref, key) or ref.part)
         joined = join_all(found)
         return RankValue(
