@@ -32,6 +32,8 @@ from amp_rules.torch.gradients import (
 
 _MAKES_ANEW = frozenset({"len", "range", "tuple", "list", "zip", "enumerate", "float", "int"})
 """Functions that change nothing which they are given."""
+_REPLACE_GRADIENTS = frozenset({"register_hook", "register_full_backward_hook", "register_backward_hook"})
+"""Hooks in place of whose gradient goes what they give back."""
 
 
 def reasons(program: Program) -> Iterator[Declined]:
@@ -43,6 +45,9 @@ def reasons(program: Program) -> Iterator[Declined]:
         if isinstance(call, ast.Call) and call.func is node:
             if call.args and not program.flow.callees(call) and _goes_on(program, call, scope):
                 yield _meets_exchanges(scope.module, call)
+                continue
+            if call.args and not program.flow.callees(call) and _gives_its_own(program, call, scope):
+                yield _replaces(scope.module, call)
                 continue
             if program.flow.callees(call) or (call.args and _is_right_in_any_unit(program, call, scope)):
                 continue
@@ -159,6 +164,36 @@ def _meets_exchanges(module: Module, node: ast.AST) -> Declined:
         "that what waits for them wants would meet these",
         "wait for the exchange in the hook, and divide there, then migrate",
     )
+
+
+def _replaces(module: Module, node: ast.AST) -> Declined:
+    return declining.decline(
+        declining.GRADIENT_ACCESS,
+        module,
+        node,
+        f"`{module.text(node)}` gives a gradient of its own in place of one that is scaled: it would be divided by the "
+        "scale as well",
+        "multiply what the hook gives by `amp.scaler.get_scale()`, then migrate by hand",
+    )
+
+
+def _gives_its_own(program: Program, call: ast.Call, scope: Scope) -> bool:
+    """Whether a hook gives a gradient that has nothing to do with the one it is given: ``lambda grad: kept[key]``."""
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr in _REPLACE_GRADIENTS):
+        return False
+    if not _ignores_gradients(program, call.args[0], scope):
+        return False
+    hooks = [value.ref for value in program.flow.values(call.args[0], scope) if value.kind == "function"]
+    return any(_is_value(item) for info in hooks for item in _given_back(info))
+
+
+def _given_back(info: FunctionFacts) -> list[ast.expr]:
+    return [info.node.body] if isinstance(info.node, ast.Lambda) else list(info.returns)
+
+
+def _is_value(node: ast.expr) -> bool:
+    """Whether an expression is a value for certain: what a function is called for may be what it does."""
+    return not isinstance(node, (ast.Call, ast.Constant))
 
 
 def _goes_on(program: Program, call: ast.Call, scope: Scope) -> bool:

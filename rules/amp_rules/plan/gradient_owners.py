@@ -179,7 +179,11 @@ class GradientOwners:
         """Whose gradients the expression stands for."""
         if node is None:
             return Owners(self.optimizers, frozenset(), is_known=False)
-        pending = list(self._program.flow.values(node, scope) or self._said_by_loops(node, scope))
+        pending = list(
+            self._of_loop_around(node, scope)
+            or self._program.flow.values(node, scope)
+            or self._said_by_loops(node, scope)
+        )
         if not pending and (listed := self._listed(node, scope)):
             return Owners(listed, frozenset(), is_known=True)
         seen: set[Value] = set()
@@ -251,6 +255,24 @@ class GradientOwners:
         return any(
             value.kind == "parameters" or (value.kind == "object" and value.ref in PARAMETER_MAKERS) for value in values
         )
+
+    def _of_loop_around(self, node: ast.expr, scope: Scope) -> set[Value]:
+        """Whose parameters the loop around gives a variable, which other loops may give something else.
+
+        ``for name, value in scores.items():`` above ``for name, value in net.named_parameters():``.
+        """
+        if not isinstance(node, ast.Name) or node not in scope.module.parents:
+            return set()
+        for loop in blocks.enclosing(scope.module, node):
+            if node.id not in blocks.writes(loop):
+                continue
+            if not isinstance(loop, ast.For) or any(node.id in blocks.writes(item) for item in loop.body):
+                return set()
+            called = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+            if not isinstance(called, ast.Attribute) or called.attr not in _PARAMETERS:
+                return set()
+            return {Value("parameters", model) for model in self._program.roles.modules(called.value, scope)}
+        return set()
 
     def _said_by_loops(self, node: ast.expr, scope: Scope) -> set[Value]:
         """Whose parameters a variable runs over, where the values are not known: ``for p in net.parameters()``."""

@@ -30,6 +30,12 @@ _MAX_ENDINGS = 500
 is taken for no sigmoid, which costs a warning and changes no edit."""
 
 
+_MAX_PATH = 3
+"""Places and keys that lead from what a function gives to a value in it: people nest two."""
+
+Path = tuple[int | str, ...]
+
+
 class Endings:
     """What the outputs of models come from, as far as that is a sigmoid; each expression is looked at once."""
 
@@ -204,7 +210,7 @@ class Logged(Endings):
         else:
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
                 if isinstance(node.slice.value, str):
-                    self._element(node.value, node.slice.value, scope, body)
+                    self._element(node.value, (node.slice.value,), scope, body)
             elif isinstance(node, ast.Name):
                 is_own = self._held(node, scope.module, body)[1]
                 if not is_own and self._is_new((body, node.id, "parameter")):
@@ -237,7 +243,7 @@ class Logged(Endings):
                 if isinstance(target, (ast.Tuple, ast.List)) and isinstance(other, ast.Assign):
                     for index, item in enumerate(target.elts):
                         if blocks.path_of(item) == node.id:
-                            self._element(other.value, index, scope, body)
+                            self._element(other.value, (index,), scope, body)
 
     def _appended(self, call: ast.Call, name: str, scope: Scope, body: ast.AST) -> None:
         """What a list gets: ``scores.append(model(x))``."""
@@ -256,39 +262,54 @@ class Logged(Endings):
                 if item is not None:
                     self._iterated(part, item, name, scope, body)
 
-    def _element(self, value: ast.expr, index: int | str, scope: Scope, body: ast.AST) -> None:
-        """One of several values, by its place or its key."""
+    def _element(self, value: ast.expr, path: Path, scope: Scope, body: ast.AST) -> None:
+        """One of several values, by its place or its key, and what is taken out of that."""
+        index = path[0]
         if isinstance(value, (ast.Tuple, ast.List)) and isinstance(index, int):
-            self._expressions += [(item, scope, body) for item in value.elts[index : index + 1]]
+            for item in value.elts[index : index + 1]:
+                self._taken_out(item, path, scope, body)
         elif isinstance(value, ast.Dict):
             for key, item in zip(value.keys, value.values, strict=True):
                 if key is None:  # ``**others``
-                    self._element(item, index, scope, body)
+                    self._element(item, path, scope, body)
                 elif isinstance(key, ast.Constant) and key.value == index:
-                    self._expressions.append((item, scope, body))
-        elif isinstance(value, ast.Name) and self._is_new((value, index)):
-            self._element_of_variable(value, index, scope, body)
+                    self._taken_out(item, path, scope, body)
+        elif isinstance(value, ast.Name) and self._is_new((value, path)):
+            self._element_of_variable(value, path, scope, body)
         elif isinstance(value, ast.Call) and blocks.path_of(value.func) == "dict":
-            self._expressions += [(item.value, scope, body) for item in value.keywords if item.arg == index]
-        elif isinstance(value, ast.Call) and self._is_new((value, index)):
+            for keyword in value.keywords:
+                if keyword.arg == index:
+                    self._taken_out(keyword.value, path, scope, body)
+        elif isinstance(value, ast.Call) and self._is_new((value, path)):
             models = [model for model in self.program.called_models(value, scope) if model.kind == "instance"]
             for info in [*self.program.flow.callees(value), *(model.ref.find_method("forward") for model in models)]:
                 for returned in info.returns if info is not None else ():
-                    self._element(returned, index, self.program.flow.scopes[info.node], info.node)
+                    self._element(returned, path, self.program.flow.scopes[info.node], info.node)
 
-    def _element_of_variable(self, value: ast.Name, index: int | str, scope: Scope, body: ast.AST) -> None:
+    def _taken_out(self, item: ast.expr, path: Path, scope: Scope, body: ast.AST) -> None:
+        """What a path leads to from the element that it begins with."""
+        if path[1:]:
+            self._element(item, path[1:], scope, body)
+        else:
+            self._expressions.append((item, scope, body))
+
+    def _element_of_variable(self, value: ast.Name, path: Path, scope: Scope, body: ast.AST) -> None:
         """What is put into a variable's dictionary: ``scores["real"] = model(x)``, or what it held before."""
         for node in self.program.nodes_of(body):
             for target in node.targets if isinstance(node, ast.Assign) else ():
+                assert isinstance(node, ast.Assign)
                 if isinstance(target, ast.Subscript) and blocks.path_of(target.value) == value.id:
-                    if isinstance(target.slice, ast.Constant) and target.slice.value == index:
-                        assert isinstance(node, ast.Assign)
-                        self._expressions.append((node.value, scope, body))
+                    if isinstance(target.slice, ast.Constant) and target.slice.value == path[0]:
+                        self._taken_out(node.value, path, scope, body)
+                elif isinstance(target, (ast.Tuple, ast.List)) and len(path) < _MAX_PATH:
+                    for place, item in enumerate(target.elts):  # ``scores, other = model(x)``
+                        if isinstance(item, ast.Name) and item.id == value.id:
+                            self._element(node.value, (place, *path), scope, body)
         held, is_own = self._held(value, scope.module, body, whole=True)
         for item in held:
-            self._element(item, index, scope, body)
+            self._element(item, path, scope, body)
         for given, where, around in () if is_own else self._given(value, body):
-            self._element(given, index, where, around)
+            self._element(given, path, where, around)
 
     def _call(self, node: ast.Call, scope: Scope, body: ast.AST) -> None:
         names = {function_named(name) for name in self.program.callee_names(node, scope)}

@@ -20,8 +20,10 @@ from amp_rules.source.facts import FunctionFacts
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.models import NOT_MODULES, RETURNS_RECEIVER
+from amp_rules.torch.wrappers import PROGRESS_BARS
 
 _BY_NAME = IMPORTS_BY_NAME | {"builtins.getattr", "builtins.eval"}
+_HANDS_ON = PROGRESS_BARS | {"builtins.enumerate", "builtins.iter", "builtins.zip"}
 _BY_CONFIG = ("instantiate", "locate", "get_class", "import_string", "load_class")
 _MAX_STEPS = 60
 _MAX_LOOPS = 3
@@ -109,6 +111,8 @@ def comes_of(program: Program, start: Site) -> Iterator[Site]:
         site = pending.pop(0)
         current = site.node
         while isinstance(current, (ast.Call, ast.Attribute, ast.Subscript)):
+            if isinstance(current, ast.Call) and program.callee_names(current, site.scope) & _HANDS_ON:
+                pending.extend(Site(site.module, site.scope, site.body, given) for given in current.args)
             current = current.func if isinstance(current, ast.Call) else current.value
         if current in seen or not isinstance(current, ast.Name):
             continue

@@ -27,8 +27,9 @@ When nothing that can be shared out feeds the loop, or each step trains on all o
 DALI feeds it: each of its pipelines has a GPU and a shuffle of its own; when what chooses the samples, a sampler or a
 part of the data, follows the batches that one process has seen; when labels are looked up by the number of the batch,
 `labels[i]` of `for i, x in enumerate(loader)`, in the order of all data; when what is shared out comes of an
-environment (Gym's), of which each process steps its own; and when the dataset gives what a counter of its own has come
-to, whatever its index is, as `torchio.Queue` does (AMP291).
+environment (Gym's), of which each process steps its own; when a generator never ends, and the loop over it is left by
+the size of a batch; and when the dataset gives what a counter of its own has come to, whatever its index is, as
+`torchio.Queue` does (AMP291).
 
 ## Leaving it out
 No: every process would train on the same batches.
@@ -48,6 +49,7 @@ from amp_rules.plan.counted_batches import counted_batches
 from amp_rules.plan.datasets_that_go_on import going_on
 from amp_rules.plan.declining import Declined
 from amp_rules.plan.distribution import Distribution
+from amp_rules.plan.endless_batches import left_by_size
 from amp_rules.plan.file_names import line_of, name_of
 from amp_rules.plan.first_batches import first_batches
 from amp_rules.plan.function_memories import function_memories
@@ -132,6 +134,7 @@ def reasons(context: Context) -> Iterator[Declined]:
     yield from context.processes.told.reasons
     yield from _mixed(data)
     yield from _pipelines(data)
+    yield from _endless(context.program, data)
     yield from _first(context.program, data)
     tables = [*_tables(context.program, data)]
     yield from tables or _orders(context.processes)
@@ -227,6 +230,21 @@ def _why_unfed(program: Program, site: Backward, environment: Site | None, loade
         "put the data in a Dataset and a DataLoader, or give each rank its share by `amp.rank()` and "
         "`amp.world_size()`; a loss that is no mean over samples, but of all of them at once, needs `--no-ddp`",
     )
+
+
+def _endless(program: Program, data: TrainingData) -> Iterator[Declined]:
+    """Yield loops over a generator that never ends, which are left by the size of a batch."""
+    for use, test in left_by_size(program, data):
+        assert isinstance(use.node, ast.expr)
+        yield declining.decline(
+            declining.HAND_BATCHES,
+            use.module,
+            use.node,
+            f"`{use.module.text(use.node)}` never ends, and the loop is left by the size of a batch "
+            f"(`{use.module.text(test)}`): when one process has the last batch, another already has what comes behind "
+            "it, which holds no samples",
+            "let the generator end behind its last batch",
+        )
 
 
 def _calls_back(program: Program, site: Site) -> str | None:
