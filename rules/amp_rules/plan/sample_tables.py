@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from amp_rules.plan.parts_of_values import parts_made_of
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -168,7 +169,7 @@ def _read_for_losses(program: Program, bodies: set[ast.AST], method: ast.AST) ->
     owner = program.owner_of(method)
     for site in program.backwards:
         if site.body in bodies:
-            values += _made_of(site.body, site.loss)
+            values += parts_made_of(site.body, site.loss)
     found: set[str] = set()
     for body in program.called_from(values):
         reader, scope = program.function_of(body), program.flow.scopes.get(body)
@@ -183,20 +184,6 @@ def _read_for_losses(program: Program, bodies: set[ast.AST], method: ast.AST) ->
                 if not is_written(scope.module.parents.get(node)):
                     found.add(path.partition(".")[2])
     return found
-
-
-def _made_of(body: ast.AST, loss: ast.expr) -> list[ast.AST]:
-    """The parts of the values that a loss is computed from in its body."""
-    statements = [node for node in blocks.walk_body(body) if isinstance(node, (ast.Assign, ast.AugAssign))]
-    names, values = set(blocks.reads(loss)), [loss]
-    while True:
-        more = [node for node in statements if node.value not in values and blocks.writes(node) & names]
-        if not more:
-            return [part for value in values for part in walk(value)]
-        values += [node.value for node in more]
-        names |= {name for node in more for name in blocks.reads(node.value)}
-
-
 
 
 def _is_container(program: Program, info: FunctionFacts, path: str) -> bool:

@@ -272,11 +272,11 @@ class Sinks:
             values = self._program.flow.values(given, scope)
             if any(map(is_module, values)):
                 # A layer, ``nn.Linear(5, width)``; what a network that was made elsewhere holds is no size.
-                made_here = isinstance(given, ast.Call) and any(value.site is given for value in values)
-                pending += values_given(given) if made_here else []
+                if isinstance(given, ast.Call) and any(value.site is given for value in values):
+                    pending += values_given(given)
                 continue
-            origins = self._ranks.own_origins(given) if not any(map(is_loader, values)) else ()
-            if any(origin.kind is Kind.BATCH for origin in origins):
+            origins = self._ranks.own_origins(given)
+            if not any(map(is_loader, values)) and any(origin.kind is Kind.BATCH for origin in origins):
                 yield Sink(Need.MODEL, scope.module, scope, given, call, origins)
 
     def _is_first_rate(self, sink: Sink) -> bool:
