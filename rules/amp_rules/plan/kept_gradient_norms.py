@@ -1,4 +1,4 @@
-"""Norms of gradients that a script adds up or averages: one overflow makes the sum infinite until it begins anew."""
+"""Norms of gradients that a script keeps: one overflow makes a sum infinite, or a limit, until it begins anew."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from amp_rules.plan.notes import OVERFLOWN_RECORD, note
+from amp_rules.plan.parts_of_values import parts_made_of
 from amp_rules.plan.report import Note
 from amp_rules.plan.training_loops import variable
 from amp_rules.roles.gradient_accesses import GradientAccess, gradient_accesses
 from amp_rules.roles.program import Program
+from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import own_name, walk
 from amp_rules.torch.gradients import CLIP_FUNCTIONS
 
@@ -22,7 +25,8 @@ _LOOKS_FIRST = frozenset({"isfinite", "isinf", "isnan", "nan_to_num", "min", "mi
 def notes(program: Program) -> Iterator[Note]:
     """Yield one for each sum or average that a norm of gradients goes into."""
     told: set[ast.AST] = set()
-    for access in gradient_accesses(program):
+    accesses = list(gradient_accesses(program))
+    for access in accesses:
         if not (isinstance(access.node, ast.Call) and program.callee_names(access.node, access.scope) & CLIP_FUNCTIONS):
             continue
         for read in _reads(access):
@@ -34,6 +38,37 @@ def notes(program: Program) -> Iterator[Note]:
             text = f"`{norm}` is infinite or NaN in a step that overflowed and is skipped, and `{found[1]}` stays so "
             text += "until it begins anew: let it take finite numbers alone"
             yield note(OVERFLOWN_RECORD, access.module, found[0], text)
+    yield from _limits(program, accesses)
+
+
+def _limits(program: Program, accesses: list[GradientAccess]) -> Iterator[Note]:
+    """Yield lists of norms by which gradients are clipped: ``clip_grad_norm_(weights, np.percentile(norms, 10))``."""
+    reading = {access.body for access in accesses}
+    found = {access.node for access in accesses}
+    for site in program.calls_to(CLIP_FUNCTIONS):
+        assert isinstance(site.node, ast.Call)
+        limit = argument_at(site.node, "max_norm", 1)
+        parts = parts_made_of(site.body, limit) if limit is not None else []
+        lists = {path for part in parts if (path := blocks.path_of(part)) is not None}
+        for node in blocks.walk_body(site.body):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+                continue
+            kept, given = blocks.path_of(node.func.value), node.args[0]
+            statement = blocks.statement_of(site.module, node)
+            if node.func.attr not in ("append", "appendleft") or kept not in lists:
+                continue
+            made_of = parts_made_of(site.body, given)
+            if any(isinstance(part, ast.Call) and own_name(part.func) in _LOOKS_FIRST for part in made_of):
+                continue
+            calls = [part for part in made_of if isinstance(part, ast.Call)]
+            is_norm = any(part in found for part in made_of) or any(
+                info.node in reading for call in calls for info in program.flow.callees(call)
+            )
+            if is_norm and not _is_looked_at(site, statement):
+                text = f"`{site.module.text(given)}` is infinite or NaN in a step that overflowed and is skipped, and "
+                text += f"`{kept}`, by which gradients are clipped, keeps it: let it take finite numbers alone"
+                yield note(OVERFLOWN_RECORD, site.module, statement, text)
+                break
 
 
 def _reads(access: GradientAccess) -> Iterator[ast.expr]:
@@ -107,7 +142,7 @@ def _adds_to_its_object(info: FunctionFacts) -> bool:
     )
 
 
-def _is_looked_at(access: GradientAccess, statement: ast.stmt) -> bool:
+def _is_looked_at(access: Site, statement: ast.stmt) -> bool:
     """Whether a condition around a statement asks whether something is finite."""
     return any(
         isinstance(parent, ast.If)

@@ -75,7 +75,8 @@ _PAGES = {
         ## What is noted
         A histogram of gradients: `writer.add_histogram(name, p.grad)`, `np.histogram`, `plt.hist`, `wandb.Histogram`.
         So is `wandb.watch(model)`, unless it logs parameters alone, and a sum or an average of the norms that
-        `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`. And anomaly detection that is on:
+        `clip_grad_norm_` returns: `total += norm`, `norms.update(norm.item())`; and a list of norms that says how far
+        gradients are clipped, `clip_grad_norm_(weights, np.percentile(norms, 10))`. And anomaly detection that is on:
         `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`. And what writes other
         numbers into gradients that are infinite or NaN, `p.grad[torch.isnan(p.grad)] = 0`, `p.grad.nan_to_num_()`.
 
@@ -84,6 +85,7 @@ _PAGES = {
         Until the next backward pass they stay infinite or NaN, and a histogram has no bins for these: TensorBoard's
         raises where a tensor holds nothing else, NumPy's at the first. What `wandb.watch` logs are the gradients of the
         scaled loss, before they are unscaled and before the ranks average them. A sum that was infinite once stays so.
+        Between numbers that are infinite a percentile is NaN, and clipping by it makes all weights NaN.
         Anomaly detection raises at the first NaN of a backward pass, so the script ends where a step would be skipped.
         And the scaler looks for what is no number when it makes gradients true, which is before they are mended: it
         skips that step, which the script makes in full precision. With zeros in their place it would not learn that its

@@ -37,6 +37,7 @@ _RECIPES = {
     "is the same on all ranks, such as `amp.reduce_max(count)`",
     Need.RATE: "average the value over the ranks first: `amp.reduce_mean(value)`",
     Need.PATH: "use the main process's value: `amp.from_main_process(path)`, at a place that all processes reach",
+    Need.MODEL: "use the main process's value: `amp.from_main_process(value)`, at a place that all processes reach",
     Need.WEIGHTS: "make the value the same on all ranks first: `amp.reduce_mean(value)` of a tensor, "
     "`amp.drawn_alike(function)(...)` of what is drawn",
 }
@@ -165,6 +166,7 @@ _CONSEQUENCE = {
     Need.RATE: "sets the learning rate",
     Need.PATH: "names a file that is read",
     Need.WEIGHTS: "is written to the model's weights",
+    Need.MODEL: "is what a model is made with",
 }
 
 

@@ -94,7 +94,7 @@ class Remedies:
         if is_object and kinds == {Kind.CLOCK}:
             # A schedule made from settings that hold a time: all ranks get the main process's time where it is read.
             return list(self._times_of([sink], sink.need))
-        if not kinds <= _AVERAGED:
+        if not kinds <= _AVERAGED or sink.need is Need.MODEL:
             return None
         self._seen = set()
         self._need = sink.need

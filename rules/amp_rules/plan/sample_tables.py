@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from amp_rules.plan.parts_of_values import parts_made_of
 from amp_rules.roles.batches import TrainingData
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -125,11 +126,19 @@ def _says_what_is_trained_on(program: Program, loop: Site, table: str) -> bool:
 
 
 def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[ast.AST]) -> Iterator[SampleTable]:
-    """The tables that an object keeps and a method writes, at places that it is given: ``memory(features, index)``."""
-    for body in program.called_from(inside):
+    """The tables that an object keeps and a method writes, at places that it is given: ``memory(features, index)``.
+
+    What an object that is no model keeps may only be shown in the end; it counts where a loss is made of it.
+    """
+    called = program.called_from(inside)
+    for body in called:
         info = program.function_of(body)
         scope = program.flow.scopes.get(body)
-        if info is None or scope is None or body in found or info.receiver is None or not program.is_model_code(body):
+        if info is None or scope is None or body in found or info.receiver is None:
+            continue
+        is_model = program.is_model_code(body)
+        read = set() if is_model else _read_for_losses(program, {loop.body, *called}, body)
+        if not is_model and not read:
             continue
         found.add(body)
         nodes = list(blocks.walk_body(body))
@@ -148,8 +157,33 @@ def _in_methods(program: Program, loop: Site, inside: list[ast.AST], found: set[
             if _is_container(program, info, path):
                 continue  # its keys are kinds of samples, such as sizes: `self.masks[x.size(1)] = ...`
             site = Site(scope.module, scope, body, node)
+            if not is_model and path.partition(".")[2] not in read:
+                continue
             if blocks.reads(written[1]) & given and _is_read(program, site, path, node):
                 yield SampleTable(scope.module, scope, body, blocks.statement_of(scope.module, node), path)
+
+
+def _read_for_losses(program: Program, bodies: set[ast.AST], method: ast.AST) -> set[str]:
+    """The attributes of the object of a method that are read on the way to the losses of some bodies."""
+    values: list[ast.AST] = []
+    owner = program.owner_of(method)
+    for site in program.backwards:
+        if site.body in bodies:
+            values += parts_made_of(site.body, site.loss)
+    found: set[str] = set()
+    for body in program.called_from(values):
+        reader, scope = program.function_of(body), program.flow.scopes.get(body)
+        other = program.owner_of(body)
+        if reader is None or scope is None or other is None or owner is None or reader.receiver is None:
+            continue
+        if owner not in other.mro() and other not in owner.mro():
+            continue
+        for node in blocks.walk_body(body):
+            path = blocks.path_of(node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else None
+            if path is not None and path.startswith(f"{reader.receiver}."):
+                if not is_written(scope.module.parents.get(node)):
+                    found.add(path.partition(".")[2])
+    return found
 
 
 def _is_container(program: Program, info: FunctionFacts, path: str) -> bool:

@@ -15,7 +15,8 @@ from amp_rules.ranks.analysis import Ranks
 from amp_rules.ranks.origins import Decision, Kind, Origin, Origins
 from amp_rules.roles.file_effects import given_paths, opens_to_write
 from amp_rules.roles.file_paths import Paths
-from amp_rules.roles.kinds import is_optimizer, is_scheduler
+from amp_rules.roles.kinds import is_module, is_optimizer, is_scheduler
+from amp_rules.roles.loaders import is_loader
 from amp_rules.roles.path_objects import is_path
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
@@ -42,6 +43,7 @@ class Need(Enum):
     RATE = "it sets the learning rate"
     WEIGHTS = "it is written to the model's weights"
     PATH = "it names a file that all ranks read"
+    MODEL = "a model that is trained is made with it"
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,12 @@ class Sinks:
     # ---- values --------------------------------------------------------------------------------------------------
 
     def _values(self) -> Iterator[Sink]:
-        """Yield local values that become a learning rate or weights."""
+        """Yield local values that become a learning rate, weights, or the size of a model."""
         for node, scope in self._takers:
             if isinstance(node, ast.Call):
                 yield from self._given_to_schedule(node, scope)
                 yield from self._given_to_optimizer(node, scope)
+                yield from self._given_to_model(node, scope)
                 yield from self._looked_for(node, scope) if self._looks(node, scope) else self._read_paths(node, scope)
             else:
                 yield from self._rates(node, scope)
@@ -210,11 +213,12 @@ class Sinks:
 
     @cached_property
     def _takers(self) -> list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]]:
-        """Calls and assignments that may take a rate or the path of a file."""
+        """Calls and assignments that may take a rate, the size of a model or the path of a file."""
         found: list[tuple[ast.Call | ast.Assign | ast.AugAssign, Scope]] = []
         for node, _, scope in self._program.nodes():
             if isinstance(node, ast.Call):
                 takes_rate = self._steps_schedule(node, scope) or self._makes_optimizer(node, scope)
+                takes_rate = takes_rate or self._makes_trained(node, scope)
                 if takes_rate or self._reads_file(node, scope) or self._looks(node, scope):
                     found.append((node, scope))
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
@@ -253,6 +257,27 @@ class Sinks:
                     yield from self._if_local(Need.RATE, item.value, call, scope)
             for given in call.args[_RATE : _RATE + 1]:
                 yield from self._if_local(Need.RATE, given, call, scope)
+
+    def _makes_trained(self, call: ast.Call, scope: Scope) -> bool:
+        values = self._program.flow.values(call, scope)
+        return any(value.site is call and self._program.is_trained(value) for value in values)
+
+    def _given_to_model(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
+        """Yield what a model is made with that the batches of one process have chosen: its width, as of a search."""
+        if not self._makes_trained(call, scope):
+            return
+        pending = values_given(call)
+        while pending:
+            given = pending.pop(0)
+            values = self._program.flow.values(given, scope)
+            if any(map(is_module, values)):
+                # A layer, ``nn.Linear(5, width)``; what a network that was made elsewhere holds is no size.
+                if isinstance(given, ast.Call) and any(value.site is given for value in values):
+                    pending += values_given(given)
+                continue
+            origins = self._ranks.own_origins(given)
+            if not any(map(is_loader, values)) and any(origin.kind is Kind.BATCH for origin in origins):
+                yield Sink(Need.MODEL, scope.module, scope, given, call, origins)
 
     def _is_first_rate(self, sink: Sink) -> bool:
         return (

@@ -143,7 +143,8 @@ class Libraries:
         if name in _WHILE:
             return self._taken_while(given, frame)
         if name in _ORDERED:
-            return RankValue(_in_order(self._world.deep(given.all)))
+            # What `key` says of them chooses, too: `min(places, key=lambda place: losses[place])`.
+            return RankValue(_in_order(self._world.deep([*given.all, *self._called_back(given, frame)])))
         if name in RETURNS_FIRST_ARGUMENT and (given.values or "iterable" in given.keywords):
             first = given.values[0] if given.values else given.keywords["iterable"]
             if name == "builtins.iter" and self._memory.is_pass(first):
@@ -277,6 +278,8 @@ class Libraries:
             return self._take(name, given, frame)
         if name in ("items", "values") and receiver.refs:
             return self._items(name, given, frame)
+        if name == "sort" and receiver.refs and all(map(is_container, receiver.refs)):
+            return self._sort(given, frame)
         if name in ("__next__", "next"):
             return self._elements.of(receiver, function.value, frame)
         if name in RETURNS_RECEIVER:
@@ -405,6 +408,15 @@ class Libraries:
         chosen = self._world.deep(given.values[:1])
         return join(found, default).unknown().with_origins(chosen)
 
+    def _sort(self, given: Arguments, frame: Frame) -> RankValue:
+        """``rows.sort(key=...)``: which element stands where."""
+        assert isinstance(given.node.func, ast.Attribute)
+        held = self._elements.of(given.receiver, given.node.func.value, frame).unknown()
+        order = self._order(held, given, frame) | frame.control_origins
+        for ref in given.receiver.refs if order else ():
+            self._memory.write(ref, ELEMENTS, RankValue(order))
+        return REPLICATED
+
     def _items(self, name: str, given: Arguments, frame: Frame) -> RankValue:
         assert isinstance(given.node.func, ast.Attribute)
         orders = [self._keys_in_order(ref) for ref in given.receiver.refs] if name == "values" else []
@@ -519,9 +531,24 @@ class Libraries:
             return RankValue(refs=frozenset((ref,)))
         held = self._elements.of(given.values[0], given.node.args[0], frame).unknown()
         if name == "builtins.sorted":
-            held = RankValue(_in_order(held.content), _in_order(held.size), held.refs)
+            order = self._order(held, given, frame)
+            held = RankValue(_in_order(held.content) | order, _in_order(held.size), held.refs)
         self._memory.write(ref, ELEMENTS, held)
         return RankValue(NOWHERE, self._memory.length(given.values[0]), frozenset((ref,)))
+
+    def _order(self, held: RankValue, given: Arguments, frame: Frame) -> Origins:
+        """Why the order differs that a sort puts elements into: by what `key` says of them, or by what comes first."""
+        key = next((item.value for item in given.node.keywords if item.arg == "key"), None)
+        if key is None:
+            rows = bool(held.refs) and all(map(is_container, held.refs))
+            said = [self._elements.at(held, 0, given.node, frame)] if rows else [RankValue(held.content)]
+        else:
+            said = [
+                self._world.run(Given(value.ref, {name: held for name in value.ref.positional[:1]}, frame))
+                for value in self._world.flow.values(key, frame.scope)
+                if value.kind == "function"
+            ]
+        return _in_order(self._world.deep(said))
 
     def _set(self, given: Arguments, frame: Frame) -> RankValue:
         ref = self._world.new(given.node, frame)

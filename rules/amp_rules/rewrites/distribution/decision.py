@@ -28,7 +28,8 @@ wait for it for ever. The mean is the number of all batches together, and NaN wh
 ## When it declines
 When a mean would not be right: of counts that say whether a process has anything to compute with, of flags within an
 epoch, and of what is no number (AMP294). A test between epochs that says itself whether steps are taken declines too:
-each process may have collected samples of its own for them.
+each process may have collected samples of its own for them. So does the width of a model, or whatever else it is made
+with, that the batches of one process have chosen.
 
 ## Leaving it out
 No: the processes would wait for each other.
