@@ -2,9 +2,9 @@
 
 ## What it does
 A logging client that every process makes is made by the first one, and is None on the others; statements that log
-stand under `if writer is not None:`, unless the same test stands around them already; so do those that the first process
-of each machine runs, where the client is that of the first of all. `wandb.init(...)` gets
-`mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
+stand under `if writer is not None:`, unless the same test stands around them already. So do those that the first
+process of each machine runs, where the client is that of the first of all. `wandb.init(...)` gets `mode="disabled"` on
+the others, where all calls of it do nothing. Where one process alone begins a run,
 `wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
 So does what is logged by a variable that has a client under such a test alone: the other processes have no such name.
 The test is the script's own for the first rank where it has one; above the process group it asks the environment that
