@@ -137,7 +137,7 @@ def _follow(own: OwnDdp, client: Client) -> None:
 
 
 def asks_for_machine(own: OwnDdp, ranks: RankValues, site: Site, depth: int = _MAX_CALLERS) -> bool:
-    """Whether the tests of ranks before a place all ask for the rank on the machine: one process of each comes there."""
+    """Whether the tests of ranks before a place all ask for that on the machine: one process of each comes there."""
     asked = [
         rank.is_local
         for test, _ in own.branches(site.module, site.node)
