@@ -134,8 +134,11 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool | None:
         return {ast.Eq: False, ast.NotEq: True, ast.Gt: True}.get(type(op))
     if NAMED_COUNT.search(name) and literal(right) == 0:
         return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
-    if (counts_processes(name) or NAMED_COUNT.search(name)) and literal(right) == 1:
-        return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
+    if counts_processes(name) or NAMED_COUNT.search(name):
+        if literal(right) == 1:
+            return {ast.Eq: False, ast.NotEq: True, ast.Gt: True, ast.LtE: False}.get(type(op))
+        if literal(right) == 2:
+            return {ast.GtE: True, ast.Lt: False}.get(type(op))
     return None
 
 

@@ -116,6 +116,8 @@ class OwnGroup:
             return False
         if any(isinstance(item, ast.Try) for item in blocks.enclosing(site.module, site.node)):
             return False
+        if _may_return_above(site):
+            return False
         info = self.program.function_of(site.body)
         if info is None or info.node in seen or len(seen) > MAX_CALLERS:
             return info is None
@@ -247,6 +249,14 @@ class OwnGroup:
         """Whether no run comes to both places: one test is asked for them, and comes out differently."""
         tests = {(ast.unparse(test), not holds) for test, holds in self.branches(one.module, one.node)}
         return any((ast.unparse(test), holds) in tests for test, holds in self.branches(other.module, other.node))
+
+
+def _may_return_above(site: Site) -> bool:
+    """Whether a branch above a place leaves its function: ``else: args.distributed = False; return``."""
+    if isinstance(site.body, ast.Module):
+        return False
+    above = blocks.statements_above(site.module, blocks.statement_of(site.module, site.node), site.body)
+    return any(isinstance(node, ast.Return) for item in above for node in blocks.walk_own(item))
 
 
 def _is_setting(test: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from amp_rules.checks.common.rank_paths import Reach
@@ -30,7 +30,7 @@ from amp_rules.plan.own_ddp.shown_within import (
 )
 from amp_rules.plan.own_ddp.sizes_told import is_filled_alike, is_told_sizes, numbers_in, numbers_of, variables_in
 from amp_rules.plan.own_ddp.whole_by_flag import is_whole_by_flag
-from amp_rules.plan.rest_shown import is_key, prints, root_of, shows, taken_from
+from amp_rules.plan.rest_shown import is_key, prints, reads_of, root_of, shows, taken_from
 from amp_rules.plan.summed_terms import is_of_batch
 from amp_rules.plan.training_loops import added_to
 from amp_rules.plan.ways_to_show import CARRYING, tells
@@ -455,16 +455,50 @@ class _Rest:
         What local variables hold is known after each exchange. What objects and containers hold is not.
         """
         metrics = self._shares.metrics
-        roots = set(map(root_of, sources))
-        is_kept = any(
-            isinstance(part, (ast.Attribute, ast.Subscript))
+        is_kept = bool(self._kept_parts(site, nodes, set(map(root_of, sources))))
+        if (metrics.exchanges if is_kept else metrics.unfollowed_exchanges).may_tell_of(site.body, name):
+            return True
+        return self._is_given_of_all(nodes, sources)
+
+    def _is_given_of_all(self, nodes: list[ast.AST], sources: set[str]) -> bool:
+        """Whether a number is what functions give back that an object keeps, behind an exchange: ``losses.avg``."""
+        calls = [
+            (part, _place_among(node, part, sources))
+            for node in nodes
+            if blocks.writes_itself(node) & sources
+            for part in walk(node)
+            if isinstance(part, ast.Call) and self._is_of_batch(part) and self._program.flow.callees(part)
+        ]
+        return bool(calls) and all(
+            self._gives_of_all(info, place) for call, place in calls for info in self._program.flow.callees(call)
+        )
+
+    def _gives_of_all(self, info: FunctionFacts, place: int | None) -> bool:
+        scope = self._program.flow.scopes[info.node]
+        found = False
+        for value in info.returns:
+            taken = value.elts[place] if place is not None and isinstance(value, ast.Tuple) else value
+            read = [part for part in reads_of(taken) if self._is_of_batch(part)]
+            kept = self._kept_parts(Site(scope.module, scope, info.node, taken), read, {*map(_root, read)})
+            if len(kept) < len(read):
+                return False
+            exchanges = self._shares.metrics.exchanges
+            if not all(exchanges.may_tell_of(info.node, _root(part)) for part in kept):
+                return False
+            found = found or bool(kept)
+        return found
+
+    def _kept_parts(self, site: Site, nodes: Sequence[ast.AST], roots: set[str]) -> list[ast.expr]:
+        """What is read of objects and containers that hold numbers of batches."""
+        return [
+            part
+            for part in nodes
+            if isinstance(part, (ast.Attribute, ast.Subscript))
             and isinstance(part.ctx, ast.Load)
             and root_of(ast.unparse(part)) in roots
             and self._is_of_batch(part)
             and self._is_part(site, part)
-            for part in nodes
-        )
-        return (metrics.exchanges if is_kept else metrics.unfollowed_exchanges).may_tell_of(site.body, name)
+        ]
 
     def _is_part(self, site: Site, node: ast.Attribute | ast.Subscript) -> bool:
         """Whether an object keeps what is read here, or its method reads it: ``losses.avg``, ``losses.mean()``.
@@ -479,6 +513,19 @@ class _Rest:
 
     def _is_of_batch(self, value: ast.expr) -> bool:
         return is_of_batch(value, self._shares.ranks)
+
+
+def _root(node: ast.expr) -> str:
+    return root_of(ast.unparse(node))
+
+
+def _place_among(node: ast.AST, value: ast.AST, names: set[str]) -> int | None:
+    """Which of the values that a call gives back a variable gets: ``loss, score = train(loader)``; None for all."""
+    target = node.targets[0] if isinstance(node, ast.Assign) and node.value is value else None
+    if not isinstance(target, ast.Tuple) or any(isinstance(item, ast.Starred) for item in target.elts):
+        return None
+    places = [place for place, item in enumerate(target.elts) if blocks.path_of(item) in names]
+    return places[0] if len(places) == 1 else None
 
 
 def _is_shown_whole(site: Site, node: ast.Name) -> bool:

@@ -140,7 +140,11 @@ def never_told(own: OwnDdp) -> Iterator[Site]:
 
 
 def is_for_evaluation(site: Site) -> bool:
-    """Whether the statement that makes a sampler names it for an evaluation."""
+    """Whether the statement that makes a sampler names it for an evaluation, or its key among others does."""
+    around = site.module.parents.get(site.node)
+    if isinstance(around, ast.Dict) and site.node in around.values:
+        key = literal(around.keys[around.values.index(site.node)])
+        return isinstance(key, str) and bool(NAMED_EVALUATION.search(key))
     return any(map(NAMED_EVALUATION.search, {last_name(node) for node in walk(site.statement)}))
 
 

@@ -49,6 +49,9 @@ def _calls_of(
     own: OwnDdp, node: ast.expr, site: Site, makers: Collection[ast.AST], depth: int
 ) -> Iterator[tuple[FunctionFacts, ast.Call | None]]:
     """Yield the calls of helpers that an expression may be given by; none instead where that is not known."""
+    # A variable may be wrapped into itself: ``loader = tqdm(loader)``.
+    if depth < 0:
+        return
     if isinstance(node, ast.Call):
         for info in own.program.flow.callees(node):
             if info.node in makers:

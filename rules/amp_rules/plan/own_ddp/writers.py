@@ -11,7 +11,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.flow.statements import is_under_main_guard
 from amp_rules.plan.own_ddp.program import OwnDdp
 from amp_rules.plan.own_ddp.rank_values import RankValues
-from amp_rules.roles.sites import Site
+from amp_rules.roles.sites import Site, calling
 from amp_rules.roles.workers import spawned_workers
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
@@ -20,6 +20,9 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import walk
 from amp_rules.torch.writers import WRITERS
+
+_MAX_CALLERS = 3
+"""Functions between a test of the rank and what is logged."""
 
 
 @dataclass
@@ -30,12 +33,14 @@ class Client:
         made: the call that makes it.
         path: the variable that holds it.
         logs: statements that every process runs and that ask it for something, with the variable that holds it there.
+        on_machines: the same of those that the first process of each machine runs.
         reason: why it cannot be None on other processes, if that is so.
     """
 
     made: Site
     path: str
     logs: list[tuple[Site, str]] = field(default_factory=list)
+    on_machines: list[tuple[Site, str]] = field(default_factory=list)
     reason: str | None = None
 
 
@@ -90,6 +95,7 @@ def made_on_import(own: OwnDdp) -> Iterator[tuple[Client, FunctionFacts]]:
 
 def _follow(own: OwnDdp, client: Client) -> None:
     """Find all that is asked of a client."""
+    ranks = RankValues(own.program)
     last = {call.attr for call in _methods(own, client)}
     for node, body, scope in own.program.nodes():
         if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
@@ -111,18 +117,38 @@ def _follow(own: OwnDdp, client: Client) -> None:
             call = module.parents[parent]
             statement = module.parents.get(call)
             is_of_one = own.reach(module, node) is Reach.ONE and not _names_another(own, module, node)
-            if is_of_one or _is_tested(own, node, scope.module):
+            if _is_tested(own, node, scope.module):
+                continue
+            if is_of_one and not asks_for_machine(own, ranks, Site(module, scope, body, node)):
                 continue
             if isinstance(call, ast.Call) and isinstance(statement, ast.Expr) and module in own.modules:
                 path = blocks.path_of(node)
                 if path is not None:
-                    client.logs.append((Site(module, scope, body, statement), path))
+                    logs = client.on_machines if is_of_one else client.logs
+                    logs.append((Site(module, scope, body, statement), path))
                     continue
+            if is_of_one:
+                continue
             client.reason = f"`{module.text(call)}` needs it on every process"
         elif isinstance(parent, (ast.Call, ast.keyword)):
             call = parent if isinstance(parent, ast.Call) else module.parents[parent]
             if isinstance(call, ast.Call) and not own.program.flow.callees(call):
                 client.reason = f"`{module.text(call)}` is given it"
+
+
+def asks_for_machine(own: OwnDdp, ranks: RankValues, site: Site, depth: int = _MAX_CALLERS) -> bool:
+    """Whether the tests of ranks before a place all ask for that on the machine: one process of each comes there."""
+    asked = [
+        rank.is_local
+        for test, _ in own.branches(site.module, site.node)
+        for part in walk(test)
+        if isinstance(part, ast.Compare) and (rank := ranks.of(part.left, site.scope)) is not None
+    ]
+    if asked:
+        return all(asked)
+    info = own.program.function_of(site.body) if depth else None
+    callers = own.program.flow.callers(info) if info is not None else []
+    return any(asks_for_machine(own, ranks, calling(caller), depth - 1) for caller in callers)
 
 
 def _tag_of_rank(own: OwnDdp, client: Client, ranks: RankValues) -> str | None:

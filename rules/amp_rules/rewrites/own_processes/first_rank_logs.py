@@ -2,8 +2,9 @@
 
 ## What it does
 A logging client that every process makes is made by the first one, and is None on the others; statements that log
-stand under `if writer is not None:`, unless the same test stands around them already. `wandb.init(...)` gets
-`mode="disabled"` on the others, where all calls of it do nothing. Where one process alone begins a run,
+stand under `if writer is not None:`, unless the same test stands around them already. So do those that the first
+process of each machine runs, where the client is that of the first of all. `wandb.init(...)` gets `mode="disabled"` on
+the others, where all calls of it do nothing. Where one process alone begins a run,
 `wandb.log(...)` that every process reaches comes under the test: it raises an error where no run was begun.
 So does what is logged by a variable that has a client under such a test alone: the other processes have no such name.
 The test is the script's own for the first rank where it has one; above the process group it asks the environment that
@@ -40,6 +41,7 @@ from amp_rules.checks.common.rank_paths import Reach
 from amp_rules.plan.context import Change, adjacent
 from amp_rules.plan.own_ddp.first_rank import NO_WORD, FirstRank, Test
 from amp_rules.plan.own_ddp.program import OwnDdp
+from amp_rules.plan.own_ddp.rank_values import RankValues
 from amp_rules.plan.own_ddp.writers import Client, clients, made_on_import
 from amp_rules.plan.rule import Rule
 from amp_rules.plan.run_settings import read_from_run
@@ -220,15 +222,24 @@ def _change(own: OwnDdp, client: Client, first_rank: FirstRank) -> Iterator[Chan
         else:
             text = f"every process that loads such an object makes `{client.path}` again; {NO_WORD}"
             own.leave(RULE, again.module, again.node, text)
-    by_path = sorted({path for _, path in client.logs})
+    logs = client.logs if _asks_for_local(own, test, made) else [*client.logs, *client.on_machines]
+    by_path = sorted({path for _, path in logs})
     for path in by_path:
         rows = [
             (site.module, site.statement)
-            for site, other in client.logs
+            for site, other in logs
             if other == path and not _is_on_first(own, site, client, test, first_rank)
         ]
         for module, first, last in adjacent(rows):
             yield Change(RULE, module, first, message, [Wrap(first, last, f"if {path} is not None:")])
+
+
+def _asks_for_local(own: OwnDdp, test: Test, made: Site) -> bool:
+    """Whether a test asks for the rank on the machine, so that one process of each has the client."""
+    ranks = RankValues(own.program)
+    asked = [part.left for part in walk(ast.parse(test.text, mode="eval")) if isinstance(part, ast.Compare)]
+    found = [ranks.of(ast.copy_location(part, made.node), made.scope) for part in asked]
+    return any(rank is not None and rank.is_local for rank in found)
 
 
 def _made_again(own: OwnDdp, client: Client) -> Iterator[Site]:
