@@ -1,8 +1,8 @@
 """What models keep of a pass in attributes: hidden states, masks, running statistics.
 
 ``self.hidden = torch.zeros(...)`` before a pass, and ``output, self.hidden = self.rnn(x, self.hidden)`` in it. An
-attribute has what any assignment gives it; but what training leaves there of its passes is no part of an evaluation,
-which begins it anew. Running statistics it does read, and those are made alike with the buffers of the model.
+attribute has what any assignment gives it; but what training leaves there of its passes is no part of an evaluation
+that assigns it too. What training alone fills, prototypes or a bank of features, an evaluation reads as it was left.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class KeptByModels:
         if held is None or not self.is_model(ref):
             return held
         given = self._memory.read(ref, evaluated(name))
+        if given is None:
+            return held
         if frame.state.training:
-            if given is None:
-                return held
             refs = frozenset(one for one in held.refs if one not in given.refs or not self._is_of_a_pass(one))
             return held if len(refs) == len(held.refs) else held._replace(refs=refs)
         found = held._replace(
@@ -53,7 +53,7 @@ class KeptByModels:
             refs=frozenset(one for one in held.refs if not self._is_of_a_pass(one)),
             rows=None if held.rows is None else _without_passes(held.rows),
         )
-        return found if given is None else join(found, given)
+        return join(found, given)
 
     def _is_of_a_pass(self, ref: Ref) -> bool:
         """Whether an object is a tensor or a list that a method makes anew, and no part of the model."""
