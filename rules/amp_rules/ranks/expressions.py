@@ -322,7 +322,7 @@ class Expressions:
         state: Origins = NOWHERE
         inherited: Origins = NOWHERE
         for ref in owner.refs:
-            held = self._memory.read(ref, attribute(name))
+            held = self._world.keeps.attribute(ref, name, frame)
             if held is not None:
                 found.append(held.unknown() if len(owner.refs) > 1 or self._is_configuration(ref.site) else held)
             if ref.cls is not None:

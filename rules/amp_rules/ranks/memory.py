@@ -22,11 +22,18 @@ LENGTH: Slot = ("length", None)
 
 _HELD = (ELEMENTS[0], REST[0])
 """The kinds of slots that hold elements."""
+_OF_ATTRIBUTES = ("attribute", "evaluated")
+"""The kinds of slots that hold attributes."""
 
 
 def attribute(name: str) -> Slot:
     """The slot of an attribute."""
     return ("attribute", name)
+
+
+def evaluated(name: str) -> Slot:
+    """The slot of what an attribute was given while models were in evaluation mode."""
+    return ("evaluated", name)
 
 
 def element(key: object) -> Slot:
@@ -115,7 +122,7 @@ class Memory:
             self.clock += 1
             self._versions[base] += 1
             self._readable.hold(base, grown)
-            if slot[0] != "attribute":
+            if slot[0] not in _OF_ATTRIBUTES:
                 # One attribute of a namespace says nothing of another.
                 self._readable.hold(base.part, grown)
 

@@ -11,6 +11,7 @@ from amp_rules.ranks.world import World
 from amp_rules.roles.environments import environment_of, makes_environment
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.drawn_samples import draws_samples
 from amp_rules.source.resolver import names_of
 from amp_rules.source.syntax import is_none
@@ -64,6 +65,8 @@ class Sources:
             return Kind.ENVIRONMENT
         if not frame.state.apart or name in NOT_DRAWN or any(item.arg == "generator" for item in call.keywords):
             return None
+        if not frame.state.training and _is_of_training(call, frame):
+            return None
         if name.startswith(DROPOUT):
             return Kind.DRAW if self._drops(call, frame) else None
         if name.startswith(DRAWS) and not name.startswith(("random.seed", "torch.random.")):
@@ -104,6 +107,16 @@ class Sources:
         if not any(value.kind == "object" and is_module(value) and _may_drop(str(value.ref)) for value in targets):
             return NOWHERE
         return self._world.origin(Kind.DRAW, frame.scope.module, call)
+
+
+def _is_of_training(call: ast.Call, frame: Frame) -> bool:
+    """Whether a call stands below ``if self.training:``, where no model in evaluation mode comes."""
+    inner: ast.AST = call
+    for around in frame.scope.module.ancestors(call):
+        if isinstance(around, ast.If) and blocks.path_of(around.test) == "self.training" and inner in around.body:
+            return True
+        inner = around
+    return False
 
 
 def _may_drop(name: str) -> bool:

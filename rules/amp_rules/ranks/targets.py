@@ -6,7 +6,7 @@ import ast
 
 from amp_rules.ranks.elements import Elements, is_group
 from amp_rules.ranks.frames import Frame
-from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element, is_mapping
+from amp_rules.ranks.memory import ELEMENTS, LENGTH, attribute, element, evaluated, is_mapping
 from amp_rules.ranks.values import UNKNOWN, RankValue
 from amp_rules.ranks.world import World
 from amp_rules.torch.optimizers import SETTINGS_OF_GROUPS
@@ -38,6 +38,8 @@ class Targets:
                 frame.variables[path] = value
             for ref in self._world.evaluate(target.value, frame).refs:
                 self._memory.write(ref, attribute(target.attr), value)
+                if not frame.state.training and self._world.keeps.is_model(ref):
+                    self._memory.write(ref, evaluated(target.attr), value)
             for owner_value in self._world.flow.values(target.value, frame.scope):
                 if owner_value.kind == "module":
                     self._memory.assign(owner_value.ref.tree, target.attr, value)

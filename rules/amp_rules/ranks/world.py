@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from amp_rules.flow.flow import Flow
 from amp_rules.ranks.frames import Frame
+from amp_rules.ranks.kept_by_models import KeptByModels
 from amp_rules.ranks.lasting_attributes import LastingAttributes
 from amp_rules.ranks.memory import Memory
 from amp_rules.ranks.origins import Decisions, Kind, Origin, Origins
@@ -96,6 +97,7 @@ class World:
         setting: what the rewrites make of it.
         memory: what objects and shared variables hold.
         lasting: the attributes that hold what a method gave them last.
+        keeps: what models keep in attributes.
         seen: what each expression was, in all evaluations together.
         truths: why each test may be true on one rank and false on another.
         decided: what decides whether a node runs, in all evaluations together.
@@ -112,11 +114,13 @@ class World:
     evaluate: Evaluate = field(init=False)
     run: Run = field(init=False)
     lasting: LastingAttributes = field(init=False)
+    keeps: KeptByModels = field(init=False)
     _rounds: dict[tuple[int, ast.AST], int] = field(default_factory=dict)
     _origins: dict[tuple[Kind, ast.AST], Origin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lasting = LastingAttributes(self.program)
+        self.keeps = KeptByModels(self.program, self.memory)
 
     @property
     def flow(self) -> Flow:

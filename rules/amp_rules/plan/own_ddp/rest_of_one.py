@@ -38,10 +38,11 @@ from amp_rules.ranks.origins import Kind
 from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
-from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.facts import ClassFacts, FunctionFacts
 from amp_rules.source.index import literal
 from amp_rules.source.modules import Module
 from amp_rules.source.syntax import called_name, is_text, values_given, walk
+from amp_rules.torch.replication import CLOCKS
 
 _MAX_HELPERS = 3
 """Functions between one that has a number and the one that shows it: ``log(message)``, ``print_rank_0(text)``."""
@@ -343,12 +344,44 @@ class _Rest:
             self._is_of_batch(piece) and not self._is_of_clock(piece) for piece in pieces
         ):
             return True
-        # A speed is made of the clock, and of the sizes of batches.
-        return not any(
-            self._is_of_clock(part)
-            for part in self._program.nodes_of(site.body)
-            if isinstance(part, (ast.Name, ast.Attribute)) and root_of(ast.unparse(part)) == name
+        return not self._is_speed(site, name, made)
+
+    def _is_speed(self, site: Site, name: str, made: list[ast.expr]) -> bool:
+        """Whether a number is made of the clock, and of the sizes of batches.
+
+        What a function makes is so only of a time of its own, or of an object that asks for it: a time at which a
+        library gives up decides on what comes after it, and makes no number.
+        """
+        nodes = [node for node in self._program.nodes_of(site.body) if isinstance(node, (ast.Name, ast.Attribute))]
+        timed = [node for node in nodes if self._is_of_clock(node)]
+        if not any(root_of(ast.unparse(node)) == name for node in timed):
+            return False
+        if not made or self._holds_object(site, ast.parse(name, mode="eval").body):
+            return True
+        sources = set(map(root_of, behind_loops(list(self._program.nodes_of(site.body)), {name})))
+        called = {node.func for node in self._program.nodes_of(site.body) if isinstance(node, ast.Call)}
+        return any(
+            root_of(ast.unparse(node)) in sources and (not self._is_of_batch(node) or self._reads_clock(site, node))
+            for node in timed
+            if node not in called
         )
+
+    def _holds_object(self, site: Site, node: ast.expr) -> bool:
+        values = self._program.flow.values(node, site.scope)
+        return any(value.kind == "instance" and not is_module(value) for value in values)
+
+    def _reads_clock(self, site: Site, node: ast.expr) -> bool:
+        """Whether an object asks for the time itself."""
+        return any(
+            value.kind == "instance" and not self._asking.isdisjoint(info.facts for info in value.ref.mro())
+            for value in self._program.flow.values(node, site.scope)
+        )
+
+    @cached_property
+    def _asking(self) -> set[ClassFacts]:
+        """The classes with methods that ask for the time."""
+        bodies = (self._program.function_of(site.body) for site in self._program.calls_to(CLOCKS))
+        return {info.cls for info in bodies if info is not None and info.cls is not None}
 
     def _is_of_clock(self, value: ast.expr) -> bool:
         return any(origin.kind is Kind.CLOCK for origin in self._shares.ranks.origins(value))
