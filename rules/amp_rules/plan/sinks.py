@@ -259,8 +259,11 @@ class Sinks:
                 yield from self._if_local(Need.RATE, given, call, scope)
 
     def _makes_trained(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether a call makes a model that is trained; one that may run a model, ``self.layers(x)``, makes none."""
         values = self._program.flow.values(call, scope)
-        return any(value.site is call and self._program.is_trained(value) for value in values)
+        if not any(value.site is call and self._program.is_trained(value) for value in values):
+            return False
+        return not any(map(is_module, self._program.flow.values(call.func, scope)))
 
     def _given_to_model(self, call: ast.Call, scope: Scope) -> Iterator[Sink]:
         """Yield what a model is made with that the batches of one process have chosen: its width, as of a search."""
