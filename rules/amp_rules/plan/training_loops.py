@@ -34,11 +34,13 @@ class TrainingLoop(Site):
         use: the loader that it iterates.
         evaluates: whether other rounds of it evaluate, over loaders that are not shared out: it trains by a flag.
         flag: that flag, where one variable is asked.
+        stepping: the statements of the program in which optimizers step.
     """
 
     use: LoaderUse
     evaluates: bool
     flag: Flag | None = None
+    stepping: frozenset[ast.AST] = frozenset()
 
     @property
     def loop(self) -> ast.For | ast.AsyncFor:
@@ -109,6 +111,8 @@ class TrainingLoop(Site):
         inside = set(self.inner)
 
         def is_steady(node: ast.AST) -> bool:
+            if not self.stepping.isdisjoint(blocks.place(self.module, blocks.statement_of(self.module, node)).suite):
+                return True  # `steps += 1` beside a step
             around = [item for item in blocks.enclosing(self.module, node) if item in inside]
             return all(isinstance(item, ast.If) and not blocks.reads(item.test) & local for item in around)
 
@@ -241,6 +245,7 @@ def handed_back(program: Program, place: Counted, kept: set[str]) -> Iterator[Co
 def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
     """The loops that training steps take their batches from, in order."""
     found: dict[ast.AST, TrainingLoop] = {}
+    stepping: frozenset[ast.AST] = frozenset(step.statement for step in program.steps)
     for site in program.backwards:
         for loop, uses in batches.feeding(site, heads=True).loops:
             known = found.get(loop.node)
@@ -256,7 +261,8 @@ def training_loops(program: Program, batches: DataFlow) -> list[TrainingLoop]:
             if known is not None and known.flag is not None and condition is not None and condition[1] is not None:
                 # ``if turn == 0: first.backward()`` and ``if turn == 1: second.backward()``: each round trains.
                 evaluates = evaluates and not known.flag.excludes(condition[1])
-            found[loop.node] = TrainingLoop(loop.module, loop.scope, loop.body, loop.node, uses[0], evaluates, flag)
+            place = (loop.module, loop.scope, loop.body, loop.node)
+            found[loop.node] = TrainingLoop(*place, uses[0], evaluates, flag, stepping)
     return sorted(found.values(), key=lambda loop: (str(loop.module.path), loop.line))
 
 
