@@ -31,8 +31,7 @@ _models: list[weakref.ref[OpenPass]] = []
 
 def watch(model: OpenPass) -> None:
     """Has the passes of a model ended by :func:`end_passes`."""
-    _models[:] = [known for known in _models if known() is not None]
-    _models.append(weakref.ref(model))
+    _models[:] = [weakref.ref(known) for known in [*_living(), model]]
 
 
 def end_passes() -> None:
@@ -42,10 +41,8 @@ def end_passes() -> None:
     """
     if torch._C._current_graph_task_id() >= 0:
         return  # a hook, or a backward pass of the script's own that exchanges something: more gradients are to come
-    for known in list(_models):
-        model = known()
-        if model is not None:
-            model.end_pass()
+    for model in _living():
+        model.end_pass()
 
 
 def end_passes_before(call: int) -> None:
@@ -53,7 +50,10 @@ def end_passes_before(call: int) -> None:
 
     A rank that left nothing out waits there for the others, and comes to no later one before.
     """
-    for known in list(_models):
-        model = known()
-        if model is not None and model.began_in < call:
+    for model in _living():
+        if model.began_in < call:
             model.end_pass()
+
+
+def _living() -> list[OpenPass]:
+    return [model for known in _models if (model := known()) is not None]
