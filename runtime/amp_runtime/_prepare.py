@@ -77,9 +77,8 @@ def prepare_model(
             as a gradient penalty does, also on CUDA.
         find_unused_parameters: let torch DDP search each graph for parameters that take no part in it. Without it they
             count as zero when ``amp.scaler.unscale_`` or ``step`` runs, which is enough unless the script steps an
-            optimizer by itself. With shards,
-            from torch 2.13 on, the gradients of such are zero, and no block is whole by itself: ranks may leave out
-            others.
+            optimizer by itself. With shards, from torch 2.13 on, the gradients of such are zero, and no block is whole
+            by itself: ranks may leave out others.
         static_graph: promise torch DDP that every step uses the same parameters in the same way; it then needs no
             search for unused ones and allows checkpointed activations to be used twice.
         sync_bn: synchronise batch norm, whatever ``amp.init`` was told.

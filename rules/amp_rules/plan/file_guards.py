@@ -29,6 +29,7 @@ from amp_rules.source.syntax import walk
 from amp_rules.torch.file_access import (
     ARCHIVES,
     ARRAYS_IN_FILES,
+    ENTERERS,
     FILE_READS,
     FOLDER_ERRORS,
     LOCKED_WHILE_OPEN,
@@ -153,7 +154,7 @@ class _Decision:
 
     def _folders_of_this_moment(self) -> list[FileEffect]:
         """Folders that are named after the time: the others would be empty, and stay."""
-        if self._program.calls_to(frozenset({"os.chdir"})):
+        if self._program.calls_to(ENTERERS):
             return []  # each process may go into its own
         found: list[FileEffect] = []
         others: list[FileEffect] = []

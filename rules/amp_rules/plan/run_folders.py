@@ -23,10 +23,10 @@ from amp_rules.source.modules import Module
 from amp_rules.source.scopes import Scope
 from amp_rules.source.search_path import path_of
 from amp_rules.torch.containers import TAKES_CONFIGURATION
+from amp_rules.torch.file_access import ENTERERS
 
 _MOVED_UNTIL = ("1.0", "1.1")
 _TIME = "${now"
-_CHANGES_FOLDER = frozenset({"os.chdir"})
 
 
 def entered_by_each(
@@ -43,7 +43,7 @@ def entered_by_each(
     order.barriers()
     read = [effect for effect in effects if effect.call in order.places and not effect.removes]
     names = (text for effect in read for path in effect.paths for text in paths.of(path, effect.scope))
-    if not any(map(is_relative, names)) or program.calls_to(_CHANGES_FOLDER):
+    if not any(map(is_relative, names)) or program.calls_to(ENTERERS):
         return
     module = program.entry
     for node, scope in program.bodies:

@@ -12,6 +12,9 @@ REMOVERS = frozenset(
 )  # fmt: skip
 """Calls that take a file or folder away from where it was."""
 
+ENTERERS = frozenset({"os.chdir"})
+"""Calls by which a process goes into another folder."""
+
 CHANGERS = frozenset(
     {
         *SAVERS,
