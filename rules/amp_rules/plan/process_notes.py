@@ -42,7 +42,7 @@ from amp_rules.plan.rest_shown import (
     shown_elsewhere,
     shown_of_shares,
 )
-from amp_rules.plan.saved_of_shares import DECIDES, not_told, saved_of_shares
+from amp_rules.plan.saved_of_shares import DECIDES, KEEPS, not_told, saved_of_shares
 from amp_rules.plan.shown_of_batches import shown_of_batches
 from amp_rules.plan.training_loops import added_to, variable
 from amp_rules.plan.ways_to_show import is_shown
@@ -123,7 +123,7 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
     found = found or alone or of_draws or [*shown_elsewhere(processes, places)]
     # What is only saved says nothing of what is shown.
     for told in [*found, *not_told(processes, saved, found)]:
-        if (told.site.body, told.name) not in named or told.one == DECIDES[0]:
+        if (told.site.body, told.name) not in named or told.one in (DECIDES[0], KEEPS[0]):
             named.add((told.site.body, told.name))
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if found and has_rest(processes, places, found) else ""

@@ -1,7 +1,8 @@
 """Numbers of the batches of one process that a script only saves, or by which it only decides what is saved.
 
-``torch.save({"model": model.state_dict(), "loss": total / len(loader)}, path)``, and ``torch.save(...)`` below
-``if loss.item() < best:``. What is shown is told elsewhere, and what is made of that is understood.
+``torch.save({"model": model.state_dict(), "loss": total / len(loader)}, path)``, and ``torch.save(...)`` or
+``kept = copy.deepcopy(model)`` below ``if loss.item() < best:``. What is shown is told elsewhere, and what is made of
+that is understood.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope
 from amp_rules.source.syntax import called_name, is_none, is_text, walk
+from amp_rules.torch.models import COPIES
 from amp_rules.torch.writers import SAVERS
 
 _SAVED = (
@@ -31,6 +33,11 @@ _SAVED = (
 DECIDES = (
     "decides what is saved and rests on the batches of one process: only rank 0's share of the data has a say",
     "decide what is saved and rest on the batches of one process: only rank 0's share of the data has a say",
+)
+
+KEEPS = (
+    "decides which weights are kept and rests on the batches of one process: only rank 0's share of the data has a say",
+    "decide which weights are kept and rest on the batches of one process: only rank 0's share of the data has a say",
 )
 
 _OF_NUMBERS = frozenset(
@@ -50,11 +57,13 @@ class Saved:
         site: the call or the test.
         name: the variable.
         decides: whether it is one that decides.
+        keeps: whether what it decides is only which weights a copy of the model holds.
     """
 
     site: Site
     name: str
     decides: bool
+    keeps: bool = False
 
 
 def saved_of_shares(processes: Distribution) -> Iterator[Saved]:
@@ -69,10 +78,13 @@ def saved_of_shares(processes: Distribution) -> Iterator[Saved]:
                 for name, part in numbers.items():
                     if _is_made_of_batches(processes, part, scope) and not tells_failure(scope.module, node):
                         yield Saved(site, name, decides=False)
-            elif isinstance(node, ast.If) and any(map(saves, node.body)):
+            elif isinstance(node, ast.If):
+                is_saved = any(map(saves, node.body))
+                if not is_saved and not any(_keeps_copy(program, item, scope) for item in node.body):
+                    continue
                 weighed = _deciding(processes, node)
                 if weighed is not None and not tells_failure(scope.module, node.body[0]):
-                    yield Saved(Site(scope.module, scope, body, node.test), weighed, decides=True)
+                    yield Saved(Site(scope.module, scope, body, node.test), weighed, decides=True, keeps=not is_saved)
 
 
 def not_told(processes: Distribution, saved: Sequence[Saved], told: Sequence[Told]) -> Iterator[Told]:
@@ -80,10 +92,11 @@ def not_told(processes: Distribution, saved: Sequence[Saved], told: Sequence[Tol
 
     Who is told that a number is shown of one process does not know yet that it decides.
     """
-    deciding = [(item.site, item.name) for item in saved if item.decides]
+    deciding = [(item.site, item.name) for item in saved if item.decides and not item.keeps]
+    keeping = [(item.site, item.name) for item in saved if item.keeps]
     others = [(item.site, item.name) for item in saved if not item.decides]
     known: set[tuple[ast.AST, str]] = set()
-    for places, text in ((deciding, DECIDES), (not_named(processes, others, told), _SAVED)):
+    for places, text in ((deciding, DECIDES), (keeping, KEEPS), (not_named(processes, others, told), _SAVED)):
         for site, name in places:
             variable = site.body, root_of(name)
             if variable not in known:
@@ -101,6 +114,17 @@ def _deciding(processes: Distribution, node: ast.If) -> str | None:
     read = [part for part in reads_of(node.test) if not isinstance(part, ast.Call)]
     names = [ast.unparse(part) for part in read if _is_of_batches(ranks.own_origins(part))]
     return next((name for name in names if name not in taken), names[0] if names else None)
+
+
+def _keeps_copy(program: Program, statement: ast.stmt, scope: Scope) -> bool:
+    """``best = copy.deepcopy(model)``, and the same of its ``state_dict()``."""
+    call = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    if not isinstance(call, ast.Call) or not call.args or not program.callee_names(call, scope) & COPIES:
+        return False
+    given = call.args[0]
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr == "state_dict":
+        given = given.func.value
+    return any(map(program.is_trained, program.roles.modules(given, scope)))
 
 
 def _is_saver(program: Program, node: ast.AST, names: frozenset[str]) -> bool:

@@ -32,7 +32,7 @@ from amp_rules.roles.workers import run_in_workers_alone
 from amp_rules.source import blocks
 from amp_rules.source.scopes import Scope, arguments_of
 from amp_rules.source.syntax import walk
-from amp_rules.torch.models import GIVE_NO_MODEL, RETURNS_RECEIVER
+from amp_rules.torch.models import COPIES, GIVE_NO_MODEL, RETURNS_RECEIVER
 
 
 class Homes:
@@ -74,6 +74,8 @@ class Homes:
                     turn for item in self._made_alike(chosen, candidates, value) for turn in self._variables.turns(item)
                 ]
                 for turn in turns:
+                    if self._takes_copies(turn) and turn is not turns[0]:
+                        continue  # ``net = best``, a copy that was taken of the prepared model as it trained
                     if (turn.key, turn.assignments[0]) not in homes:
                         homes[turn.key, turn.assignments[0]] = self._placement.of(turn, value)
         found = sorted(
@@ -93,6 +95,18 @@ class Homes:
             if not (self._is_part_of(housed, value) or self._is_made_for_parts_of(housed, value))
             if not is_given_prepared(self.program, housed, prepared_in, value)
         ]
+
+    def _takes_copies(self, item: HoldingVariable) -> bool:
+        """Whether a variable gets copies of models, when the training is over."""
+        given = [node.value for node in item.assignments if isinstance(node, ast.Assign)]
+        models = {value for node in given for value in self.program.roles.modules(node, item.scope)}
+        sites = [(value.site, self.program.locate(value.site)) for value in models if isinstance(value.site, ast.Call)]
+        return (
+            bool(models)
+            and len(sites) == len(models)
+            and all(found is not None and self.program.callee_names(call, found[1]) & COPIES for call, found in sites)
+            and self._variables.comes_too_late(item)
+        )
 
     def _converting(self, value: Value) -> list[HoldingVariable]:
         """The variables whose model becomes another one in their own place: ``model = convert_model(model)``."""
