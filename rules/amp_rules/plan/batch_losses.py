@@ -17,6 +17,7 @@ from amp_rules.plan.arrays import Arrays
 from amp_rules.plan.definitions import Definitions
 from amp_rules.plan.losses_of_inputs import trains_no_model
 from amp_rules.plan.notes import LOSS_OVER_BATCH, note
+from amp_rules.plan.picked_losses import picks_losses
 from amp_rules.plan.places_in_batches import is_given_places
 from amp_rules.plan.precision import Precision
 from amp_rules.plan.report import Note
@@ -39,6 +40,7 @@ _AS_COLUMN = frozenset({"view", "reshape", "unsqueeze"})
 _REPEATS = frozenset({"repeat", "expand", "expand_as"})
 
 _COMPARES = "compares the samples of a batch: each process compares only those of its own batch"
+_PICKS = "orders the losses of a batch, of which some are picked: each process picks among those of its own batch"
 _MEAN = "is made of the mean of a batch: each process takes that of its own batch"
 _SUM = (
     "is a sum over the batch, and gradients are averaged over the processes: each step is as large as with the batch "
@@ -73,6 +75,10 @@ def notes(program: Program, precision: Precision, ranks: Ranks) -> Iterator[Note
     else:
         for call, scope in chain(_less_means(program, nodes, ranks), terms.of_means()):
             yield note(LOSS_OVER_BATCH, scope.module, call, f"`{_short(scope.module.text(call))}` {_MEAN}")
+            break
+    for node, scope in nodes:
+        if picks_losses(program, definitions, node, scope):
+            yield note(LOSS_OVER_BATCH, scope.module, node, f"`{_short(scope.module.text(node))}` {_PICKS}")
             break
     for node, scope in nodes:
         if _sums_samples(program, node, scope) and not trains_no_model(program, node, scope):
