@@ -17,6 +17,7 @@ from amp_rules.plain_torch.translation import Translation
 from amp_rules.plain_torch.uses import Use
 from amp_rules.plain_torch.wrapped import Moved, Wrapped
 from amp_rules.roles.sites import Site
+from amp_rules.source import blocks
 from amp_rules.source.modules import Module
 from amp_rules.text.expression_edits import call_with, first_argument
 
@@ -149,12 +150,16 @@ class WrappedModels:
     def _wrapped(self, use: Use) -> Wrapped:
         statement = use.statement
         variable = None
+        modules = self._program.roles.modules
+        values = modules(use.argument, use.scope)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is use.call:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             if len(targets) == 1 and is_variable(targets[0]):
                 variable = ast.unparse(targets[0])
-        values = frozenset(self._program.roles.modules(use.argument, use.scope))
-        return Wrapped(use, values, variable, None if self._keeps_names else self._moves.to_wrap_at(use, values))
+                # What a library gives, ``BertModel.from_pretrained(name)``, is known by what its variable is used for.
+                values = values or modules(blocks.reading(targets[0]), use.scope)
+        moved = None if self._keeps_names else self._moves.to_wrap_at(use, frozenset(values))
+        return Wrapped(use, frozenset(values), variable, moved)
 
     @cached_property
     def _moves(self) -> MovedModels:
