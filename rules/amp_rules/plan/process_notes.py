@@ -128,11 +128,15 @@ def of_counts(program: Program, processes: Distribution) -> Iterator[Note]:
             kinds.setdefault(told.one, []).append(told)
     rest = f"; {REST}" if found and has_rest(processes, places, found) else ""
     rest += f"; {DRAWN}" if found and not of_draws and has_rest(processes, drawn, found) else ""
+    # Rounds that evaluate go over all of the data.
+    training_alone = {node for loop in processes.loops if loop.evaluates for node in loop.inner}
     # What is said of a progress holds for no other number.
     of_progress = {told.one for told in progress}
     for several in sorted(kinds.values(), key=lambda several: several[0].one in of_progress):
         first, names = several[0], list(dict.fromkeys(f"`{told.name}`" for told in several))
         text = f"{listed(names)} {first.several if len(names) > 1 else first.one}"
+        if all(told.site.node in training_alone for told in several):
+            text += ", where the loop trains"
         yield notes.note(notes.TOTALS, first.site.module, first.site.node, text + rest)
         rest = ""
 
