@@ -232,8 +232,8 @@ def _parts(own: OwnDdp, loader: Value) -> Iterator[ast.expr | None]:
 def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None) -> Iterator[_Read]:
     """Yield the variables around a loop that hold the sampler or a loader with it, and are bound there."""
     changed = blocks.writes(loop.node)
-    nodes = [(node, loop.scope) for node in blocks.walk_body(loop.body) if _is_variable(node)]
-    for node, scope in [*nodes, *_attributes_of_object(own, loop)]:
+    nodes = [(node, loop.scope, False) for node in blocks.walk_body(loop.body) if _is_variable(node)]
+    for node, scope, is_of_subclass in [*nodes, *_attributes_of_object(own, loop)]:
         path = blocks.path_of(node)
         if path is None or not isinstance(node.ctx, ast.Load) or blocks.touches({path}, changed):  # type: ignore[attr-defined]
             continue
@@ -249,10 +249,10 @@ def _reads_at(own: OwnDdp, sampler: Sampler, loop: Site, loader: ast.expr | None
         if any(value.site is sampler.node for value in values):
             origins = [*_origins(own, node, scope, _MAX_DEPTH)]
             others = [item for item in origins if item is not sampler.node]
-            yield _Read(path, False, bool(others), all(is_none(item) for item in others))
+            yield _Read(path, False, is_of_subclass or bool(others), all(is_none(item) for item in others))
         elif values & sampler.loaders and _behind_bar(own, node, scope) is node:
             parts = [part for value in values for part in _parts(own, value)]
-            yield _Read(path, True, any(part is not sampler.node for part in parts), False)
+            yield _Read(path, True, is_of_subclass or any(part is not sampler.node for part in parts), False)
 
 
 def _is_variable(node: ast.AST) -> bool:
@@ -310,19 +310,24 @@ def _is_shared(own: OwnDdp, node: ast.AST | None) -> bool:
     return info is not None and len(own.program.flow.callers(info)) > 1
 
 
-def _attributes_of_object(own: OwnDdp, loop: Site) -> Iterator[tuple[ast.Attribute, Scope]]:
-    """Yield what other methods read of the object around a loop that its ``__init__`` has made."""
-    info = own.program.function_of(loop.body)
-    first = info.cls.method("__init__") if info is not None and info.cls is not None else None
-    if info is None or first is None or info.receiver is None or info.name == "__init__":
+def _attributes_of_object(own: OwnDdp, loop: Site) -> Iterator[tuple[ast.Attribute, Scope, bool]]:
+    """Yield what other methods read of the object around a loop that its ``__init__`` has made.
+
+    And whether they are those of a subclass: others may have another sampler, or none.
+    """
+    info, owner = own.program.function_of(loop.body), own.program.owner_of(loop.body)
+    if info is None or owner is None or info.receiver is None or info.name == "__init__":
         return
-    made = {path for item in first.body for path in blocks.writes(item)}
-    for node, body, scope in own.program.nodes():
+    first = next((found for one in owner.mro() if (found := one.facts.method("__init__")) is not None), None)
+    made = {path for item in first.body for path in blocks.writes(item)} if first is not None else set()
+    for node, body, scope in own.program.nodes() if made else ():
         other = own.program.function_of(body)
-        if isinstance(node, ast.Attribute) and other is not None and other.cls is info.cls:
-            if other.receiver == info.receiver and isinstance(node.value, ast.Name) and node.value.id == info.receiver:
-                if blocks.path_of(node) in made:
-                    yield node, scope
+        if not isinstance(node, ast.Attribute) or other is None or other.receiver != info.receiver:
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id == info.receiver and blocks.path_of(node) in made:
+            around = own.program.owner_of(body)
+            if around is not None and owner in around.mro():
+                yield node, scope, around is not owner
 
 
 _MAX_DEPTH = 4
