@@ -205,6 +205,10 @@ class Loaders:
             return
         values = self.program.flow.values(node, site.scope)
         held = {value for value in values if is_loader(value)}
+        opened = blocks.opened_around(site.module, node, node.id) if held and isinstance(node, ast.Name) else None
+        if opened is not None and not self._is_written(node, site):
+            # Another ``with`` may open something else under the name: ``with tqdm(lines) as bar``.
+            held &= {value for use in self.direct(opened, site) for value in use.values}
         bar = self.bar(node, site) if held else None
         if bar is not None:
             held = {value for use in self.direct(bar, site) for value in use.values} & held or held
@@ -223,6 +227,11 @@ class Loaders:
                     return
         if held:
             yield LoaderUse(site.module, site.scope, site.body, node, node, frozenset(held))
+
+    def _is_written(self, name: ast.expr, site: Site) -> bool:
+        """Whether a statement gives a variable a value by itself, and no ``with`` does."""
+        assert isinstance(name, ast.Name)
+        return any(name.id in blocks.writes_itself(node) for node in self.program.nodes_of(site.body))
 
     def _is_made_of_dataset(self, held: set[Value], given: list[LoaderUse]) -> bool:
         """Whether a function makes a loader of torch's anew: of what it is given, which then is a dataset.
