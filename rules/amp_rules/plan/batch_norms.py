@@ -278,7 +278,8 @@ def _is_evaluated(program: Program, precision: Precision, parts: set[Value]) -> 
         owner: ast.expr = call.func.value
         while isinstance(owner, (ast.Attribute, ast.Subscript)) and not program.roles.modules(owner, scope):
             owner = owner.value
-        if program.roles.modules(owner, scope) & parts:
+        owners = program.roles.modules(owner, scope)
+        if owners & parts or parts <= program.with_parts(owners):
             (evaluated if _evaluates(call) else put_back).add(body)
     training = {blocks.body_of(run.module, run.first) for run in precision.training}
     is_put_back = bool(training) and training <= put_back and evaluated.isdisjoint(training)
