@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import ClassInfo, Value
 from amp_rules.plan.changing import Changing
 from amp_rules.plan.left_out import calls_as_written, why_changing, why_left_out
 from amp_rules.plan.model_homes.home import Home
@@ -221,7 +221,12 @@ def _why_delayed_in(part: _Round, program: Program, precision: Precision, home: 
         if by_name and program.flow.callees(site.node):
             return "forward is called by name"
     for backward in part.backwards:
-        met = [call for call in calls if _choice_between(call, backward) is None]
+        met = [
+            call
+            for call in calls
+            if _choice_between(call, backward) is None
+            and (call.body is backward.body or not _override_each_other(program, [call, backward]))
+        ]
         if not met or not all(_same_round(program, call, backward) for call in met):
             return "a step adds up several forward passes"
         for step in () if precision.scales_itself else part.steps:
@@ -341,7 +346,10 @@ def _pattern(call: ast.Call) -> tuple[object, ...]:
 
 
 def _override_each_other(program: Program, sites: list[Site]) -> bool:
-    """Whether only one of the calls runs: they stand in methods of one name, of classes with one base."""
+    """Whether only one of the calls runs: they stand in methods of one name, of classes with one base.
+
+    Or of classes of which a run makes one.
+    """
     infos = [program.function_of(site.body) for site in sites]
     found = [program.flow.class_of(info) for info in infos if info is not None]
     owners = [owner for owner in found if owner is not None]
@@ -350,9 +358,23 @@ def _override_each_other(program: Program, sites: list[Site]) -> bool:
     if len({info.name for info in infos if info is not None}) != 1:
         return False
     if not set.intersection(*({id(base) for base in owner.mro()[1:]} for owner in owners)):
-        return False
+        return _one_is_made(program, owners)
     # ``super().loss(batch)`` runs the other one too.
     return not any(is_super(node) for site in sites for node in program.nodes_of(site.body))
+
+
+def _one_is_made(program: Program, owners: list[ClassInfo]) -> bool:
+    """Whether an object of one of the classes alone is made: ``Diffusion(...) if kind == "ddpm" else Flow(...)``."""
+    made: dict[int, list[Site]] = {id(owner): [] for owner in owners}
+    for call, body, scope in program.calls():
+        for value in program.flow.values(call.func, scope):
+            if value.kind == "class" and id(value.ref) in made:
+                made[id(value.ref)].append(Site(scope.module, scope, body, call))
+    return all(made.values()) and all(
+        first.body is second.body and _choice_between(first, second) is not None
+        for one, two in itertools.combinations(made.values(), 2)
+        for first, second in itertools.product(one, two)
+    )
 
 
 def runs_once(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from amp_rules.flow.cells import CellKey
-from amp_rules.flow.values import Value
+from amp_rules.flow.values import CallSite, Value
 from amp_rules.plan.model_homes.home import Home
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site, calling
@@ -213,7 +213,7 @@ def _plain(program: Program, source: _Source) -> _Source:
 def _sources(program: Program, assignments: _Assignments, source: _Source, key: CellKey | None) -> Iterator[_Source]:
     """Where the item of the expression comes from."""
     node, path = source.node, source.path
-    if path and (_ITEM, path[0]) in assignments:
+    if path and (_ITEM, path[0]) in assignments and not _is_rest(program, source):
         return  # ``parts["net"] = ...``: which of the two it holds is a question of time
     if isinstance(node, (ast.Tuple, ast.List)) and path:
         if isinstance(path[0], int) and -len(node.elts) <= path[0] < len(node.elts):
@@ -273,10 +273,18 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 def _from_callers(program: Program, name: str, source: _Source) -> Iterator[_Source]:
     info = program.function_of(source.scope.owner(name).node)
-    if info is None or name not in info.parameters or name == info.receiver:
+    if info is None or name == info.receiver:
         return
-    path = source.path
-    gathered = info.node.args.kwarg
+    path, rest, gathered = source.path, info.node.args.vararg, info.node.args.kwarg
+    named = [item for item in info.positional if item != info.receiver]
+    if rest is not None and rest.arg == name:
+        # ``args[0]`` is the first argument that no parameter takes.
+        if path and isinstance(path[0], int) and path[0] >= 0:
+            for caller in program.flow.callers(info):
+                yield from _at(len(named) + path[0], caller, path[1:])
+        return
+    if name not in info.parameters:
+        return
     if gathered is not None and gathered.arg == name:
         # ``kwargs["model"]`` is the argument of that name, unless a parameter takes it.
         if not path or not isinstance(path[0], str) or path[0] in info.parameters:
@@ -284,9 +292,31 @@ def _from_callers(program: Program, name: str, source: _Source) -> Iterator[_Sou
         name, path = path[0], path[1:]
     for caller in program.flow.callers(info):
         value = info.argument(caller.call, name)
-        if value is not None:
+        if isinstance(value, ast.Starred):
+            yield from _at(named.index(name), caller, path) if name in named else ()
+        elif value is not None:
             site = calling(caller)
             yield _Source(value, site.scope, site.body, path)
+
+
+def _is_rest(program: Program, source: _Source) -> bool:
+    """Whether an expression is ``args`` of ``*args``, a tuple: nobody puts anything into it."""
+    if not isinstance(source.node, ast.Name):
+        return False
+    info = program.function_of(source.scope.owner(source.node.id).node)
+    rest = info.node.args.vararg if info is not None else None
+    return rest is not None and rest.arg == source.node.id
+
+
+def _at(place: int, caller: CallSite, path: tuple[object, ...]) -> Iterator[_Source]:
+    """The argument at a place, which may be one of those that are handed on: ``super().__init__(*args)``."""
+    site = calling(caller)
+    for index, given in enumerate(caller.call.args[: place + 1]):
+        if isinstance(given, ast.Starred):
+            yield _Source(given.value, site.scope, site.body, (place - index, *path))
+            return
+    if place < len(caller.call.args):
+        yield _Source(caller.call.args[place], site.scope, site.body, path)
 
 
 def _from_records(program: Program, node: ast.Attribute, source: _Source) -> Iterator[_Source]:
