@@ -154,7 +154,8 @@ class _LeftOut:
     def _counters(self, loop: ast.For, site: Site) -> set[str]:
         """The variables of a loop that goes through the same in each step.
 
-        Also the number of ``enumerate`` over a list that the method itself puts together: only what it holds changes.
+        Also the number of ``enumerate`` over a list that the method itself puts together, or whose length it asserts:
+        only what it holds changes.
         """
         if not self.changing.changes(loop.iter, site):
             return set(blocks.writes_target(loop))
@@ -167,6 +168,8 @@ class _LeftOut:
         ):
             return set()
         name, number = blocks.path_of(call.args[0]), loop.target.elts[0]
+        if isinstance(number, ast.Name) and self._is_sure_of_length(call.args[0], site):
+            return {number.id}
         made = [
             node.value
             for node in self.program.nodes_of(site.body)
@@ -174,6 +177,21 @@ class _LeftOut:
         ]
         listed = bool(made) and all(isinstance(value, ast.List) for value in made)
         return {number.id} if listed and isinstance(number, ast.Name) else set()
+
+    def _is_sure_of_length(self, given: ast.expr, site: Site) -> bool:
+        """Whether a method asserts how long a list is, or one of those in ``zip``: ``assert len(x) == self.levels``."""
+        listed = given.args if isinstance(given, ast.Call) and own_name(given.func) == "zip" else [given]
+        paths = {path for item in listed if (path := blocks.path_of(item)) is not None}
+        for node in self.program.nodes_of(site.body):
+            test = node.test if isinstance(node, ast.Assert) else None
+            if not isinstance(test, ast.Compare) or [type(item) for item in test.ops] != [ast.Eq]:
+                continue
+            sides = [test.left, test.comparators[0]]
+            for side, other in (sides, sides[::-1]):
+                if isinstance(side, ast.Call) and own_name(side.func) == "len" and side.args:
+                    if blocks.path_of(side.args[0]) in paths and not self.changing.changes(other, site):
+                        return True
+        return False
 
     def _count(self, names: set[str], site: Site, depth: int = 1) -> bool:
         """Whether variables count what a loop goes through in any step: one here, or around all calls of a method."""
