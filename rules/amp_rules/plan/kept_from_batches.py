@@ -337,5 +337,15 @@ def _counts_batch(program: Program, site: Site, node: ast.Assign | ast.AugAssign
 
 def _is_without_gradient(program: Program, site: Site, node: ast.Assign | ast.AugAssign) -> bool:
     """Whether a value is no part of a loss that is computed there."""
-    taken = any(isinstance(part, ast.Attribute) and part.attr in _WITHOUT_GRADIENT for part in walk(node.value))
+    read = {part.id for part in walk(node.value) if isinstance(part, ast.Name)}
+    made = [  # ``count = mask.sum().item()`` above ``self.mean = 0.9 * self.mean + 0.1 * count``
+        item.value
+        for item in program.nodes_of(site.body)
+        if isinstance(item, ast.Assign) and any(isinstance(to, ast.Name) and to.id in read for to in item.targets)
+    ]
+    taken = any(
+        isinstance(part, ast.Attribute) and part.attr in _WITHOUT_GRADIENT
+        for value in (node.value, *made)
+        for part in walk(value)
+    )
     return taken or program.without_gradients(site.module, node, site.body)
