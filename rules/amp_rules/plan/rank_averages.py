@@ -19,10 +19,17 @@ from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 
 
+_SHOWN_TOO = (
+    "is also shown without the sum over the processes: there it covers only rank 0's share of the data",
+    "are also shown without the sum over the processes: there they cover only rank 0's share of the data",
+)
+
+
 def averages(processes: Distribution) -> Iterator[Told]:
     """Yield sums of a rank's losses that are shown divided by its own batches."""
     sums = processes.sums
     summed = {(item.place.body, variable(part)) for item in sums.here for part in walk(item.node)}
+    of_all = {part for item in sums.here for part in walk(item.node)}
     evaluating = {node for loop in processes.loops for node in loop.only_evaluating}
     averaged = averaged_over_ranks(processes)
     for place, reduced in sums.places:
@@ -35,7 +42,7 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 continue
             if not _adds_of_batch(processes, adding, place):
                 continue
-            if adding in evaluating or (place.body, path) in summed or is_of_all(processes, adding, place):
+            if adding in evaluating or is_of_all(processes, adding, place):
                 continue
             begun = _begun_again(place, path)
             means = _means_of(averaged, place, path, begun)
@@ -43,10 +50,13 @@ def averages(processes: Distribution) -> Iterator[Told]:
                 node
                 for node in [*reads, *place.nodes_after_loops(path)]
                 if isinstance(node, ast.expr) and variable(node) == path and (begun is None or node.lineno < begun)
+                if node not in of_all
                 if is_shown(place, node)
                 or sums.is_handed_on_to_show(place, node)
                 or any(node in given and _shows(place, name) for name, given in means.items())
             ]
+            if not shown and (place.body, path) in summed:
+                continue
             site = Site(place.module, place.scope, place.body, adding)
             by_callers = _is_shown_by_callers(processes, averaged, place, path, means)
             unclear = [item for node in shown if (item := sums.divided_unclearly(place, node)) is not None]
@@ -59,6 +69,8 @@ def averages(processes: Distribution) -> Iterator[Told]:
             elif not (shown or place.is_changed(path)) and by_callers == "alone":
                 rest = "the batches of one process, about 1/N of the data"
                 yield Told(site, path, f"adds up {rest}", f"add up {rest}")
+            elif (place.body, path) in summed:
+                yield Told(site, path, *_SHOWN_TOO)
             elif shown or by_callers is not None:
                 yield Told(site, path, *ADDS_UP)
     yield from _running_means(processes)
