@@ -18,7 +18,6 @@ from amp_rules.roles.sites import Site, calling
 from amp_rules.source import blocks
 from amp_rules.source.syntax import walk
 
-
 _SHOWN_TOO = (
     "is also shown without the sum over the processes: there it covers only rank 0's share of the data",
     "are also shown without the sum over the processes: there they cover only rank 0's share of the data",
