@@ -84,6 +84,8 @@ def gaps(program: Program, preparing: frozenset[str]) -> Iterator[Gap]:
             continue
         condition, is_else = found
         models = models_given(program, site)
+        if models and not any(map(program.is_trained, models)):
+            continue  # a teacher, which is frozen
         ways = Ways(program, {other.node for other in sites if other is site or models & models_given(program, other)})
         if condition.node in set(blocks.enclosing(site.module, site.node)):
             is_gap = not all(map(ways.lead_past, program.backwards))
