@@ -408,11 +408,24 @@ def _sources(program: Program, site: Site, paths: set[str], by: set[str]) -> set
     What a model is given keeps the precision that it has, and so does what the derivatives are taken by.
     """
     found = set(paths)
+    info = program.function_of(site.body)
+    handed = set(info.parameters) if info is not None else set()
     for suite, index in blocks.suites_around(site.module, site.statement):
         for previous in reversed(suite[:index]):
-            if blocks.touches(blocks.writes(previous), found) and not program.runs_model(previous):
+            if not blocks.touches(blocks.writes(previous), found):
+                continue
+            if not (program.runs_model(previous) or _calls_what_is_given(previous, handed)):
                 found |= blocks.read_for(previous, found) - by
     return found
+
+
+def _calls_what_is_given(statement: ast.stmt, handed: set[str]) -> bool:
+    """``net(x)`` of a function's parameter, ``net.forward(x)``: a model, though none may be known there."""
+    return any(
+        (isinstance(call.func, ast.Name) and call.func.id in handed) or last_name(call.func) == "forward"
+        for call in blocks.walk_own(statement)
+        if isinstance(call, ast.Call)
+    )
 
 
 def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:
