@@ -17,6 +17,7 @@ from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.index import leaves
 from amp_rules.source.scopes import FunctionNode, Scope, arguments_of
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.data import COUNTERS, RANDOM_SAMPLERS
@@ -118,9 +119,6 @@ def _is_local(loop: Site, path: str) -> bool:
     return "." not in path and loop.scope.owner(path).node is loop.body
 
 
-_LEAVING = (ast.Raise, ast.Return, ast.Continue, ast.Break)
-
-
 @dataclass
 class Round:
     """What one round of a loop, or one call of a function, reads and writes, in the order of its statements.
@@ -150,10 +148,13 @@ class Round:
         elif isinstance(statement, ast.If):
             self._read(statement.test)
             branches = [Round(written={*self.written}, settled=self.settled) for _ in range(2)]
-            for branch, suite in zip(branches, (statement.body, statement.orelse), strict=True):
+            suites = (statement.body, statement.orelse)
+            for branch, suite in zip(branches, suites, strict=True):
                 branch.run(suite)
                 self.carried |= branch.carried
-            self.written |= branches[0].written & branches[1].written
+            # What goes on behind it comes from a side that does not leave the round.
+            staying = [item for item, suite in zip(branches, suites, strict=True) if not (suite and leaves(suite))]
+            self.written |= set.intersection(*(item.written for item in staying or branches))
             self.written |= (branches[0].written | branches[1].written) & self.settled(statement)
         elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
             self._read(statement.test if isinstance(statement, ast.While) else statement.iter)
@@ -177,7 +178,7 @@ class Round:
             branch = Round(written=set(before), settled=self.settled)
             branch.run(handler.body)
             self.carried |= branch.carried
-            if not isinstance(handler.body[-1], _LEAVING):
+            if not leaves(handler.body):
                 self.written &= branch.written
         self.run(statement.finalbody)
 

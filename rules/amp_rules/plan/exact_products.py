@@ -110,6 +110,8 @@ _WEAK: frozenset[Need] = frozenset({"itself", "gram", "loss", "data", "exact"})
 _CERTAIN: HalfPlace[Need] = HalfPlace("place", True, frozenset())
 _CHOOSING = ARITHMETIC | frozenset({"max", "min", "amax", "amin", "mean", "result", "element", "diagonal", "diag"})
 """Operations between a product and the loss that keep its type."""
+_OF_KERNELS = MADE | frozenset({"exp", "norm", "vector_norm", "pow", "square", "sqrt"})
+"""What makes a matrix of kernels, which is solved for: ``torch.exp(-torch.norm(weights * (x - y), dim=1))``."""
 _SPECTRA = frozenset({"stft", "rfft", "fft"})
 _LOGARITHMS = frozenset({"log", "log2", "log10"})
 _LIMITING = SHAPING | frozenset({"clamp", "clamp_min", "maximum", "max", "where", "getitem", "result", "mul", "div"})
@@ -325,7 +327,7 @@ class _Products(Check):
                 self._need("index", products_behind(op.args[0], MADE | _ROUNDING), frame)
                 self._need("index", _scaled_places(op.args[0]), frame)
         elif is_decomposition(op):
-            self._need("matrix", products_behind(op.args[0], MADE, deeper=True), frame)
+            self._need("matrix", products_behind(op.args[0], _OF_KERNELS, deeper=True), frame)
         elif op.op in ("div", "reciprocal"):
             self._need("divisor", products_behind(op.args[-1], GUARDING), frame)
             self._areas(op, frame)

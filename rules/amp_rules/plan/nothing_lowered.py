@@ -55,7 +55,8 @@ def notes(context: Context) -> Iterator[Note]:
 def _kept_by(node: ast.AST) -> Iterator[ast.AST]:
     """What does not run in half once a node is rewritten: of a call what is called, and not what it is given."""
     yield node
-    yield from ast.walk(node.func if isinstance(node, ast.Call) else node)
+    if not isinstance(node, ast.BinOp):  # its operands are what a function of products is given
+        yield from ast.walk(node.func if isinstance(node, ast.Call) else node)
 
 
 def _may_be_lowered(program: Program, site: Site, kept: frozenset[ast.AST]) -> bool:

@@ -52,6 +52,7 @@ from amp_rules.roles.sites import Backward, Site, Step, calling
 from amp_rules.roles.statement_runs import StatementRun, merged, outermost
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
+from amp_rules.source.index import argument_at
 from amp_rules.source.syntax import last_name, walk
 from amp_rules.torch.autograd_functions import FLOAT_FUNCTIONS
 from amp_rules.torch.models import FORWARD_HOOKS
@@ -364,26 +365,67 @@ def _full_precision(program: Program, regions: EvaluationRegions) -> list[Statem
             call.func, scope
         ):
             continue
-        outputs = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "outputs"), None)
+        outputs, inputs = argument_at(call, "outputs", 0), argument_at(call, "inputs", 1)
         if outputs is None:
             continue
         site = Site(scope.module, scope, body, call)
-        for place, paths in _given_from(program, site, blocks.reads(outputs), _HELPERS):
+        by = blocks.reads(inputs) if inputs is not None else set()
+        for place, paths in _given_from(program, site, blocks.reads(outputs), by, _HELPERS):
             run = regions.computation_before(place, paths)
             if run is not None:
                 found.append(run)
     return merged(found)
 
 
-def _given_from(program: Program, site: Site, paths: set[str], depth: int) -> Iterator[tuple[Site, set[str]]]:
-    """A place and the variables that it reads, and those of the callers who give the function what they hold."""
+def _given_from(
+    program: Program, site: Site, paths: set[str], by: set[str], depth: int
+) -> Iterator[tuple[Site, set[str]]]:
+    """A place and the variables that it reads, and those of the callers who give the function what they hold.
+
+    ``by`` is what the derivatives are taken by.
+    """
     yield site, paths
     info = program.function_of(site.body)
-    given = paths & set(info.parameters) if info is not None else set()
-    for caller in program.flow.callers(info) if info is not None and given and depth else ():
-        arguments = [info.argument(caller.call, name) for name in sorted(given)] if info is not None else []
-        read = {path for item in arguments if item is not None for path in blocks.reads(item)}
-        yield from _given_from(program, calling(caller), read, depth - 1)
+    if info is None or not depth:
+        return
+    given = _sources(program, site, paths, by) & set(info.parameters)
+    for caller in program.flow.callers(info) if given else ():
+        read, read_by = (
+            {
+                path
+                for name in sorted(names)
+                if (item := info.argument(caller.call, name))
+                for path in blocks.reads(item)
+            }
+            for names in (given, by & set(info.parameters))
+        )
+        yield from _given_from(program, calling(caller), read, read_by, depth - 1)
+
+
+def _sources(program: Program, site: Site, paths: set[str], by: set[str]) -> set[str]:
+    """The variables, and what they are made of above the site: ``fields`` of ``u = fields[..., 0]``.
+
+    What a model is given keeps the precision that it has, and so does what the derivatives are taken by.
+    """
+    found = set(paths)
+    info = program.function_of(site.body)
+    handed = set(info.parameters) if info is not None else set()
+    for suite, index in blocks.suites_around(site.module, site.statement):
+        for previous in reversed(suite[:index]):
+            if not blocks.touches(blocks.writes(previous), found):
+                continue
+            if not (program.runs_model(previous) or _calls_what_is_given(previous, handed)):
+                found |= blocks.read_for(previous, found) - by
+    return found
+
+
+def _calls_what_is_given(statement: ast.stmt, handed: set[str]) -> bool:
+    """``net(x)`` of a function's parameter, ``net.forward(x)``: a model, though none may be known there."""
+    return any(
+        (isinstance(call.func, ast.Name) and call.func.id in handed) or last_name(call.func) == "forward"
+        for call in blocks.walk_own(statement)
+        if isinstance(call, ast.Call)
+    )
 
 
 def _without_idle(runs: list[StatementRun], full_precision: list[StatementRun]) -> list[StatementRun]:

@@ -220,7 +220,7 @@ class EvaluationRegions:
                 if self.ends(previous):
                     last = None
                 elif blocks.touches(blocks.writes(previous), wanted):
-                    wanted |= blocks.reads(previous)
+                    wanted |= blocks.read_for(previous, wanted)
                     last = last or previous
                     if self.program.runs_model(previous):
                         first = previous

@@ -366,6 +366,21 @@ def reads(node: ast.AST) -> set[str]:
     return found
 
 
+def read_for(statement: ast.stmt, wanted: set[str]) -> set[str]:
+    """What a statement reads to write some paths: of a condition's sides, what leads to one of them."""
+    if not isinstance(statement, (ast.If, ast.With, ast.AsyncWith)):
+        return reads(statement)
+    found: set[str] = set()
+    for suite in suites(statement):
+        paths = set(wanted)
+        for inner in reversed(suite):
+            if touches(writes(inner), paths):
+                read = read_for(inner, paths)
+                found |= read
+                paths |= read
+    return found
+
+
 def _read_by_comprehension(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> set[str]:
     """What a comprehension reads, but for its own variables, which may have the names of others."""
     first, own = node.generators[0].iter, own_variables(node)

@@ -10,7 +10,8 @@ Products that are half under autocast are computed in FP32 where rounding spoils
   layer, where it makes the angle of what the model is given, as of a time: `cos(self.layer(time))`;
 - places that an image is sampled at (`grid_sample`, `affine_grid`), also where functions of other files make them, with
   all products of cameras, poses and points beside the model on the way there;
-- matrices that are inverted or decomposed, and divisors;
+- matrices that are inverted or decomposed, also those of kernels, `torch.exp(-torch.norm(scales @ x, dim=1))`;
+  and divisors;
 - sums of squares, as in `(x * x).sum()` and `sqrt(x * x + y * y)`, and the areas of boxes whose overlap is measured;
 - products of a spectrum, such as that with a bank of mel filters, and those whose logarithm is taken;
 - convolutions for a local variance (`conv(x * x) - conv(x) ** 2`, as in SSIM), means for a variance

@@ -1,7 +1,8 @@
 """Keep what `torch.autograd.grad` or a finite difference differentiates in FP32.
 
 ## What it does
-Wraps the statements from the model's call to `torch.autograd.grad` in `with amp.autocast(enabled=False):`.
+Wraps the statements from the model's call to `torch.autograd.grad` in `with amp.autocast(enabled=False):`, or to the
+call of a function that is given the outputs and takes derivatives of them, or of a part such as `u = fields[..., 0]`.
 
 So it does with two runs of a model whose inputs are a small step apart, and whose outputs are subtracted:
 `(model(x + step) - model(x)) / step`. In a function that a region calls, what is given may be half: that function gets
