@@ -303,6 +303,12 @@ def _what_is_unknown(program: Program, site: Backward) -> str:
     if unknown:
         return unknown
     line = site.module.line_on_disk(computing.lineno)
+    run = unknown_callees.forward_of_unknown(computing)
+    if run is not None:
+        return (
+            f"`{site.module.text(site.loss)}` is computed by `{site.module.text(run)}` (line {line}), and what "
+            f"`{site.module.text(run.value)}` is was not found"
+        )
     hooked = any(last_name(call.func) in FORWARD_HOOKS for call, _, _ in program.calls())
     kept = "; what forward hooks keep of a model's layers is not followed" if hooked else ""
     return f"no call of a model was found in the computation of `{site.module.text(site.loss)}` (line {line}){kept}"

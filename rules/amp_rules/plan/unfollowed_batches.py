@@ -10,6 +10,7 @@ from amp_rules.roles.loaders import LoaderUse
 from amp_rules.roles.program import Program
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
+from amp_rules.source.resolver import names_of
 from amp_rules.torch.data import LOADERS_OF_TORCH
 
 
@@ -32,6 +33,15 @@ def loader_that_may_feed(program: Program, data: TrainingData) -> Site | None:
         # What one function makes for several callers may be for either.
         is_for_several = info is not None and len(program.flow.callers(info)) > 1
         if made and (is_for_several or elsewhere.isdisjoint(made)):
+            return site
+    return None if elsewhere else _made_by_partial(program)
+
+
+def _made_by_partial(program: Program) -> Site | None:
+    """The first call that keeps settings for loaders: ``partial(DataLoader, shuffle=True)``, which ``map`` may call."""
+    for site in program.calls_to(frozenset({"functools.partial"})):
+        assert isinstance(site.node, ast.Call)
+        if site.node.args and names_of(site.module).dotted(site.node.args[0]) in LOADERS_OF_TORCH:
             return site
     return None
 

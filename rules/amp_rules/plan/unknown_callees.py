@@ -52,6 +52,15 @@ def what_is_given(program: Program, site: Backward, computing: ast.AST) -> str:
     return ""
 
 
+def forward_of_unknown(computing: ast.AST) -> ast.Attribute | None:
+    """The ``forward`` that a statement calls, where that is no model that is known: ``part.model.forward(x)``."""
+    for node in walk(computing):
+        func = node.func if isinstance(node, ast.Call) else None
+        if isinstance(func, ast.Attribute) and func.attr == "forward" and blocks.path_of(func.value) is not None:
+            return func
+    return None
+
+
 def _on_the_way(site: Backward, computing: ast.AST) -> list[ast.AST]:
     """The statement that computes a loss, and the assignments of its function that it has its values of."""
     assigned = [node for node in blocks.walk_body(site.body) if isinstance(node, ast.Assign)]

@@ -77,6 +77,7 @@ class Regions:
         self._visited: set[tuple[ast.AST, frozenset[str], bool]] = set()
         self._marked: dict[ast.AST, tuple[Module, ast.stmt]] = {}
         self.given: dict[ast.AST, Given] = {}
+        self._paths_of_losses: dict[ast.AST, set[str]] = {}
 
     def training(self, backwards: Iterable[Backward]) -> tuple[list[StatementRun], list[Backward]]:
         """Runs that compute the losses, and the backward passes for which no computation was found."""
@@ -86,6 +87,7 @@ class Regions:
             self._visited = set()
             before, self._marked = self._marked, {}
             given_before, self.given = self.given, {}
+            self._paths_of_losses.setdefault(site.body, set()).update(blocks.reads(site.loss))
             self._slice(site, self._read_by(site))
             if not self._is_computed(site):
                 inner = [statement for module, statement in self._marked.values() if module is site.module]
@@ -413,6 +415,7 @@ class Regions:
             differentiable = self.program.runs_differentiable_model(statement)
             begins = differentiable and (derived or self.program.runs_forward(statement))
             begins = begins or computes_beside(self.program, module, statement, tainted)
+            begins = begins or (derived and self._asks_unknown_object(statement, tainted))
             if first is None and (begins or self._calls_model(statement)):
                 first = statement
             if first is not None and (computes or derived or blocks.touches(paths, computed)):
@@ -421,6 +424,32 @@ class Regions:
         if first is not None and last is not None:
             found.append(StatementRun(module, first, last))
         return found
+
+    def _asks_unknown_object(self, statement: ast.stmt, tainted: set[str]) -> bool:
+        """Whether the statement has a loss of what a model gave, by a method of an object that is not known.
+
+        The object may hold a network that is run on it: ``loss = self.adversary.loss(outputs, targets)``.
+        """
+        located = self.program.locate(statement)
+        if located is None or not isinstance(statement, ast.Assign):
+            return False
+        body, scope = located
+        if not blocks.touches(blocks.writes(statement), self._paths_of_losses.get(body, set())):
+            return False
+        calls = (node for node in blocks.walk_own(statement) if isinstance(node, ast.Call))
+        return any(self._is_of_unknown_object(call, scope, tainted) for call in calls)
+
+    def _is_of_unknown_object(self, call: ast.Call, scope: Scope, tainted: set[str]) -> bool:
+        """Whether a method of an attribute of which nothing is known is given what a model gave."""
+        path = blocks.path_of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if path is None or not path.startswith("self.") or blocks.touches({path}, tainted):
+            return False
+        if self.program.flow.callees(call) or self.program.callee_names(call, scope):
+            return False
+        given = [*call.args, *(item.value for item in call.keywords)]
+        return all(map(_says_nothing, self._values(path, scope))) and any(
+            blocks.touches(blocks.reads(item), tainted) for item in given
+        )
 
     def _is_set_up(self, module: Module, statement: ast.stmt, suite: tuple[ast.stmt, ...]) -> bool:
         """Whether the statement makes a part of the program that a loop after it trains: no region goes on over it."""
@@ -475,6 +504,13 @@ class Regions:
                     return False
                 delegated = True
         return delegated
+
+
+def _says_nothing(value: Value) -> bool:
+    """Whether a function of Python itself gave the object, or what is not known: ``eval(name)``, ``makers[name]()``."""
+    if value.kind == "attribute":
+        return value.receiver is not None and value.receiver.kind == "instance"
+    return value.kind == "object" and value.is_result and (not value.ref or str(value.ref).startswith("builtins."))
 
 
 def _targets(generator: ast.comprehension) -> set[str | None]:
