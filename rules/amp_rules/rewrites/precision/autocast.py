@@ -8,7 +8,8 @@ ends earlier: after the calls of the models. So it does before a loss that multi
 Apex's O2, which computed it in FP32. An evaluation gets no region if the script never prepares the evaluated
 model, or if it is run for what forward hooks take: its output is dropped, or the hooks are set beside it. If the call
 that runs the backward pass also computes an argument, as in `update(model(x), y)`, that computation becomes a
-statement of its own before the call.
+statement of its own before the call. A loss by a method of an attribute of which nothing is known, as in
+`self.rival.loss(y)`, has a region where it is given what a model gave: the object may hold a network.
 
 An evaluation by another method of a model, or by a part of one, gets a region where it is known what it gives: nothing
 in half, as a sampler that adds to a float32 image, or one tensor, which is made float32 again:
