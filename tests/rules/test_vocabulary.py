@@ -111,7 +111,7 @@ class Words(Vocabulary):
     def fused_optimizer(self, module, call, name):
         return Written((Replace(call, add_keyword("fused=True")),), needs_import=False)
 
-    def device(self, module, node, *, is_constructor, as_text=False):
+    def device(self, module, node, *, is_constructor, as_text=False, as_index=False):
         return around(node, "X.device")
 
     def device_of_option(self, module, statement, path):

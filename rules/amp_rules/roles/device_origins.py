@@ -32,12 +32,14 @@ class DeviceUse(Site):
     """An expression that says which device to use; ``is_constructor`` where it is a call of ``torch.device``.
 
     ``is_certain`` says that it can be nothing but a device, as the argument of ``to`` can; ``chooses`` that it names
-    one by its number as a rule, as ``cuda(n)`` and ``set_device(n)`` do.
+    one by its number as a rule, as ``cuda(n)`` and ``set_device(n)`` do; ``of_storage`` that the ``cuda`` of a storage
+    is given it, which takes a number and no device.
     """
 
     is_constructor: bool = False
     is_certain: bool = True
     chooses: bool = False
+    of_storage: bool = False
 
     @property
     def expression(self) -> ast.expr:

@@ -16,9 +16,10 @@ from amp_rules.roles.kinds import is_module
 from amp_rules.roles.sites import Site
 from amp_rules.source import blocks
 from amp_rules.source.facts import FunctionFacts
-from amp_rules.source.index import literal
-from amp_rules.source.scopes import Scope
+from amp_rules.source.index import argument_at, literal
+from amp_rules.source.scopes import FunctionNode, Scope
 from amp_rules.source.syntax import is_none, walk
+from amp_rules.torch.checkpoints import LOADS
 from amp_rules.torch.devices import CHOOSING, DEVICE, KEYWORDS, MOVING, SPREADING
 from amp_rules.torch.wrappers import DATA_PARALLEL
 
@@ -35,7 +36,14 @@ class Devices(DeviceOrigins):
         for call, body, scope in self.program.calls():
             for node, kind in self._taken(call, scope):
                 use = DeviceUse(
-                    scope.module, scope, body, node, kind == "constructor", kind != "maybe", kind == "chooses"
+                    scope.module,
+                    scope,
+                    body,
+                    node,
+                    is_constructor=kind == "constructor",
+                    is_certain=kind != "maybe",
+                    chooses=kind == "chooses",
+                    of_storage=kind == "chooses" and self._is_of_storage(call, scope),
                 )
                 if kind == "constructor":
                     found[node] = use
@@ -97,6 +105,29 @@ class Devices(DeviceOrigins):
             if isinstance(node, ast.Call) and self.program.callee_names(node, scope) & DATA_PARALLEL
             for item in [*node.args[1:2], *(part.value for part in node.keywords if part.arg == "device_ids")]
         )
+
+    def _is_of_storage(self, call: ast.Call, scope: Scope) -> bool:
+        """Whether ``cuda`` is called of what a function is given that says where a checkpoint's storages go."""
+        moved = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" else None
+        body = blocks.body_of(scope.module, call)
+        if not isinstance(moved, ast.Name) or isinstance(body, ast.Module) or body not in self._placing:
+            return False
+        assert isinstance(body, FunctionNode)
+        parameters = [*body.args.posonlyargs, *body.args.args]
+        return bool(parameters) and parameters[0].arg == moved.id
+
+    @cached_property
+    def _placing(self) -> set[FunctionNode]:
+        """Functions that are given as ``map_location``: torch calls them with a storage and where it was."""
+        return {
+            value.ref.node
+            for call, _, scope in self.program.calls()
+            if self.program.callee_names(call, scope) & LOADS
+            for given in [argument_at(call, "map_location", 1)]
+            if given is not None
+            for value in self.program.flow.values(given, scope)
+            if value.kind == "function"
+        }
 
     def is_of_no_use(self, use: DeviceUse) -> bool:
         """Whether a device stands in a list of which others alone are taken: the second, beside ``devices[0]``."""

@@ -223,13 +223,18 @@ class RuntimeVocabulary(Vocabulary):
 
     # ---- several processes ---------------------------------------------------------------------------------------
 
-    def device(self, module: Module, node: ast.expr, *, is_constructor: bool, as_text: bool = False) -> Written:
-        """``amp.device(...)``; ``str(amp.device(...))`` where a text is wanted."""
+    def device(
+        self, module: Module, node: ast.expr, *, is_constructor: bool, as_text: bool = False, as_index: bool = False
+    ) -> Written:
+        """``amp.device(...)``; ``str(amp.device(...))`` or ``amp.device(...).index`` where that is wanted."""
         function = self._code(module, "{amp}.device")
         if as_text:
             device = call_with(function)
             return Written((Replace(node, lambda given: call_with("str")(device(given))),))
-        return Written((Replace(node, change_function(function) if is_constructor else call_with(function)),))
+        written = change_function(function) if is_constructor else call_with(function)
+        return Written(
+            (Replace(node, (lambda given: cst.Attribute(written(given), cst.Name("index"))) if as_index else written),)
+        )
 
     def device_of_option(self, module: Module, statement: ast.stmt, path: str) -> Written:
         """``args.device = str(amp.device(args.device))``."""

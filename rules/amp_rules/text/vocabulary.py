@@ -238,7 +238,9 @@ class Vocabulary(ABC):
     # ---- several processes ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def device(self, module: Module, node: ast.expr, *, is_constructor: bool, as_text: bool = False) -> Written:
+    def device(
+        self, module: Module, node: ast.expr, *, is_constructor: bool, as_text: bool = False, as_index: bool = False
+    ) -> Written:
         """Put the process's own device in the place of one that is named by its index.
 
         Args:
@@ -246,6 +248,7 @@ class Vocabulary(ABC):
             node: the expression.
             is_constructor: whether it is a call of ``torch.device`` with the device alone.
             as_text: whether it must stay the text that it was.
+            as_index: whether it must be the number of a GPU.
         """
 
     @abstractmethod

@@ -15,6 +15,8 @@ script sets `CUDA_VISIBLE_DEVICES` only where torchrun does not start it, and re
 assertion that there is one GPU is for one process then. A checkpoint that `load_state_dict` copies is read with
 `map_location="cpu"` where nothing says where to, and not by every process to the GPU that it was saved from. One that
 holds the optimizer itself is read to the GPU of each process, as what the optimizer remembers stays where it is put.
+The `cuda` of a storage, in a function that is given as `map_location`, takes a number and no device:
+`storage.cuda(amp.device(n).index)`.
 
 ## Why
 Two processes on one device share its memory and gain nothing; NCCL refuses them.
@@ -87,7 +89,11 @@ def changes(context: Context) -> Iterator[Change]:
         module, node = place.use.module, place.use.expression
         message = f"`{module.text(node)}` alone, this process's own device under torchrun"
         written = context.vocabulary.device(
-            module, node, is_constructor=place.use.is_constructor, as_text=place.stays_text
+            module,
+            node,
+            is_constructor=place.use.is_constructor,
+            as_text=place.stays_text,
+            as_index=place.use.of_storage,
         )
         yield Change.written(RULE, module, node, message, written)
     for site in early_calls(devices, start):
@@ -173,7 +179,11 @@ _OFTEN = 3
 
 def _often_read(devices: Devices, places: list[_Place]) -> Iterator[tuple[str, Site]]:
     """Yield the options that are read as a device alone, in several places, with the statement that parses them."""
-    nodes = {place.use.node for place in places if not place.use.is_constructor and not place.stays_text}
+    nodes = {
+        place.use.node
+        for place in places
+        if not place.use.is_constructor and not place.stays_text and not place.use.of_storage
+    }
     options = {place.use.node.attr: place for place in places if isinstance(place.use.node, ast.Attribute)}
     for option, place in options.items():
         reads = [read for read, _ in devices.reads_of_option(option)]
@@ -275,7 +285,7 @@ def _of_use(devices: Devices, use: DeviceUse) -> Iterator[_Place]:
         yield _Place(use)
         return
     for origin, kind in zip(origins, kinds, strict=True):
-        if kind == "text" and origin.node in devices.spelled_out:
+        if kind == "text" and (use.of_storage or origin.node in devices.spelled_out):
             yield _Place(use)
         elif kind == "text":
             is_followed = origin.node is not use.node
